@@ -1,0 +1,40 @@
+# make help lists what there is. Everything runs from .venv, which `make install` builds.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SEEDS ?= 200
+
+.PHONY: help install run test check bench format clean
+
+help:
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+install: $(READY) ## build .venv with the pinned packages and forewarn itself
+
+run: $(READY) ## start the service with the demo fleet
+	$(BIN)/forewarn serve
+
+test: $(READY) ## run every test; SEEDS=n sets how many simulated worlds
+	FOREWARN_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2
+
+check: $(READY) ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(READY) ## measure against nginx in one run; writes bench/results.json
+	$(BIN)/python -m bench
+
+format: $(READY) ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,92 @@
+"""Refusals: every "no" a rule can say, by name.
+
+A refusal says what was refused and what would be accepted. It knows nothing of HTTP; the status
+codes are in `wire.problems`, in one place.
+
+    Refusal
+    +-- NotFound            there is no such VM, host, scope, event
+    +-- Invalid             the words of the order or file make no sense
+    |   +-- UnknownEventIds   an approval names ids this scope never had
+    |   +-- BadInventory      an inventory file is wrong, with its line
+    +-- Conflict            the words are fine, the state does not allow it
+        +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit,
+        +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
+    Unavailable             nothing wrong with the request; it could not be made durable
+"""
+
+from __future__ import annotations
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error
+    """Nothing was changed. `refused` says what was refused, `accepted` what would be accepted."""
+
+    def __init__(self, refused: str, accepted: str = "") -> None:
+        super().__init__(f"{refused} {accepted}".strip())
+        self.refused = refused
+        self.accepted = accepted
+
+    @property
+    def code(self) -> str:
+        """A stable name for machines: the class, in kebab case."""
+        name = type(self).__name__
+        return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+class NotFound(Refusal):
+    """There is nothing of that name."""
+
+
+class Invalid(Refusal):
+    """The order cannot be understood."""
+
+
+class UnknownEventIds(Invalid):
+    """An approval names event ids that this scope never had; nothing of it was applied."""
+
+
+class BadInventory(Invalid):
+    """The inventory file is wrong. Nothing of it was applied."""
+
+
+class Conflict(Refusal):
+    """The order is understood, but the present state does not allow it."""
+
+
+class NotSpot(Conflict):
+    """Only spot VMs can be evicted."""
+
+
+class TooManyUserEvents(Conflict):
+    """The scope has as many open user events as it may have."""
+
+
+class AlreadyStarted(Conflict):
+    """The event has started; it cannot be canceled any more."""
+
+
+class TwoDomainsOnHost(Conflict):
+    """The host carries two update domains of one scope, and the order would hit both."""
+
+
+class HostUnfit(Conflict):
+    """The host's health does not allow the order."""
+
+
+class OperationExists(Conflict):
+    """The host already has an operation of that type."""
+
+
+class StaleReport(Conflict):
+    """The report is for a claim that is no longer held."""
+
+
+class InventoryConflict(Conflict):
+    """The inventory file would change something that a visible event depends on."""
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key was used before, for another order."""
+
+
+class Unavailable(Exception):  # noqa: N818 - says what is the case
+    """The service cannot make anything durable now; try again later."""

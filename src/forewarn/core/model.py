@@ -1,0 +1,353 @@
+"""The values every rule speaks about: scopes, VMs, hosts, events, operations, actions, facts.
+
+Only frozen, slotted values and read-only properties live here; no rule does. Times are UTC
+milliseconds (`*_ms`), lengths of time too unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class EventType(StrEnum):
+    """What the event does to a VM (contract 1.6)."""
+
+    FREEZE = "Freeze"
+    REBOOT = "Reboot"
+    REDEPLOY = "Redeploy"
+    PREEMPT = "Preempt"
+    TERMINATE = "Terminate"
+
+
+class EventSource(StrEnum):
+    """Who wanted it: the platform's operator, or the owner of the VM."""
+
+    PLATFORM = "Platform"
+    USER = "User"
+
+
+class Phase(StrEnum):
+    """Where an event is in its life. `lifecycle` holds every legal move."""
+
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
+
+
+class Cause(StrEnum):
+    """Why an event exists; decides its exemptions and its words."""
+
+    ORDER = "order"  # the owner of the VM asked
+    EVICTION = "eviction"  # the platform wants a spot VM's place back
+    MAINTENANCE = "maintenance"  # planned work on a host
+    DEGRADED = "degraded"  # hardware that is expected to fail
+    FAILURE = "failure"  # a host that has failed
+
+
+class ScopeKind(StrEnum):
+    """The groups that share a document (contract C1)."""
+
+    STANDALONE = "standalone"
+    CLOUD_SERVICE = "cloud-service"
+    AVAILABILITY_SET = "availability-set"
+    PLACEMENT_GROUP = "placement-group"
+
+
+class Priority(StrEnum):
+    REGULAR = "regular"
+    SPOT = "spot"
+
+
+class Health(StrEnum):
+    """What the operator has said of a host's hardware."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+
+
+class ActionKind(StrEnum):
+    """What a host does: to itself (`*_HOST`) or to one VM."""
+
+    FREEZE_HOST = "freeze-host"
+    REBOOT_HOST = "reboot-host"
+    REBOOT_VM = "reboot-vm"
+    MOVE_VM = "move-vm"
+    START_VM = "start-vm"
+    DELETE_VM = "delete-vm"
+
+
+class ActionPhase(StrEnum):
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    ENDED = "ended"
+
+
+class Outcome(StrEnum):
+    """How an action ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"  # no report by the deadline of its event
+
+
+class OperationPhase(StrEnum):
+    WAITING = "waiting"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vm:
+    """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6)."""
+
+    name: str
+    vm_id: str
+    update_domain: int
+    host: str
+    priority: Priority = Priority.REGULAR
+    address: str | None = None
+    listen: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    fault_domain: int = 0
+    zone: str = ""
+    os_type: str = "Linux"
+    computer_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing one host does. Written down before it is done; `epoch` fences late reports.
+
+    `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
+    `boot_id` is what the host's boot id was when a host reboot was claimed.
+    """
+
+    action_id: str
+    kind: ActionKind
+    host: str | None
+    vm: str | None = None
+    target_host: str | None = None
+    duration_s: int = 0
+    phase: ActionPhase = ActionPhase.PENDING
+    epoch: int = 0
+    boot_id: str | None = None
+    outcome: Outcome | None = None
+    detail: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.phase is ActionPhase.ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledEvent:
+    """One entry of a scope's document, with what the rules need to know beyond the wire.
+
+    All VMs of an event are in one update domain and on one host. `not_before_ms` never changes
+    once the event is visible. A silent event is never shown (`document.visible`).
+    `shown_ms` is when the host confirmed that it shows the event; `unreadable_ms` is wall time
+    since then in which the event could not be read (signed, see `notice`).
+    """
+
+    event_id: str
+    scope: str
+    event_type: EventType
+    event_source: EventSource
+    cause: Cause
+    phase: Phase
+    update_domain: int
+    host: str
+    resources: tuple[str, ...]
+    not_before_ms: int
+    minimum_notice_ms: int
+    scheduled_ms: int
+    description: str = ""
+    duration_s: int = -1
+    silent: bool = False
+    ordered_not_before_ms: int | None = None
+    ordered_by: str = ""
+    operation_id: str | None = None
+    breaks_domains: bool = False
+    appeared_incarnation: int = 0
+    shown_ms: int | None = None
+    unreadable_ms: int = 0
+    approved_ms: int | None = None
+    approved_by: str | None = None
+    started_ms: int | None = None
+    deadline_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: str = ""
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def visible(self) -> bool:
+        return not self.silent and self.phase in (Phase.SCHEDULED, Phase.STARTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """An update domain that was just rebooted or moved, until its VMs are back."""
+
+    update_domain: int
+    since_ms: int
+    until_ms: int
+    waiting_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeHold:
+    """Platform events of the scope wait for `forewarn scope release` since an event failed."""
+
+    since_ms: int
+    event_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The first aggregate: a group of VMs, its open events and what its guests may know.
+
+    `revision` counts writes and is the optimistic lock. `incarnation` counts visible changes and
+    is what guests see. `events` holds the open events (scheduled or started), oldest first.
+    `deleted` names VMs that an order deleted and that an inventory file may still list.
+    """
+
+    name: str
+    kind: ScopeKind
+    revision: int = 0
+    incarnation: int = 1
+    terminate_notice_ms: int = 5 * MINUTE_MS
+    auto_approve: frozenset[EventType] = frozenset()
+    enabled: bool = False
+    polled_ms: int | None = None
+    hold: ScopeHold | None = None
+    recoveries: tuple[Recovery, ...] = ()
+    vms: tuple[Vm, ...] = ()
+    events: tuple[ScheduledEvent, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    def vm(self, name: str) -> Vm | None:
+        return next((vm for vm in self.vms if vm.name == name), None)
+
+    def event(self, event_id: str) -> ScheduledEvent | None:
+        return next((event for event in self.events if event.event_id == event_id), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine that runs VMs, as the operator has described and judged it."""
+
+    name: str
+    revision: int = 0
+    capacity: int | None = None
+    closed: bool = False
+    health: Health = Health.OK
+    fenced: bool = False
+    listed: bool = True  # False once the inventory no longer lists it but VMs are still there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The second aggregate: one thing done to a host, with the events it waits for.
+
+    Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
+    its events: each starts by itself and the operation ends with the last of them.
+    `members` are (scope, event id), in the order of scope names.
+    """
+
+    operation_id: str
+    host: str
+    event_type: EventType
+    cause: Cause
+    phase: OperationPhase
+    ordered_ms: int
+    revision: int = 0
+    ordered_by: str = ""
+    ordered_not_before_ms: int | None = None
+    broke_domains_by: str | None = None
+    members: tuple[tuple[str, str], ...] = ()
+    action: Action | None = None
+    started_ms: int | None = None
+    deadline_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: str = ""
+
+
+class FactKind(StrEnum):
+    """Every kind of line the journal may hold."""
+
+    ORDERED = "ordered"
+    SCHEDULED = "scheduled"
+    APPEARED = "appeared"
+    CONFIRMED = "confirmed"
+    APPROVED = "approved"
+    STARTED = "started"
+    EXEMPTED = "exempted"
+    ASSIGNED = "assigned"
+    CLAIMED = "claimed"
+    REPORTED = "reported"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    AVOIDED = "avoided"
+    MOVED = "moved"
+    DELETED = "deleted"
+    RECOVERING = "recovering"
+    RECOVERED = "recovered"
+    HELD = "held"
+    RELEASED = "released"
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    HOST_CLOSED = "host-closed"
+    HOST_OPENED = "host-opened"
+    HOST_DEGRADED = "host-degraded"
+    HOST_FAILED = "host-failed"
+    HOST_FENCED = "host-fenced"
+    HOST_REPAIRED = "host-repaired"
+    INVENTORY_APPLIED = "inventory-applied"
+    DOWNTIME = "downtime"
+    CLOCK_STEPPED = "clock-stepped"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the append-only journal: what happened, to what, by whom."""
+
+    kind: FactKind
+    at_ms: int
+    scope: str | None = None
+    event_id: str | None = None
+    operation_id: str | None = None
+    host: str | None = None
+    vm: str | None = None
+    by: str | None = None
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a rule decided: the next values and the facts that say why.
+
+    Saved in one transaction or not at all. A scope in a decision may still hold events that this
+    decision ended; `decisions.seal` counts revision and incarnation, the saver drops the ended.
+    """
+
+    scopes: tuple[Scope, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    operations: tuple[Operation, ...] = ()
+    facts: tuple[Fact, ...] = ()

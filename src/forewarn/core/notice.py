@@ -1,0 +1,91 @@
+"""How much notice an event promises, and when it has been given.
+
+The promises are a table. Whether an event is due is one function, used by the rules that start
+events, by `explain`, and by the invariants.
+
+Readable time is what counts as notice: wall time since the host confirmed that it shows the event
+(`shown_ms`), less `unreadable_ms`. For any stretch of time, `unreadable_ms` grows by the wall time
+that passed minus the time in which the event could truly be read. So a downtime counts in full, a
+clock that jumps ahead adds the jump, and a clock that is set back subtracts it.
+"""
+
+from __future__ import annotations
+
+from forewarn.core.model import (
+    DAY_MS,
+    MINUTE_MS,
+    SECOND_MS,
+    Cause,
+    EventSource,
+    EventType,
+    ScheduledEvent,
+    Scope,
+)
+
+# Contract 3.3. Terminate is set per scope, within TERMINATE_NOTICE_MS.
+MINIMUM_NOTICE_MS: dict[EventType, int] = {
+    EventType.FREEZE: 15 * MINUTE_MS,
+    EventType.REBOOT: 15 * MINUTE_MS,
+    EventType.REDEPLOY: 10 * MINUTE_MS,
+    EventType.PREEMPT: 30 * SECOND_MS,
+}
+TERMINATE_NOTICE_MS = (5 * MINUTE_MS, 15 * MINUTE_MS)
+DEGRADED_NOTICE_MS = 7 * DAY_MS
+
+# How long a started event may go without all its reports before it fails as lost.
+DEADLINE_MS: dict[EventType, int] = {
+    EventType.FREEZE: 15 * MINUTE_MS,
+    EventType.REBOOT: 30 * MINUTE_MS,
+    EventType.REDEPLOY: 60 * MINUTE_MS,
+    EventType.PREEMPT: 10 * MINUTE_MS,
+    EventType.TERMINATE: 10 * MINUTE_MS,
+}
+# VMs of a failed host wait this long for fencing, a free place or the host's return.
+FAILURE_DEADLINE_MS = DAY_MS
+
+ENABLED_FOR_MS = DAY_MS
+
+
+def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:
+    """The least time between an event's appearance and its start without approval."""
+    if event_type is EventType.TERMINATE:
+        return scope.terminate_notice_ms
+    return MINIMUM_NOTICE_MS[event_type]
+
+
+def deadline_after_ms(event_type: EventType, cause: Cause) -> int:
+    """How long after its start an event fails if reports are still missing."""
+    return FAILURE_DEADLINE_MS if cause is Cause.FAILURE else DEADLINE_MS[event_type]
+
+
+def readable_ms(event: ScheduledEvent, now_ms: int) -> int:
+    """For how long guests could have read the event by now."""
+    if event.shown_ms is None:
+        return 0
+    return max(0, now_ms - event.shown_ms - event.unreadable_ms)
+
+
+def due_from_ms(event: ScheduledEvent) -> int | None:
+    """The instant from which the event may start, as known now; None while nobody can know.
+
+    An approval makes it due at once. A silent user event is due at once, a silent platform event
+    at the time its order named (or at once; its operation waits for the others). Everything else
+    is due at NotBefore, or later if it was not readable for its minimum notice by then.
+    """
+    if event.approved_ms is not None:
+        return event.approved_ms
+    if event.silent:
+        if event.event_source is EventSource.USER or event.ordered_not_before_ms is None:
+            return event.scheduled_ms
+        return event.ordered_not_before_ms
+    if event.shown_ms is None:
+        return None
+    return max(event.not_before_ms, event.shown_ms + event.unreadable_ms + event.minimum_notice_ms)
+
+
+def due(event: ScheduledEvent, now_ms: int) -> bool:
+    """True once the event may start: approved, or its notice has been given in full."""
+    if event.approved_ms is not None:
+        return True  # consent does not lapse when the clock is set back
+    due_from = due_from_ms(event)
+    return due_from is not None and now_ms >= due_from

@@ -1,0 +1,178 @@
+"""What the control plane asks of the outside world, as Protocols. Implementations are adapters.
+
+Only Protocols and the values they exchange live here. `Store` has one product implementation
+(SQLite); its second is the crashing store of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from forewarn.core.model import Fact, Host, Operation, ScheduledEvent, Scope
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now_ms(self) -> int:
+        """UTC wall time in milliseconds. It may step, in both directions."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Time that never goes back and never jumps; says nothing about the date."""
+        ...
+
+
+class Ids(Protocol):
+    """The only source of names for new things."""
+
+    def event_id(self) -> str:
+        """A new GUID, 8-4-4-4-12, in upper case (contract 1.5)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRead:
+    """A receipt: when a VM first read an event."""
+
+    scope: str
+    event_id: str
+    vm: str
+    read_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The answer to an order, kept under its idempotency key."""
+
+    key: str
+    fingerprint: str
+    answer: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
+
+    A scope or operation that follows may hold ended events or be ended itself: their rows are
+    written and kept, but `Store.load` does not return them again.
+    """
+
+    scopes: tuple[tuple[Scope | None, Scope], ...] = ()
+    hosts: tuple[tuple[Host | None, Host], ...] = ()
+    operations: tuple[tuple[Operation | None, Operation], ...] = ()
+    removed_scopes: tuple[str, ...] = ()
+    removed_hosts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    first_reads: tuple[FirstRead, ...] = ()
+    remembered: Remembered | None = None
+    heartbeat_ms: int | None = None
+    inventory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What was durable when the store was opened. Events and operations are the open ones."""
+
+    scopes: tuple[Scope, ...]
+    hosts: tuple[Host, ...]
+    operations: tuple[Operation, ...]
+    heartbeat_ms: int | None
+    inventory: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLine:
+    """A fact with its place in the journal. Numbers only grow; gaps are possible."""
+
+    number: int
+    fact: Fact
+
+
+class StaleRevision(Exception):  # noqa: N818 - says what is the case
+    """Somebody else wrote the aggregate since it was loaded. Nothing of the change was saved."""
+
+
+class StoreFailed(Exception):  # noqa: N818 - says what is the case
+    """The store cannot keep what it is given (disk full, I/O error). Nothing was promised.
+
+    After `fatal` ones the process must exit: what is on the disk is no longer known.
+    """
+
+    def __init__(self, message: str, *, fatal: bool) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+
+
+class Store(Protocol):
+    """Durable state. The writing half belongs to one thread; the reading half to any."""
+
+    def load(self) -> Snapshot:
+        """Everything that is open."""
+        ...
+
+    def begin(self) -> None:
+        """Open the transaction that `commit` or `rollback` ends. May raise StoreFailed."""
+        ...
+
+    def save(self, change: Change) -> None:
+        """Write one change, whole or not at all (a savepoint). StaleRevision or StoreFailed."""
+        ...
+
+    def commit(self) -> None:
+        """Durable when it returns. StoreFailed otherwise, and then nothing since begin holds."""
+        ...
+
+    def rollback(self) -> None:
+        """Forget everything since begin. Never raises."""
+        ...
+
+    def remembered(self, key: str) -> Remembered | None:
+        """The answer kept under an idempotency key, also one saved since begin."""
+        ...
+
+    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
+        """Those of the (upper-case) ids that the scope has or ever had, also since begin."""
+        ...
+
+    def event(self, event_id: str) -> ScheduledEvent | None:
+        """An event, open or ended, as last committed."""
+        ...
+
+    def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
+        """Committed events, newest first."""
+        ...
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """An operation, open or ended, as last committed."""
+        ...
+
+    def operations(self, *, open_only: bool, limit: int) -> Sequence[Operation]:
+        """Committed operations, newest first."""
+        ...
+
+    def first_reads(self, event_id: str) -> Sequence[FirstRead]:
+        """The receipts of an event, oldest first."""
+        ...
+
+    def journal(
+        self, *, after: int, limit: int, scope: str | None, event_id: str | None
+    ) -> Sequence[JournalLine]:
+        """Committed facts with a number above `after`, oldest first."""
+        ...
+
+    def journal_end(self) -> int:
+        """The number of the newest committed fact, 0 if there is none."""
+        ...
+
+    def backup(self, target: Path) -> None:
+        """Write a consistent copy of the committed state while the store is in use."""
+        ...
+
+    def close(self) -> None:
+        """End it. Everything committed stays."""
+        ...
