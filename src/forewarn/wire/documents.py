@@ -1,0 +1,100 @@
+"""The document of a scope as bytes, per api-version, and the two date formats of the wire.
+
+Rendering only. Which events a scope shows at all is `core.document`; what a version adds or
+hides is `api_versions`. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from forewarn.core import document
+from forewarn.core.model import SECOND_MS, Phase, ScheduledEvent, Scope, ScopeKind
+from forewarn.wire.api_versions import INSTANCE_VERSIONS, ApiVersion
+
+# Written out, because strftime would ask the locale for these names.
+_WEEK_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+# Contract 1.5: nothing else ever appears here.
+_RESOURCE_TYPE = "VirtualMachine"
+_EVENT_STATUS = {Phase.SCHEDULED: "Scheduled", Phase.STARTED: "Started"}
+
+_encode = msgspec.json.Encoder().encode
+
+# The answer to `/metadata/versions` (I3).
+VERSIONS_BODY: bytes = _encode({"apiVersions": INSTANCE_VERSIONS})
+
+
+def render(scope: Scope, version: ApiVersion) -> bytes:
+    """The scope's document as a guest of that api-version reads it: compact JSON in UTF-8.
+
+    Equal scopes give equal bytes. Keys are exactly those of the version, in the order the real
+    service emits them (contract 1.5): some clients fail for good on one key more or less.
+    """
+    underscore = version.underscore and scope.kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
+    return _encode(
+        {
+            "DocumentIncarnation": scope.incarnation,
+            "Events": [
+                _event(event, version, underscore=underscore) for event in _shown(scope, version)
+            ],
+        }
+    )
+
+
+def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
+    """The ids, in upper case, of the events that `render` puts into this document."""
+    return frozenset(event.event_id.upper() for event in _shown(scope, version))
+
+
+def not_before_text(ms: int, version: ApiVersion) -> str:
+    """An instant as NotBefore shows it in this api-version, in whole seconds (N7).
+
+    Fractions are cut, never rounded up: what starts at `ms` never starts before its text.
+    """
+    seconds = ms // SECOND_MS
+    if version.iso_not_before:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return http_date(seconds)
+
+
+def http_date(seconds: int) -> str:
+    """Seconds since 1970 in RFC 1123 form, in English whatever the locale."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    return (
+        f"{_WEEK_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d}"
+        f" {at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
+    )
+
+
+def _shown(scope: Scope, version: ApiVersion) -> Iterator[ScheduledEvent]:
+    """The visible events of a type this api-version knows, in the order they were scheduled."""
+    return (e for e in document.visible(scope) if e.event_type in version.event_types)
+
+
+def _event(
+    event: ScheduledEvent, version: ApiVersion, *, underscore: bool
+) -> dict[str, str | int | list[str]]:
+    """One event object; fields newer than the version are absent, not null (S1)."""
+    prefix = "_" if underscore else ""
+    started = event.phase is Phase.STARTED
+    shown: dict[str, str | int | list[str]] = {
+        "EventId": event.event_id.upper(),
+        "EventStatus": _EVENT_STATUS[event.phase],
+        "EventType": event.event_type.value,
+        "ResourceType": _RESOURCE_TYPE,
+        "Resources": [prefix + name for name in event.resources],
+        # Blank, not absent, once the event has started (N4).
+        "NotBefore": "" if started else not_before_text(event.not_before_ms, version),
+    }
+    if version.shows_description:
+        shown["Description"] = event.description
+    if version.shows_event_source:
+        shown["EventSource"] = event.event_source.value
+    if version.shows_duration:
+        shown["DurationInSeconds"] = event.duration_s
+    return shown

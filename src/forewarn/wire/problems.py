@@ -1,0 +1,297 @@
+"""Every refusal as it looks on the wire: status, body, headers. The one place for status codes.
+
+The guest side has the error object of the real service (contract 2.1). The operator side has
+RFC 9457 `application/problem+json`. Nothing here decides that something is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import msgspec
+
+from forewarn.core import errors
+from forewarn.wire.api_versions import NEWEST_THREE
+
+# What a refusal quotes of a request is cut to these, so that a refusal is always small.
+QUOTED_IDS_MAX = 5
+QUOTED_CHARS_MAX = 64
+
+PROBLEM_CONTENT_TYPE = "application/problem+json"
+
+_ACCEPTED_BODY = 'a body like {"StartRequests":[{"EventId":"<id from the document>"}]}'
+
+
+class GuestProblem(Exception):  # noqa: N818 - an answer, not an error
+    """A request of a guest was refused and nothing was changed.
+
+    `reason` is a short, stable label for metrics. `body` is the JSON error object. `headers` are
+    those this refusal needs beyond the usual ones.
+    """
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        reason: str,
+        error: str,
+        *,
+        newest_versions: Sequence[str] = (),
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(f"{status.value} {reason}: {error}")
+        self.status = status.value
+        self.reason = reason
+        self.headers = headers
+        content: dict[str, object] = {"error": error}
+        if newest_versions:
+            content["newest-versions"] = list(newest_versions)
+        self.body: bytes = msgspec.json.encode(content)
+
+
+def missing_api_version(newest: Sequence[str] = NEWEST_THREE) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "no-api-version",
+        # The documented words (E2).
+        "Bad request. api-version is invalid or was not specified in the request."
+        " For more information refer to aka.ms/azureimds",
+        newest_versions=newest,
+    )
+
+
+def unknown_api_version(newest: Sequence[str] = NEWEST_THREE) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.NOT_FOUND,  # clients probe a version and fall back on 404 (E3)
+        "unknown-api-version",
+        "Not found. Invalid version requested",  # E4
+        newest_versions=newest,
+    )
+
+
+def repeated_parameter(name: str) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,  # E9
+        "repeated-parameter",
+        f"Bad request. The query parameter {_quoted(name)} is given more than once;"
+        " each may be given once",
+    )
+
+
+def missing_metadata_header() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "no-metadata-header",
+        # The words as observed since 2022, odd colon included (E1).
+        "Bad request: . Required metadata header not specified",
+    )
+
+
+def forwarded() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,  # E8, H4
+        "forwarded",
+        "Bad request. Requests with an X-Forwarded-For header are refused;"
+        " ask directly, without a proxy",
+    )
+
+
+def unknown_path() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.NOT_FOUND,  # E12
+        "unknown-path",
+        "Not found. There are /metadata/scheduledevents, /metadata/instance and /metadata/versions",
+    )
+
+
+def wrong_verb(allow: str) -> GuestProblem:
+    """`allow` is the value of the Allow header, for instance "GET, POST"."""
+    return GuestProblem(
+        HTTPStatus.METHOD_NOT_ALLOWED,  # E11
+        "wrong-verb",
+        f"Method not allowed. Allowed here: {allow}",
+        headers=(("Allow", allow),),
+    )
+
+
+def malformed_body(what: str) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,  # A5, E16
+        "malformed-body",
+        f"Bad request. The body was not understood: {_cut(what, 200)}."
+        f" What would be accepted: {_ACCEPTED_BODY}",
+    )
+
+
+def too_many_start_requests(count: int, limit: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "too-many-start-requests",
+        f"Bad request. {count} StartRequests in one body; at most {limit} are accepted",
+    )
+
+
+def unknown_event_ids(event_ids: Sequence[str]) -> GuestProblem:
+    """Nothing of the request was applied; the first few of the ids are named (A6)."""
+    named = ", ".join(_quoted(event_id) for event_id in event_ids[:QUOTED_IDS_MAX])
+    more = len(event_ids) - QUOTED_IDS_MAX
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "unknown-event-ids",
+        f"Bad request. No event here has the id {named}{f' (and {more} more)' if more > 0 else ''}."
+        " Nothing was approved; ids from this VM's document would be accepted",
+    )
+
+
+def body_too_large(limit_bytes: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body-too-large",
+        f"Payload too large. A body of at most {limit_bytes} bytes is accepted",
+    )
+
+
+def head_too_large(limit_bytes: int) -> GuestProblem:
+    """The request line and headers together are beyond the limit."""
+    return GuestProblem(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "head-too-large",
+        f"Request header fields too large. At most {limit_bytes} bytes of request line and"
+        " headers are accepted",
+    )
+
+
+def broken_http() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "broken-http",
+        "Bad request. This is not HTTP/1.1; a plain GET or POST would be accepted",
+    )
+
+
+def unsupported_expectation() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.EXPECTATION_FAILED,
+        "unsupported-expectation",
+        "Expectation failed. Only Expect: 100-continue is accepted",
+    )
+
+
+def unsupported_transfer() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.NOT_IMPLEMENTED,
+        "unsupported-transfer",
+        "Not implemented. A body with Content-Length, or chunked, would be accepted",
+    )
+
+
+def unsupported_http_version() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
+        "http-version",
+        "HTTP version not supported. HTTP/1.1 and HTTP/1.0 are accepted",
+    )
+
+
+def nobody() -> GuestProblem:
+    """The caller is no VM of ours. It learns nothing, not even what would be accepted."""
+    return GuestProblem(HTTPStatus.FORBIDDEN, "nobody", "Forbidden")
+
+
+def too_many_requests(retry_after_s: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.TOO_MANY_REQUESTS,  # E10
+        "rate-limit",
+        f"Too many requests. Ask again in {retry_after_s} s; once per second is enough",
+        headers=(("Retry-After", str(retry_after_s)),),
+    )
+
+
+def unavailable(retry_after_s: int) -> GuestProblem:
+    """Nothing is wrong with the request, but it could not be served or made durable now."""
+    return GuestProblem(
+        HTTPStatus.SERVICE_UNAVAILABLE,  # E15
+        "unavailable",
+        f"Service unavailable. Nothing was changed; ask again in {retry_after_s} s",
+        headers=(("Retry-After", str(retry_after_s)),),
+    )
+
+
+def request_timeout() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.REQUEST_TIMEOUT,
+        "request-timeout",
+        "Request timeout. The request did not arrive whole in time; nothing was changed",
+    )
+
+
+def leaf_without_text() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "leaf-without-text",
+        # The real service says only "Bad request" (E6), and its users ask why (contract 8, row 15).
+        "Bad request. This element is a single value: add format=text to the query",
+    )
+
+
+def tree_as_text() -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "tree-as-text",
+        "Bad request. This element is not a single value: format=text is accepted for single"
+        " values only; leave it out, or use format=json",
+    )
+
+
+def unknown_element(name: str) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.NOT_FOUND,  # E12
+        "unknown-element",
+        f"Not found. There is no element {_quoted(name)} here at this api-version",
+    )
+
+
+# The most specific class decides; a class that is absent has the status of its parent.
+_STATUS_OF_REFUSAL: dict[type[Exception], HTTPStatus] = {
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.Invalid: HTTPStatus.BAD_REQUEST,
+    errors.Conflict: HTTPStatus.CONFLICT,
+    # What the Idempotency-Key draft of the IETF asks for when a key comes back with other words.
+    errors.IdempotencyMismatch: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.Refusal: HTTPStatus.BAD_REQUEST,
+    errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def status_of(refusal: errors.Refusal | errors.Unavailable) -> int:
+    """The status code the operator API answers a refusal with."""
+    return next(
+        _STATUS_OF_REFUSAL[kind] for kind in type(refusal).__mro__ if kind in _STATUS_OF_REFUSAL
+    ).value
+
+
+def problem_json(refusal: errors.Refusal | errors.Unavailable, status: int) -> dict[str, object]:
+    """The members of an RFC 9457 problem: what was refused (detail), what would help (remedy)."""
+    if isinstance(refusal, errors.Unavailable):
+        return problem("unavailable", status, str(refusal), "Try again later.")
+    return problem(refusal.code, status, refusal.refused, refusal.accepted)
+
+
+def problem(code: str, status: int, detail: str, remedy: str = "") -> dict[str, object]:
+    """A problem that is no refusal of a rule, such as a missing token or an unknown path."""
+    return {
+        "type": f"urn:forewarn:problem:{code}",
+        "title": code.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "remedy": remedy,
+    }
+
+
+def _cut(text: str, limit_chars: int) -> str:
+    return text if len(text) <= limit_chars else text[: limit_chars - 3] + "..."
+
+
+def _quoted(text: str) -> str:
+    return f"'{_cut(text, QUOTED_CHARS_MAX)}'"
