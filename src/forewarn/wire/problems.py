@@ -294,4 +294,6 @@ def _cut(text: str, limit_chars: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"'{_cut(text, QUOTED_CHARS_MAX)}'"
+    # What cannot be written in ASCII is escaped: a request may hold text that has no UTF-8 form.
+    ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
+    return f"'{_cut(ascii_text, QUOTED_CHARS_MAX)}'"
