@@ -1,1 +1,1 @@
-"""The rules: pure functions over frozen values. Nothing here asks the time, makes an id or waits."""
+"""The rules: pure functions over frozen values. Nothing here asks the time or makes an id."""

@@ -12,10 +12,13 @@ from forewarn.core.model import Phase
 
 
 class Move(StrEnum):
-    """What may happen to an event. The first three make one."""
+    """What may happen to an event. The first two make one.
+
+    An auto-approved user order whose domain is free is scheduled, approved and started in one
+    decision, so guests see it as Started from the beginning (contract L47).
+    """
 
     SCHEDULE = "schedule"
-    START_AT_ONCE = "start at once"  # an auto-approved user order whose domain is free
     DECLARE = "declare"  # a host failure: the impact is already there
     APPROVE = "approve"
     START = "start"
@@ -26,7 +29,6 @@ class Move(StrEnum):
 
 TRANSITIONS: dict[tuple[Phase | None, Move], Phase] = {
     (None, Move.SCHEDULE): Phase.SCHEDULED,
-    (None, Move.START_AT_ONCE): Phase.STARTED,
     (None, Move.DECLARE): Phase.STARTED,
     (Phase.SCHEDULED, Move.APPROVE): Phase.SCHEDULED,
     (Phase.SCHEDULED, Move.START): Phase.STARTED,

@@ -266,7 +266,8 @@ class Operation:
 
     Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
     its events: each starts by itself and the operation ends with the last of them.
-    `members` are (scope, event id), in the order of scope names.
+    `members` are (scope, event id), in the order they were added; `named` are all VMs that the
+    operation ever announced itself to.
     """
 
     operation_id: str
@@ -280,11 +281,24 @@ class Operation:
     ordered_not_before_ms: int | None = None
     broke_domains_by: str | None = None
     members: tuple[tuple[str, str], ...] = ()
+    named: tuple[str, ...] = ()
     action: Action | None = None
     started_ms: int | None = None
     deadline_ms: int | None = None
     ended_ms: int | None = None
     outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings that rules depend on."""
+
+    freeze_s: int = 5
+    reboot_s: int = 5
+    redeploy_s: int = 5
+    domain_recovery_ms: int = 600 * SECOND_MS
+    user_events_max: int = 100
+    always_enabled: bool = False
 
 
 class FactKind(StrEnum):

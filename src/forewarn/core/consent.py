@@ -1,0 +1,240 @@
+"""What guests and hosts tell us: polls, confirmations, approvals, returns; and time that was lost.
+
+All of it decides when an event is due; none of it starts anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from forewarn.core import edits, notice
+from forewarn.core.errors import NotFound, UnknownEventIds
+from forewarn.core.lifecycle import Move, move
+from forewarn.core.model import (
+    Decision,
+    EventSource,
+    Fact,
+    FactKind,
+    Operation,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+
+UNKNOWN_IDS_NAMED_MAX = 3
+
+
+def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
+    """A VM of the scope polled: from now on its guests are told.
+
+    Silent platform events that have not started appear, with their full minimum notice from now.
+    """
+    if scope.enabled:
+        return Decision()
+    facts = [Fact(kind=FactKind.ENABLED, at_ms=now_ms, scope=scope.name, vm=vm)]
+    events: list[ScheduledEvent] = []
+    for event in scope.events:
+        if not _appears(event):
+            events.append(event)
+            continue
+        not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
+        shown = replace(
+            event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms), shown_ms=None
+        )
+        events.append(shown)
+        facts.append(
+            Fact(
+                kind=FactKind.APPEARED,
+                at_ms=now_ms,
+                scope=scope.name,
+                event_id=event.event_id,
+                operation_id=event.operation_id,
+                detail={"not_before_ms": shown.not_before_ms},
+            )
+        )
+    enabled = replace(scope, enabled=True, polled_ms=now_ms, events=tuple(events))
+    return Decision(scopes=(enabled,), facts=tuple(facts))
+
+
+def _appears(event: ScheduledEvent) -> bool:
+    return (
+        event.silent
+        and event.phase is Phase.SCHEDULED
+        and event.event_source is EventSource.PLATFORM
+    )
+
+
+def polled(scope: Scope, polled_ms: int) -> Decision:
+    """Save when the scope was last polled."""
+    if scope.polled_ms is not None and scope.polled_ms >= polled_ms:
+        return Decision()
+    return Decision(scopes=(replace(scope, polled_ms=polled_ms),))
+
+
+def disable_if_silent(scope: Scope, now_ms: int) -> Decision:
+    """Stop telling a scope that nobody has polled for 24 hours (L4). Visible events stay."""
+    if not scope.enabled or scope.polled_ms is None:
+        return Decision()
+    if now_ms - scope.polled_ms < notice.ENABLED_FOR_MS:
+        return Decision()
+    fact = Fact(
+        kind=FactKind.DISABLED,
+        at_ms=now_ms,
+        scope=scope.name,
+        detail={"last_poll_ms": scope.polled_ms},
+    )
+    return Decision(scopes=(replace(scope, enabled=False),), facts=(fact,))
+
+
+def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decision:
+    """The host shows this incarnation: the notice of its events begins to run."""
+    newly = [
+        event
+        for event in scope.events
+        if event.host == host
+        and event.visible
+        and event.shown_ms is None
+        and event.appeared_incarnation <= incarnation
+    ]
+    if not newly:
+        return Decision()
+    facts = []
+    for event in newly:
+        scope = edits.with_event(scope, replace(event, shown_ms=now_ms, unreadable_ms=0))
+        facts.append(
+            Fact(
+                kind=FactKind.CONFIRMED,
+                at_ms=now_ms,
+                scope=scope.name,
+                event_id=event.event_id,
+                host=host,
+                detail={"incarnation": incarnation},
+            )
+        )
+    return Decision(scopes=(scope,), facts=tuple(facts))
+
+
+def approve(
+    scope: Scope, event_ids: Collection[str], *, known: Collection[str], by: str, now_ms: int
+) -> Decision:
+    """A VM of the scope, or an operator, says go ahead: the events become due.
+
+    An id that is already approved, started or ended is accepted without effect (A4). One id that
+    the scope never had refuses the whole request. `known` are ids the scope has or ever had.
+    """
+    unknown = [i for i in event_ids if i not in known and scope.event(i) is None]
+    if unknown:
+        named = ", ".join(unknown[:UNKNOWN_IDS_NAMED_MAX])
+        more = len(unknown) - UNKNOWN_IDS_NAMED_MAX
+        raise UnknownEventIds(
+            f"Unknown EventId: {named}{f' and {more} more' if more > 0 else ''}.",
+            "Nothing was approved. Send ids from the Events of your own document.",
+        )
+    facts: list[Fact] = []
+    for event_id in dict.fromkeys(event_ids):
+        event = scope.event(event_id)
+        if event is None or event.phase is not Phase.SCHEDULED or event.approved_ms is not None:
+            continue
+        approved = replace(
+            event, phase=move(event.phase, Move.APPROVE), approved_ms=now_ms, approved_by=by
+        )
+        scope = edits.with_event(scope, approved)
+        facts.append(
+            Fact(
+                kind=FactKind.APPROVED,
+                at_ms=now_ms,
+                scope=scope.name,
+                event_id=event_id,
+                operation_id=event.operation_id,
+                by=by,
+            )
+        )
+    return Decision(scopes=(scope,), facts=tuple(facts)) if facts else Decision()
+
+
+def returned(scope: Scope, vm: str, now_ms: int) -> Decision:
+    """A VM that a recovering domain waits for has polled again."""
+    if not any(vm in recovery.waiting_for for recovery in scope.recoveries):
+        return Decision()
+    scope, facts = edits.vm_returned(scope, vm, now_ms)
+    return Decision(scopes=(scope,), facts=facts)
+
+
+def end_recoveries(scope: Scope, now_ms: int) -> Decision:
+    """End the wait for VMs that did not poll again in time."""
+    over = [r for r in scope.recoveries if now_ms >= r.until_ms]
+    if not over:
+        return Decision()
+    facts = tuple(
+        edits.recovered_fact(scope, r, now_ms, "waited long enough for " + ", ".join(r.waiting_for))
+        for r in over
+    )
+    kept = tuple(r for r in scope.recoveries if r not in over)
+    return Decision(scopes=(replace(scope, recoveries=kept),), facts=facts)
+
+
+def release(scope: Scope, *, by: str, now_ms: int) -> Decision:
+    """The operator has looked at a failed event: platform events of the scope may go on."""
+    if scope.hold is None:
+        raise NotFound(
+            f"Scope {scope.name} is not held.", "`forewarn scope show` says what it waits for."
+        )
+    fact = Fact(
+        kind=FactKind.RELEASED,
+        at_ms=now_ms,
+        scope=scope.name,
+        event_id=scope.hold.event_id,
+        by=by,
+        detail={"held_since_ms": scope.hold.since_ms},
+    )
+    return Decision(scopes=(replace(scope, hold=None),), facts=(fact,))
+
+
+def lose_time(
+    scope: Scope, *, lost_ms: int, now_ms: int, since_ms: int | None, host: str | None = None
+) -> Decision:
+    """Wall time passed that was no notice: a downtime, a silent host, a step of the clock.
+
+    With `since_ms` (a downtime that began then, by the wall clock) nothing younger than it loses
+    more than its own age. Without, everything loses `lost_ms`, which may be negative for a clock
+    that was set back. With `host`, only the notice of that host's events is concerned.
+    """
+
+    def lost(begin_ms: int) -> int:
+        return lost_ms if since_ms is None else now_ms - max(since_ms, begin_ms)
+
+    events = []
+    for event in scope.events:
+        moved = event
+        if event.phase is Phase.SCHEDULED and event.shown_ms is not None:
+            if host is None or event.host == host:
+                lost_notice_ms = lost(event.shown_ms)
+                moved = replace(event, unreadable_ms=event.unreadable_ms + lost_notice_ms)
+        elif event.deadline_ms is not None and host is None:
+            began_ms = event.started_ms or event.deadline_ms
+            moved = replace(event, deadline_ms=event.deadline_ms + lost(began_ms))
+        events.append(moved)
+    changed = replace(scope, events=tuple(events))
+    if host is None:
+        changed = replace(
+            changed,
+            recoveries=tuple(
+                replace(r, until_ms=r.until_ms + lost(r.since_ms)) for r in scope.recoveries
+            ),
+            polled_ms=(
+                None if scope.polled_ms is None else scope.polled_ms + lost(scope.polled_ms)
+            ),
+        )
+    return Decision(scopes=(changed,)) if changed != scope else Decision()
+
+
+def operation_loses_time(
+    operation: Operation, *, lost_ms: int, now_ms: int, since_ms: int | None
+) -> Decision:
+    """The same for the deadline of a started operation."""
+    if operation.deadline_ms is None or operation.started_ms is None:
+        return Decision()
+    lost = lost_ms if since_ms is None else now_ms - max(since_ms, operation.started_ms)
+    moved = replace(operation, deadline_ms=operation.deadline_ms + lost)
+    return Decision(operations=(moved,))

@@ -1,0 +1,336 @@
+"""From the claim of an action to the end of its event: claims, reports, deadlines.
+
+What a host did changes the fleet here and only here: a moved VM gets its new host, a deleted one
+is gone, and both leave their other scheduled events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forewarn.core import edits
+from forewarn.core.errors import NotFound, StaleReport
+from forewarn.core.fleet import Fleet
+from forewarn.core.lifecycle import Move
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    ActionPhase,
+    Decision,
+    EventType,
+    Fact,
+    FactKind,
+    Operation,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+    ScopeHold,
+)
+
+LOST = "no report by the deadline"
+
+
+def claimed(action: Action, boot_id: str) -> Action:
+    """The action as taken by its host, under a new epoch.
+
+    The first claim of a host reboot remembers the boot id; a later claim that sees another one
+    knows that the reboot has happened.
+    """
+    return replace(
+        action,
+        phase=ActionPhase.CLAIMED,
+        epoch=action.epoch + 1,
+        boot_id=boot_id if action.boot_id is None else action.boot_id,
+    )
+
+
+def _claim_fact(action: Action, now_ms: int) -> Fact:
+    return Fact(
+        kind=FactKind.CLAIMED,
+        at_ms=now_ms,
+        host=action.host,
+        vm=action.vm,
+        detail={"action_id": action.action_id, "epoch": action.epoch},
+    )
+
+
+def claim_for_event(
+    scope: Scope, event: ScheduledEvent, action: Action, *, boot_id: str, now_ms: int
+) -> tuple[Decision, Action]:
+    """A host takes one action of an event."""
+    taken = claimed(action, boot_id)
+    event = edits.with_action(event, taken)
+    fact = replace(_claim_fact(taken, now_ms), scope=scope.name, event_id=event.event_id)
+    return Decision(scopes=(edits.with_event(scope, event),), facts=(fact,)), taken
+
+
+def claim_for_operation(
+    operation: Operation, action: Action, *, boot_id: str, now_ms: int
+) -> tuple[Decision, Action]:
+    """A host takes the action that an operation does to it."""
+    taken = claimed(action, boot_id)
+    fact = replace(_claim_fact(taken, now_ms), operation_id=operation.operation_id)
+    return Decision(operations=(replace(operation, action=taken),), facts=(fact,)), taken
+
+
+def _refuse_stale(action: Action, epoch: int, outcome: Outcome) -> bool:
+    """True if the report only repeats what is already written; refuses what is not current."""
+    if action.ended and action.epoch == epoch and action.outcome is outcome:
+        return True
+    if action.phase is not ActionPhase.CLAIMED or action.epoch != epoch:
+        raise StaleReport(
+            f"The report on action {action.action_id} is for epoch {epoch}; "
+            f"it is {action.phase.value} at epoch {action.epoch}.",
+            "Drop it: the claim was lost, and whoever holds the next one looks for itself.",
+        )
+    return False
+
+
+def report_for_event(
+    scope: Scope,
+    event: ScheduledEvent,
+    action_id: str,
+    *,
+    epoch: int,
+    outcome: Outcome,
+    detail: str,
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """A host says how an action of an event ended. The last report ends the event."""
+    action = next((a for a in event.actions if a.action_id == action_id), None)
+    if action is None:
+        raise NotFound(f"Event {event.event_id} has no action {action_id}.")
+    if _refuse_stale(action, epoch, outcome):
+        return Decision()
+    ended = replace(action, phase=ActionPhase.ENDED, outcome=outcome, detail=detail)
+    event = edits.with_action(event, ended)
+    scope = edits.with_event(scope, event)
+    facts = [replace(_report_fact(ended, now_ms), scope=scope.name, event_id=event.event_id)]
+    if outcome is Outcome.DONE:
+        scope, new_facts = _take_effect(scope, event, ended, now_ms)
+        facts.extend(new_facts)
+    if all(a.ended for a in event.actions):
+        scope, new_facts = finish_event(scope, event, now_ms=now_ms, policy=policy)
+        facts.extend(new_facts)
+    return Decision(scopes=(scope,), facts=tuple(facts))
+
+
+def _report_fact(action: Action, now_ms: int) -> Fact:
+    return Fact(
+        kind=FactKind.REPORTED,
+        at_ms=now_ms,
+        host=action.host,
+        vm=action.vm,
+        detail={
+            "action_id": action.action_id,
+            "epoch": action.epoch,
+            "outcome": action.outcome.value if action.outcome else None,
+            "detail": action.detail,
+        },
+    )
+
+
+def _take_effect(
+    scope: Scope, event: ScheduledEvent, action: Action, now_ms: int
+) -> tuple[Scope, tuple[Fact, ...]]:
+    vm = scope.vm(action.vm) if action.vm else None
+    if vm is None:
+        return scope, ()
+    if action.kind is ActionKind.DELETE_VM:
+        scope = replace(
+            scope,
+            vms=tuple(v for v in scope.vms if v.name != vm.name),
+            deleted=(*scope.deleted, vm.name),
+        )
+        scope, back = edits.vm_returned(scope, vm.name, now_ms)
+        scope, left = edits.vm_leaves(
+            scope, vm.name, because="deleted", now_ms=now_ms, except_event=event.event_id
+        )
+        fact = Fact(
+            kind=FactKind.DELETED,
+            at_ms=now_ms,
+            scope=scope.name,
+            event_id=event.event_id,
+            host=vm.host,
+            vm=vm.name,
+        )
+        return scope, (fact, *back, *left)
+    new_host = action.target_host
+    if action.kind not in (ActionKind.MOVE_VM, ActionKind.START_VM) or new_host in (None, vm.host):
+        return scope, ()  # a restart in place moves nothing: other notices of this host still hold
+    scope = edits.with_vm(scope, replace(vm, host=new_host or vm.host))
+    scope, left = edits.vm_leaves(
+        scope, vm.name, because=f"moved to {new_host}", now_ms=now_ms, except_event=event.event_id
+    )
+    fact = Fact(
+        kind=FactKind.MOVED,
+        at_ms=now_ms,
+        scope=scope.name,
+        event_id=event.event_id,
+        host=new_host,
+        vm=vm.name,
+        detail={"from": vm.host},
+    )
+    return scope, (fact, *left)
+
+
+def finish_event(
+    scope: Scope, event: ScheduledEvent, *, now_ms: int, policy: Policy, failure: str = ""
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """End a started event whose actions have all ended: completed, or failed if one went badly.
+
+    A completed Reboot or Redeploy leaves its domain recovering. A failed event holds the platform
+    events of its scope.
+    """
+    bad = [a for a in event.actions if a.outcome is not Outcome.DONE]
+    reason = failure or "; ".join(f"{a.vm}: {a.detail or a.outcome}" for a in bad)
+    if reason:
+        return _fail_event(scope, event, now_ms, reason)
+    scope = edits.with_event(scope, edits.end_event(event, Move.COMPLETE, now_ms, "completed"))
+    fact = Fact(
+        kind=FactKind.COMPLETED,
+        at_ms=now_ms,
+        scope=scope.name,
+        event_id=event.event_id,
+        operation_id=event.operation_id,
+        host=event.host,
+    )
+    if event.event_type not in (EventType.REBOOT, EventType.REDEPLOY):
+        return scope, (fact,)
+    scope, facts = edits.begin_recovery(
+        scope, event.update_domain, event.resources, now_ms, policy.domain_recovery_ms
+    )
+    return scope, (fact, *facts)
+
+
+def _fail_event(
+    scope: Scope, event: ScheduledEvent, now_ms: int, reason: str
+) -> tuple[Scope, tuple[Fact, ...]]:
+    scope = edits.with_event(scope, edits.end_event(event, Move.FAIL, now_ms, reason))
+    facts = [
+        Fact(
+            kind=FactKind.FAILED,
+            at_ms=now_ms,
+            scope=scope.name,
+            event_id=event.event_id,
+            operation_id=event.operation_id,
+            host=event.host,
+            detail={"reason": reason},
+        )
+    ]
+    if scope.hold is None:
+        hold = ScopeHold(since_ms=now_ms, event_id=event.event_id, reason=reason)
+        scope = replace(scope, hold=hold)
+        facts.append(
+            Fact(
+                kind=FactKind.HELD,
+                at_ms=now_ms,
+                scope=scope.name,
+                event_id=event.event_id,
+                detail={"release": f"forewarn scope release {scope.name}"},
+            )
+        )
+    return scope, tuple(facts)
+
+
+def report_for_operation(
+    operation: Operation,
+    fleet: Fleet,
+    *,
+    epoch: int,
+    outcome: Outcome,
+    detail: str,
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """A host says how its own freeze or reboot ended; every event of the operation ends with it."""
+    action = operation.action
+    if action is None:
+        raise NotFound(f"Operation {operation.operation_id} has not started.")
+    if _refuse_stale(action, epoch, outcome):
+        return Decision()
+    ended = replace(action, phase=ActionPhase.ENDED, outcome=outcome, detail=detail)
+    fact = replace(_report_fact(ended, now_ms), operation_id=operation.operation_id)
+    failure = "" if outcome is Outcome.DONE else (detail or outcome.value)
+    decision = end_operation(
+        replace(operation, action=ended), fleet, failure=failure, now_ms=now_ms, policy=policy
+    )
+    return replace(decision, facts=(fact, *decision.facts))
+
+
+def end_operation(
+    operation: Operation, fleet: Fleet, *, failure: str, now_ms: int, policy: Policy
+) -> Decision:
+    """End a started Freeze or Reboot of a host together with its events."""
+    scopes: dict[str, Scope] = {}
+    facts: list[Fact] = []
+    for scope_name, event_id in operation.members:
+        scope = scopes.get(scope_name) or fleet.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is None or event is None or event.phase is not Phase.STARTED:
+            continue
+        scopes[scope_name], new_facts = finish_event(
+            scope, event, now_ms=now_ms, policy=policy, failure=failure
+        )
+        facts.extend(new_facts)
+    facts.append(
+        Fact(
+            kind=FactKind.FAILED if failure else FactKind.COMPLETED,
+            at_ms=now_ms,
+            operation_id=operation.operation_id,
+            host=operation.host,
+            detail={"reason": failure} if failure else {},
+        )
+    )
+    ended = replace(
+        operation,
+        phase=OperationPhase.ENDED,
+        ended_ms=now_ms,
+        outcome=failure or operation.outcome or "completed",
+    )
+    return Decision(scopes=tuple(scopes.values()), operations=(ended,), facts=tuple(facts))
+
+
+def settle_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Decision:
+    """End a Redeploy operation all of whose events have ended."""
+    for scope_name, event_id in operation.members:
+        scope = fleet.scope(scope_name)
+        if scope is not None and scope.event(event_id) is not None:
+            return Decision()
+    outcome = operation.outcome or "completed"
+    fact = Fact(
+        kind=FactKind.COMPLETED,
+        at_ms=now_ms,
+        operation_id=operation.operation_id,
+        host=operation.host,
+        detail={"outcome": outcome},
+    )
+    ended = replace(operation, phase=OperationPhase.ENDED, ended_ms=now_ms, outcome=outcome)
+    return Decision(operations=(ended,), facts=(fact,))
+
+
+def expire_event(scope: Scope, event: ScheduledEvent, *, now_ms: int, policy: Policy) -> Decision:
+    """Fail a started event whose reports did not come by its deadline: its actions are lost."""
+    for action in event.actions:
+        if not action.ended:
+            event = edits.with_action(event, edits.end_action(action, Outcome.LOST, LOST))
+    scope = edits.with_event(scope, event)
+    scope, facts = finish_event(
+        scope, event, now_ms=now_ms, policy=policy, failure="" if event.actions else LOST
+    )
+    return Decision(scopes=(scope,), facts=facts)
+
+
+def expire_operation(
+    operation: Operation, fleet: Fleet, *, now_ms: int, policy: Policy
+) -> Decision:
+    """Fail a started operation whose report did not come by its deadline."""
+    action = operation.action
+    if action is not None and not action.ended:
+        lost = edits.end_action(action, Outcome.LOST, LOST)
+        operation = replace(operation, action=lost)
+    return end_operation(operation, fleet, failure=LOST, now_ms=now_ms, policy=policy)

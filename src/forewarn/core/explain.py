@@ -1,0 +1,127 @@
+"""Why has it not happened yet: for every event and operation not yet ended, what holds it.
+
+The answers are the very holds that `starting` obeys, so an explanation cannot disagree with what
+the ticker does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from forewarn.core import starting
+from forewarn.core.fleet import Fleet
+from forewarn.core.model import (
+    Action,
+    ActionPhase,
+    EventType,
+    Health,
+    Operation,
+    OperationPhase,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.core.starting import Hold, HoldReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What an event or operation waits for.
+
+    `until_ms` is the latest instant at which everything that holds it lets go by itself, or None
+    where something depends on a person, a host or a guest.
+    """
+
+    phase: str
+    holds: tuple[Hold, ...]
+
+    @property
+    def until_ms(self) -> int | None:
+        latest = [hold.until_ms for hold in self.holds]
+        known = [at_ms for at_ms in latest if at_ms is not None]
+        return max(known) if known and len(known) == len(latest) else None
+
+
+def whole_host(operation: Operation | None) -> bool:
+    """True for operations that are done once to the host; a Redeploy only groups its moves."""
+    return operation is not None and operation.event_type is not EventType.REDEPLOY
+
+
+def explain_event(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Explanation:
+    """What the event waits for now."""
+    operation = fleet.operation(event.operation_id) if event.operation_id else None
+    if event.phase is Phase.STARTED:
+        actions: tuple[Action, ...] = event.actions
+        if operation is not None and operation.action is not None:
+            actions = (operation.action,)
+        holds = tuple(_action_holds(actions, event, fleet))
+    elif operation is not None and whole_host(operation):
+        holds = starting.operation_holds(operation, fleet, now_ms)
+    else:
+        holds = starting.event_holds(event, scope, fleet, now_ms)
+    return Explanation(phase=event.phase.value, holds=holds)
+
+
+def explain_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Explanation:
+    """What the operation waits for now; a Redeploy waits for each of its events."""
+    if operation.phase is OperationPhase.WAITING and whole_host(operation):
+        holds = starting.operation_holds(operation, fleet, now_ms)
+        return Explanation(phase=operation.phase.value, holds=holds)
+    found: list[Hold] = []
+    for scope_name, event_id in operation.members:
+        scope = fleet.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is not None and event is not None:
+            found.extend(explain_event(scope, event, fleet, now_ms).holds)
+    unique = tuple(dict.fromkeys(found))
+    return Explanation(phase=operation.phase.value, holds=unique)
+
+
+def _action_holds(
+    actions: tuple[Action, ...], event: ScheduledEvent, fleet: Fleet
+) -> Iterable[Hold]:
+    for action in actions:
+        if action.ended:
+            continue
+        subject = action.vm or f"host {action.host}"
+        if action.host is None:
+            yield _homeless_hold(action, event, fleet)
+        elif not fleet.alive(action.host):
+            yield from starting.host_holds(action.host, fleet)
+        elif action.phase is ActionPhase.PENDING:
+            yield Hold(
+                reason=HoldReason.UNCLAIMED,
+                what=f"host {action.host} has not taken {action.kind.value} of {subject} yet",
+                since_ms=event.started_ms,
+                until_ms=event.deadline_ms,
+                remedy="The host takes it with its next look.",
+            )
+        else:
+            yield Hold(
+                reason=HoldReason.RUNNING,
+                what=f"host {action.host} is at work: {action.kind.value} of {subject}",
+                since_ms=event.started_ms,
+                until_ms=event.deadline_ms,
+                remedy="Its report.",
+            )
+
+
+def _homeless_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
+    host = fleet.host(event.host)
+    fenced = host is not None and host.fenced
+    failed = host is not None and host.health is Health.FAILED
+    if failed and not fenced:
+        remedy = (
+            f"`forewarn host fail {event.host} --fenced` once the host is surely off, "
+            f"or `forewarn host repair {event.host}` once it is back."
+        )
+    else:
+        remedy = "An open host with a free place: `forewarn host list`, `forewarn host open NAME`."
+    return Hold(
+        reason=HoldReason.HOMELESS,
+        what=f"{action.vm} was on the failed host {event.host} and has nowhere to start yet",
+        since_ms=event.started_ms,
+        until_ms=event.deadline_ms,
+        remedy=remedy,
+    )

@@ -1,0 +1,316 @@
+"""Hosts that are closed, degraded, failed, fenced and repaired, and the VMs that were on them.
+
+A failed host's VMs get an event that is Started from the beginning (L30). They start elsewhere
+once the host is fenced, or in place once it is back; nothing starts a VM twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from forewarn.core import edits, ending, notice, planning, scheduling, starting
+from forewarn.core.errors import HostUnfit
+from forewarn.core.fleet import Fleet
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    ActionPhase,
+    Cause,
+    Decision,
+    EventType,
+    Fact,
+    FactKind,
+    Health,
+    Host,
+    Operation,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+)
+
+HOST_FAILED = "the host has failed"
+
+
+def close(host: Host, *, by: str, now_ms: int) -> Decision:
+    """Let no VM be placed on the host from now on. Closing a closed host changes nothing."""
+    if host.closed:
+        return Decision()
+    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=now_ms, host=host.name, by=by)
+    return Decision(hosts=(replace(host, closed=True),), facts=(fact,))
+
+
+def reopen(host: Host, *, by: str, now_ms: int) -> Decision:
+    """Let VMs be placed on the host again."""
+    if not host.closed:
+        return Decision()
+    fact = Fact(kind=FactKind.HOST_OPENED, at_ms=now_ms, host=host.name, by=by)
+    return Decision(hosts=(replace(host, closed=False),), facts=(fact,))
+
+
+def degrade(
+    host: Host,
+    fleet: Fleet,
+    *,
+    not_before_ms: int | None,
+    by: str,
+    operation_id: str,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """The host's hardware is expected to fail: its VMs will be moved, a week ahead by default.
+
+    An owner who redeploys a VM before that avoids the event. The host takes no new VMs.
+    """
+    if host.health is not Health.OK:
+        raise HostUnfit(
+            f"Host {host.name} is already {host.health.value}.",
+            f"`forewarn host repair {host.name}` when it is well again.",
+        )
+    order = scheduling.Order(
+        event_type=EventType.REDEPLOY,
+        cause=Cause.DEGRADED,
+        by=by,
+        not_before_ms=not_before_ms or now_ms + notice.DEGRADED_NOTICE_MS,
+    )
+    fact = Fact(kind=FactKind.HOST_DEGRADED, at_ms=now_ms, host=host.name, by=by)
+    decision = scheduling.maintain(
+        host, order, fleet, operation_id=operation_id, ids=ids, now_ms=now_ms, policy=policy
+    )
+    return replace(
+        decision,
+        hosts=(replace(host, health=Health.DEGRADED),),
+        facts=(fact, *decision.facts),
+    )
+
+
+def fail(
+    host: Host,
+    fleet: Fleet,
+    *,
+    fenced: bool,
+    by: str,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """The host has failed. What ran there has ended badly; its VMs are declared Started.
+
+    `fenced` says that the host is surely off, so that its VMs may start elsewhere. It may be said
+    later, by declaring the failure again.
+    """
+    if host.health is Health.FAILED:
+        if not fenced or host.fenced:
+            return Decision()
+        fact = Fact(kind=FactKind.HOST_FENCED, at_ms=now_ms, host=host.name, by=by)
+        return Decision(hosts=(replace(host, fenced=True),), facts=(fact,))
+    facts = [
+        Fact(
+            kind=FactKind.HOST_FAILED,
+            at_ms=now_ms,
+            host=host.name,
+            by=by,
+            detail={"fenced": fenced},
+        )
+    ]
+    operations = []
+    for operation in fleet.operations_on(host.name):
+        operations.append(_operation_dies(operation, now_ms))
+        facts.append(
+            Fact(
+                kind=FactKind.FAILED
+                if operation.phase is OperationPhase.STARTED
+                else FactKind.CANCELED,
+                at_ms=now_ms,
+                operation_id=operation.operation_id,
+                host=host.name,
+                by=by,
+                detail={"reason": HOST_FAILED},
+            )
+        )
+    scopes = []
+    for scope in fleet.scopes_on(host.name):
+        after, new_facts = _events_die(scope, host.name, by=by, now_ms=now_ms, policy=policy)
+        facts.extend(new_facts)
+        after, new_facts = _declare(after, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
+        facts.extend(new_facts)
+        if after != scope:
+            scopes.append(after)
+    failed = replace(host, health=Health.FAILED, fenced=fenced)
+    return Decision(
+        hosts=(failed,), scopes=tuple(scopes), operations=tuple(operations), facts=tuple(facts)
+    )
+
+
+def _operation_dies(operation: Operation, now_ms: int) -> Operation:
+    action = operation.action
+    if action is not None and not action.ended:
+        action = edits.end_action(action, Outcome.FAILED, HOST_FAILED)
+    return replace(
+        operation,
+        phase=OperationPhase.ENDED,
+        action=action,
+        ended_ms=now_ms,
+        outcome=HOST_FAILED,
+    )
+
+
+def _events_die(
+    scope: Scope, host: str, *, by: str, now_ms: int, policy: Policy
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """End what the host was doing for the scope, and cancel what its operations had announced."""
+    facts: list[Fact] = []
+    for event in scope.events:
+        if event.host != host or event.cause is Cause.FAILURE:
+            continue
+        if event.phase is Phase.STARTED:
+            died = event
+            for action in event.actions:
+                if not action.ended:
+                    ended = edits.end_action(action, Outcome.FAILED, HOST_FAILED)
+                    died = edits.with_action(died, ended)
+            scope, new_facts = ending.finish_event(
+                edits.with_event(scope, died),
+                died,
+                now_ms=now_ms,
+                policy=policy,
+                failure=HOST_FAILED,
+            )
+            facts.extend(new_facts)
+        elif event.operation_id is not None:
+            canceled = edits.cancel_event(event, now_ms, HOST_FAILED)
+            scope = edits.with_event(scope, canceled)
+            facts.append(scheduling.canceled_fact(canceled, by))
+    return _restarts_lose_their_host(scope, host), tuple(facts)
+
+
+def _restarts_lose_their_host(scope: Scope, host: str) -> Scope:
+    """VMs of another failed host that were just starting here need a new place."""
+    for event in scope.events:
+        if event.cause is not Cause.FAILURE or event.phase is not Phase.STARTED:
+            continue
+        for action in event.actions:
+            if action.host == host and not action.ended:
+                homeless = replace(
+                    action,
+                    host=None,
+                    target_host=None,
+                    phase=ActionPhase.PENDING,
+                    epoch=action.epoch + 1,
+                )
+                event = edits.with_action(event, homeless)  # noqa: PLW2901 - grows step by step
+        scope = edits.with_event(scope, event)
+    return scope
+
+
+def _declare(
+    scope: Scope, host: str, *, by: str, ids: Iterator[str], now_ms: int, policy: Policy
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """One Started event per update domain of the scope on the host, with nowhere to go yet."""
+    order = scheduling.Order(event_type=EventType.REBOOT, cause=Cause.FAILURE, by=by)
+    declared = {
+        name
+        for event in scope.events
+        if event.cause is Cause.FAILURE and event.phase is Phase.STARTED
+        for name in event.resources
+    }
+    vms = tuple(vm for vm in scope.vms if vm.host == host and vm.name not in declared)
+    facts: list[Fact] = []
+    for group in planning.groups_of(scope, host, vms):
+        event_id = next(ids)
+        event = scheduling.new_event(
+            scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy
+        )
+        actions = tuple(
+            Action(
+                action_id=f"{event_id}/{name}",
+                kind=ActionKind.START_VM,
+                host=None,
+                vm=name,
+                duration_s=policy.reboot_s,
+            )
+            for name in group.vm_names
+        )
+        facts.extend(starting.exemption_facts(scope, event, now_ms))
+        scope, new_facts = scheduling.schedule(scope, replace(event, actions=actions))
+        facts.extend(new_facts)
+    return scope, tuple(facts)
+
+
+def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
+    """The host is well again. What was announced only because it was degraded is canceled."""
+    if host.health is Health.OK:
+        return Decision()
+    scopes: dict[str, Scope] = {}
+    operations: list[Operation] = []
+    facts = [
+        Fact(
+            kind=FactKind.HOST_REPAIRED,
+            at_ms=now_ms,
+            host=host.name,
+            by=by,
+            detail={"was": host.health.value},
+        )
+    ]
+    for operation in fleet.operations_on(host.name):
+        if operation.cause is not Cause.DEGRADED:
+            continue
+        canceled = scheduling.cancel_operation(
+            operation, fleet, by=by, now_ms=now_ms, reason="the host was repaired"
+        )
+        scopes.update((scope.name, scope) for scope in canceled.scopes)
+        operations.extend(canceled.operations)
+        facts.extend(canceled.facts)
+    return Decision(
+        hosts=(replace(host, health=Health.OK, fenced=False),),
+        scopes=tuple(scopes.values()),
+        operations=tuple(operations),
+        facts=tuple(facts),
+    )
+
+
+def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Decision:
+    """Give VMs of a failed host a place to start: the host itself if it is back, else another.
+
+    Only a fenced host's VMs start elsewhere. VMs without a place wait until there is one.
+    """
+    home = fleet.host(event.host)
+    if home is None:
+        return Decision()
+    planned: dict[str, int] = {}
+    facts: list[Fact] = []
+    for action in event.actions:
+        if action.ended or action.host is not None:
+            continue
+        vm = scope.vm(action.vm or "")
+        if vm is None:
+            continue
+        target: str | None = None
+        if home.health is not Health.FAILED and fleet.alive(home.name):
+            target = home.name
+        elif home.health is Health.FAILED and home.fenced:
+            target = planning.choose_target(scope, vm, fleet, planned)
+            if target == home.name:
+                target = None  # the only host of the fleet: it has to come back
+        if target is None:
+            continue
+        planned[target] = planned.get(target, 0) + 1
+        event = edits.with_action(event, replace(action, host=target, target_host=target))
+        facts.append(
+            Fact(
+                kind=FactKind.ASSIGNED,
+                at_ms=now_ms,
+                scope=scope.name,
+                event_id=event.event_id,
+                host=target,
+                vm=vm.name,
+                detail={"from": home.name},
+            )
+        )
+    if not facts:
+        return Decision()
+    return Decision(scopes=(edits.with_event(scope, event),), facts=tuple(facts))

@@ -1,0 +1,43 @@
+"""What a rule may ask about everything outside the scope it decides on.
+
+The control plane answers from its memory, including what the same transaction has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from forewarn.core.model import Host, Operation, Scope, Vm
+
+
+class Fleet(Protocol):
+    """Read-only. Names that do not exist answer None; the rules turn that into refusals."""
+
+    def host(self, name: str) -> Host | None: ...
+
+    def hosts(self) -> Iterable[Host]: ...
+
+    def alive(self, host: str) -> bool:
+        """True while the host's heartbeat is fresh."""
+        ...
+
+    def scope(self, name: str) -> Scope | None: ...
+
+    def scopes_on(self, host: str) -> Sequence[Scope]:
+        """Scopes with VMs on the host or open events about it, in name order."""
+        ...
+
+    def vm_count(self, host: str) -> int:
+        """How many VMs are on the host."""
+        ...
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
+        """(scope name, VM) of VMs that a started action is bringing to the host."""
+        ...
+
+    def operation(self, operation_id: str) -> Operation | None: ...
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        """Open operations of the host, oldest first."""
+        ...

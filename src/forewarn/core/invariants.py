@@ -1,0 +1,105 @@
+"""What must be true of every change, checked again before every save.
+
+Written from the promises and not from the rules: it looks at before and after only. A broken
+invariant is a bug of ours; the change is not saved.
+"""
+
+from __future__ import annotations
+
+from forewarn.core import document, notice
+from forewarn.core.lifecycle import TRANSITIONS
+from forewarn.core.model import Cause, EventType, Phase, ScheduledEvent, Scope
+
+RULED = frozenset({EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY})
+
+
+class InvariantBroken(AssertionError):  # noqa: N818 - says what is the case
+    """The change would break a promise. It must not be saved."""
+
+
+def check(before: Scope | None, after: Scope, now_ms: int) -> None:
+    """Raise InvariantBroken unless `after` may follow `before` at this time."""
+    if before is None:
+        return
+    _check_counting(before, after)
+    known = {event.event_id: event for event in before.events}
+    for event in after.events:
+        _check_move(known.get(event.event_id), event)
+        started = event.phase is Phase.STARTED
+        earlier = known.get(event.event_id)
+        if started and (earlier is None or earlier.phase is not Phase.STARTED):
+            _check_start(after, event, now_ms)
+    gone = known.keys() - {event.event_id for event in after.events}
+    if gone:
+        raise InvariantBroken(f"I3: events vanished without an end: {sorted(gone)}")
+    _check_one_started_per_vm(after)
+
+
+def _check_counting(before: Scope, after: Scope) -> None:
+    if after.revision != before.revision + 1:
+        raise InvariantBroken(f"the revision of {after.name} did not grow by one")
+    changed = document.content(before) != document.content(after)
+    if after.incarnation != before.incarnation + (1 if changed else 0):
+        raise InvariantBroken(
+            f"I4: incarnation of {after.name} went from {before.incarnation} to "
+            f"{after.incarnation} while the content {'changed' if changed else 'did not change'}"
+        )
+
+
+def _check_move(earlier: ScheduledEvent | None, event: ScheduledEvent) -> None:
+    if earlier is None:
+        if event.phase not in (Phase.SCHEDULED, Phase.STARTED):
+            raise InvariantBroken(f"I3: {event.event_id} began as {event.phase.value}")
+        return
+    if earlier.phase is not event.phase and event.phase not in _reachable(earlier.phase):
+        raise InvariantBroken(
+            f"I3: {event.event_id} went from {earlier.phase.value} to {event.phase.value}"
+        )
+    if earlier.visible and earlier.not_before_ms != event.not_before_ms:
+        raise InvariantBroken(f"NotBefore of {event.event_id} changed after publication")
+    if earlier.approved_ms is not None and event.approved_ms is None:
+        raise InvariantBroken(f"I5: the approval of {event.event_id} was lost")
+    if earlier.event_type is not event.event_type or earlier.scope != event.scope:
+        raise InvariantBroken(f"I3: {event.event_id} became another event")
+
+
+def _reachable(phase: Phase) -> set[Phase]:
+    """Phases that a chain of moves leads to; one change may hold several moves."""
+    found = {phase}
+    while True:
+        further = {to for (source, _), to in TRANSITIONS.items() if source in found}
+        if further <= found:
+            return found
+        found |= further
+
+
+def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
+    if event.cause is Cause.FAILURE:
+        return
+    approved = event.approved_ms is not None
+    if not event.silent and not approved:
+        if now_ms < event.not_before_ms:
+            raise InvariantBroken(f"I1: {event.event_id} starts before its NotBefore")
+        if notice.readable_ms(event, now_ms) < event.minimum_notice_ms:
+            raise InvariantBroken(f"I6: {event.event_id} starts without its minimum notice")
+    if event.event_type not in RULED:
+        return
+    for other in after.events:
+        both = event.breaks_domains and other.operation_id == event.operation_id
+        if other.phase is Phase.STARTED and other.update_domain != event.update_domain and not both:
+            raise InvariantBroken(
+                f"I2: {event.event_id} starts while domain {other.update_domain} is started"
+            )
+
+
+def _check_one_started_per_vm(after: Scope) -> None:
+    seen: dict[str, str] = {}
+    for event in after.events:
+        if event.phase is not Phase.STARTED:
+            continue
+        for name in event.resources:
+            if name in seen:
+                raise InvariantBroken(
+                    f"{name} is in two started events: {seen[name]} and {event.event_id}"
+                )
+            seen[name] = event.event_id

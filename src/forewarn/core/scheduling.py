@@ -1,0 +1,412 @@
+"""Orders become events here: what an owner or an operator wants, put into scopes with its notice.
+
+Every function takes values and the time and returns a Decision, or raises a Refusal and has
+changed nothing. Starting is elsewhere (`starting`), and so is everything about hosts that fail
+(`failing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from forewarn.core import edits, notice, planning
+from forewarn.core.errors import (
+    AlreadyStarted,
+    Conflict,
+    HostUnfit,
+    NotFound,
+    NotSpot,
+    OperationExists,
+    TooManyUserEvents,
+    TwoDomainsOnHost,
+)
+from forewarn.core.fleet import Fleet
+from forewarn.core.lifecycle import Move, move
+from forewarn.core.model import (
+    Cause,
+    Decision,
+    EventSource,
+    EventType,
+    Fact,
+    FactKind,
+    Health,
+    Host,
+    Operation,
+    OperationPhase,
+    Phase,
+    Policy,
+    Priority,
+    ScheduledEvent,
+    Scope,
+)
+
+EVENTS_PER_SCOPE_MAX = 1_000
+AUTO_APPROVED_BY = "policy"
+
+# Contract 3.7; Preempt and Terminate carry no text as far as anyone has seen.
+DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
+    (Cause.ORDER, EventType.REBOOT): (
+        "Virtual machine is going to be restarted as requested by authorized user."
+    ),
+    (Cause.ORDER, EventType.REDEPLOY): (
+        "Virtual machine is going to be redeployed as requested by authorized user."
+    ),
+    (Cause.MAINTENANCE, EventType.FREEZE): "Host server is undergoing maintenance.",
+    (Cause.MAINTENANCE, EventType.REBOOT): "Host server is undergoing maintenance.",
+    (Cause.MAINTENANCE, EventType.REDEPLOY): "Host server is undergoing maintenance.",
+    (Cause.DEGRADED, EventType.REDEPLOY): "Host server is undergoing an emergency repair.",
+    (Cause.FAILURE, EventType.REBOOT): "Virtual machine has encountered a failure.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Who asks for what, why, and when at the earliest."""
+
+    event_type: EventType
+    cause: Cause
+    by: str
+    not_before_ms: int | None = None
+
+
+def is_enabled(scope: Scope, policy: Policy) -> bool:
+    """True if the scope's guests are being told."""
+    return scope.enabled or policy.always_enabled
+
+
+def duration_s(event_type: EventType, policy: Policy) -> int:
+    """What DurationInSeconds says: the length of a pause we control, else -1 (contract 3.4)."""
+    return policy.freeze_s if event_type is EventType.FREEZE else -1
+
+
+def new_event(
+    scope: Scope,
+    order: Order,
+    group: planning.Group,
+    *,
+    event_id: str,
+    now_ms: int,
+    policy: Policy,
+    operation_id: str | None = None,
+    breaks_domains: bool = False,
+) -> ScheduledEvent:
+    """An event for VMs of one update domain on one host, scheduled or declared as the order says.
+
+    NotBefore is the order's time or the minimum notice from now, whichever is later.
+    """
+    source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
+    least_ms = notice.minimum_notice_ms(scope, order.event_type)
+    not_before_ms = max(now_ms + least_ms, order.not_before_ms or 0)
+    declared = order.cause is Cause.FAILURE
+    approved = source is EventSource.USER and order.event_type in scope.auto_approve
+    return ScheduledEvent(
+        event_id=event_id,
+        scope=scope.name,
+        event_type=order.event_type,
+        event_source=source,
+        cause=order.cause,
+        phase=move(None, Move.DECLARE if declared else Move.SCHEDULE),
+        update_domain=group.update_domain,
+        host=group.host,
+        resources=group.vm_names,
+        not_before_ms=edits.whole_second_ms(not_before_ms),
+        minimum_notice_ms=least_ms,
+        scheduled_ms=now_ms,
+        description=DESCRIPTIONS.get((order.cause, order.event_type), ""),
+        duration_s=duration_s(order.event_type, policy),
+        silent=not is_enabled(scope, policy),
+        ordered_not_before_ms=order.not_before_ms,
+        ordered_by=order.by,
+        operation_id=operation_id,
+        breaks_domains=breaks_domains,
+        approved_ms=now_ms if approved else None,
+        approved_by=AUTO_APPROVED_BY if approved else None,
+        started_ms=now_ms if declared else None,
+        deadline_ms=(
+            now_ms + notice.deadline_after_ms(order.event_type, order.cause) if declared else None
+        ),
+    )
+
+
+def scheduled_fact(event: ScheduledEvent) -> Fact:
+    """The journal line of a new event."""
+    return Fact(
+        kind=FactKind.SCHEDULED,
+        at_ms=event.scheduled_ms,
+        scope=event.scope,
+        event_id=event.event_id,
+        operation_id=event.operation_id,
+        host=event.host,
+        by=event.ordered_by,
+        detail={
+            "event_type": event.event_type.value,
+            "event_source": event.event_source.value,
+            "cause": event.cause.value,
+            "resources": list(event.resources),
+            "update_domain": event.update_domain,
+            "not_before_ms": event.not_before_ms,
+            "silent": event.silent,
+        },
+    )
+
+
+def schedule(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
+    """Put a new event into its scope, or refuse if the scope is full."""
+    if len(scope.events) >= EVENTS_PER_SCOPE_MAX:
+        raise Conflict(
+            f"Scope {scope.name} already has {EVENTS_PER_SCOPE_MAX} open events.",
+            "Wait until some have ended, or cancel some.",
+        )
+    facts = [scheduled_fact(event)]
+    if event.approved_ms is not None:
+        facts.append(
+            Fact(
+                kind=FactKind.APPROVED,
+                at_ms=event.approved_ms,
+                scope=scope.name,
+                event_id=event.event_id,
+                by=event.approved_by,
+            )
+        )
+    return edits.with_event(scope, event), tuple(facts)
+
+
+def order_for_vm(
+    scope: Scope, vm_name: str, order: Order, *, event_id: str, now_ms: int, policy: Policy
+) -> tuple[Decision, str]:
+    """Schedule what an owner (restart, redeploy, delete) or an eviction wants of one VM.
+
+    Returns the decision and the event's id. Repeating an order that is still open changes
+    nothing and returns the id of the event that is already there.
+    """
+    vm = scope.vm(vm_name)
+    if vm is None:
+        raise NotFound(f"There is no VM {vm_name}.", "`forewarn vm list` shows the names.")
+    if order.event_type is EventType.PREEMPT and vm.priority is not Priority.SPOT:
+        raise NotSpot(
+            f"{vm_name} is not a spot VM and cannot be evicted.",
+            'Only VMs with priority = "spot" can; to delete this one use `forewarn vm delete`.',
+        )
+    existing = _same_order(scope, vm_name, order)
+    if existing is not None:
+        return Decision(), existing.event_id
+    if order.cause is Cause.ORDER:
+        _refuse_too_many_user_events(scope, policy)
+    group = planning.Group(
+        scope=scope.name, update_domain=vm.update_domain, host=vm.host, vm_names=(vm.name,)
+    )
+    event = new_event(scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy)
+    scope, facts = schedule(scope, event)
+    return Decision(scopes=(scope,), facts=facts), event_id
+
+
+def _same_order(scope: Scope, vm_name: str, order: Order) -> ScheduledEvent | None:
+    return next(
+        (
+            event
+            for event in scope.events
+            if event.event_type is order.event_type
+            and event.cause is order.cause
+            and vm_name in event.resources
+        ),
+        None,
+    )
+
+
+def _refuse_too_many_user_events(scope: Scope, policy: Policy) -> None:
+    count = sum(1 for event in scope.events if event.event_source is EventSource.USER)
+    if count >= policy.user_events_max:
+        raise TooManyUserEvents(
+            f"Scope {scope.name} has {count} open user events, the most it may have.",
+            "Wait until some have ended, approve or cancel some, or raise user_events_max.",
+        )
+
+
+def maintain(
+    host: Host,
+    order: Order,
+    fleet: Fleet,
+    *,
+    operation_id: str,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
+    break_domains: bool = False,
+) -> Decision:
+    """Order an operation on a host: one event per scope and update domain that it carries.
+
+    All events get the same NotBefore, the latest any scope needs. Redeploy and degraded hardware
+    move VM by VM; Freeze and Reboot hit the whole host and are refused where that would hit two
+    domains of one scope, unless `break_domains` says that the operator accepts it.
+    """
+    _refuse_unfit_host(host, order, fleet)
+    groups = planning.plan(host.name, fleet)
+    broken = planning.scopes_with_two_domains(groups)
+    whole_host = order.event_type is not EventType.REDEPLOY
+    if whole_host and broken and not break_domains:
+        raise TwoDomainsOnHost(
+            f"{order.event_type.value} of host {host.name} would hit "
+            + "; ".join(
+                f"update domains {', '.join(map(str, domains))} of scope {name} at once"
+                for name, domains in broken.items()
+            )
+            + ".",
+            f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
+            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
+        )
+    operation = Operation(
+        operation_id=operation_id,
+        host=host.name,
+        event_type=order.event_type,
+        cause=order.cause,
+        phase=OperationPhase.WAITING,
+        ordered_ms=now_ms,
+        ordered_by=order.by,
+        ordered_not_before_ms=order.not_before_ms,
+        broke_domains_by=order.by if whole_host and broken else None,
+    )
+    fact = Fact(
+        kind=FactKind.ORDERED,
+        at_ms=now_ms,
+        operation_id=operation_id,
+        host=host.name,
+        by=order.by,
+        detail={
+            "event_type": order.event_type.value,
+            "cause": order.cause.value,
+            "broke_domains": sorted(broken) if operation.broke_domains_by else [],
+        },
+    )
+    announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
+    return replace(announced, facts=(fact, *announced.facts))
+
+
+def _refuse_unfit_host(host: Host, order: Order, fleet: Fleet) -> None:
+    if host.health is Health.FAILED:
+        raise HostUnfit(
+            f"Host {host.name} has failed.", f"Say `forewarn host repair {host.name}` first."
+        )
+    for operation in fleet.operations_on(host.name):
+        if operation.event_type is order.event_type and operation.cause is order.cause:
+            raise OperationExists(
+                f"Host {host.name} already has a {operation.event_type.value} operation, "
+                f"{operation.operation_id}, {operation.phase.value}.",
+                "Wait for it, or cancel one of its events (`forewarn event list`).",
+            )
+
+
+def announce(
+    operation: Operation,
+    groups: tuple[planning.Group, ...],
+    fleet: Fleet,
+    *,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """Add an event per group to an operation: at its order, or for VMs that arrived since."""
+    order = Order(
+        event_type=operation.event_type,
+        cause=operation.cause,
+        by=operation.ordered_by,
+        not_before_ms=operation.ordered_not_before_ms,
+    )
+    scopes: dict[str, Scope] = {}
+    facts: list[Fact] = []
+    members = list(operation.members)
+    named = list(operation.named)
+    for group in groups:
+        scope = scopes.get(group.scope) or fleet.scope(group.scope)
+        if scope is None:
+            raise NotFound(f"There is no scope {group.scope}.")
+        event = new_event(
+            scope,
+            order,
+            group,
+            event_id=next(ids),
+            now_ms=now_ms,
+            policy=policy,
+            operation_id=operation.operation_id,
+            breaks_domains=operation.broke_domains_by is not None,
+        )
+        scopes[group.scope], new_facts = schedule(scope, event)
+        facts.extend(new_facts)
+        members.append((group.scope, event.event_id))
+        named.extend(group.vm_names)
+    operation = replace(operation, members=tuple(members), named=tuple(named))
+    return Decision(scopes=tuple(scopes.values()), operations=(operation,), facts=tuple(facts))
+
+
+def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
+    """Cancel a scheduled event. If it belongs to an operation, the operation is canceled whole.
+
+    Cancel after start is refused; whichever was committed first has won.
+    """
+    event = scope.event(event_id)
+    if event is None:
+        raise NotFound(f"Scope {scope.name} has no open event {event_id}.")
+    if event.phase is not Phase.SCHEDULED:
+        raise AlreadyStarted(
+            f"Event {event_id} has started.",
+            "Only scheduled events can be canceled; wait until it has ended.",
+        )
+    if event.operation_id is not None:
+        operation = fleet.operation(event.operation_id)
+        if operation is not None:
+            return cancel_operation(operation, fleet, by=by, now_ms=now_ms, reason="canceled")
+    canceled = edits.cancel_event(event, now_ms, "canceled")
+    return Decision(
+        scopes=(edits.with_event(scope, canceled),), facts=(canceled_fact(canceled, by),)
+    )
+
+
+def cancel_operation(
+    operation: Operation, fleet: Fleet, *, by: str, now_ms: int, reason: str
+) -> Decision:
+    """Cancel an operation with every event of it that has not started.
+
+    Moves of a Redeploy that have started go on to their end, and the operation ends with them.
+    """
+    scopes: dict[str, Scope] = {}
+    facts: list[Fact] = []
+    left = 0
+    for scope_name, event_id in operation.members:
+        scope = scopes.get(scope_name) or fleet.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is None or event is None:
+            continue
+        if event.phase is not Phase.SCHEDULED:
+            left += 1
+            continue
+        canceled = edits.cancel_event(event, now_ms, reason)
+        scopes[scope_name] = edits.with_event(scope, canceled)
+        facts.append(canceled_fact(canceled, by))
+    facts.append(
+        Fact(
+            kind=FactKind.CANCELED,
+            at_ms=now_ms,
+            operation_id=operation.operation_id,
+            host=operation.host,
+            by=by,
+            detail={"reason": reason, "still_running": left},
+        )
+    )
+    if left == 0:
+        operation = replace(operation, phase=OperationPhase.ENDED, ended_ms=now_ms, outcome=reason)
+    else:
+        operation = replace(operation, outcome=reason)
+    return Decision(scopes=tuple(scopes.values()), operations=(operation,), facts=tuple(facts))
+
+
+def canceled_fact(event: ScheduledEvent, by: str) -> Fact:
+    return Fact(
+        kind=FactKind.CANCELED,
+        at_ms=event.ended_ms or 0,
+        scope=event.scope,
+        event_id=event.event_id,
+        operation_id=event.operation_id,
+        host=event.host,
+        by=by,
+        detail={"reason": event.outcome},
+    )

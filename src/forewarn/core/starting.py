@@ -1,0 +1,425 @@
+"""May it start now, and if not, why not. The holds that stop a start are what `explain` says.
+
+An event or an operation starts if and only if its tuple of holds is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from forewarn.core import edits, notice, planning
+from forewarn.core.fleet import Fleet
+from forewarn.core.lifecycle import Move, move
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    Cause,
+    Decision,
+    EventSource,
+    EventType,
+    Fact,
+    FactKind,
+    Health,
+    Operation,
+    OperationPhase,
+    Phase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+)
+
+
+class HoldReason(StrEnum):
+    """What can keep a due event or operation from starting, and what keeps it from being due."""
+
+    CONSENT = "consent"  # not approved, and its notice still runs
+    CLOCK = "clock"  # the order named a later time
+    UNSHOWN = "unshown"  # the host has not confirmed that it shows the event
+    VM_BUSY = "vm-busy"  # a VM of it is in another started event
+    DOMAIN_STARTED = "domain-started"  # another update domain of the scope is started
+    DOMAIN_RECOVERING = "domain-recovering"  # another one has not come back yet
+    SCOPE_HELD = "scope-held"  # an event of the scope failed and nobody has released it
+    HOST_SILENT = "host-silent"  # no heartbeat
+    HOST_FAILED = "host-failed"
+    HOST_BUSY = "host-busy"  # another operation of the host is started
+    VM_ARRIVING = "vm-arriving"  # a VM is on its way to the host
+    VM_UNTOLD = "vm-untold"  # a VM on the host has no event of the operation yet
+    NO_TARGET = "no-target"  # no host can take the VM
+    HOMELESS = "homeless"  # a VM of a failed host has nowhere to start yet
+    UNCLAIMED = "unclaimed"  # started, and the host has not taken the action yet
+    RUNNING = "running"  # started, and the host is at work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One thing that holds: who or what, since when, until when at the latest, what would free it.
+
+    `until_ms` is None where nobody can know.
+    """
+
+    reason: HoldReason
+    what: str
+    since_ms: int | None
+    until_ms: int | None
+    remedy: str
+
+
+def obeys_domains(event: ScheduledEvent) -> bool:
+    """True for events under the rule of one domain at a time (design section 5)."""
+    ruled = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
+    return event.event_type in ruled and event.cause is not Cause.FAILURE
+
+
+def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEvent, ...]:
+    """Started events of other update domains of the scope, except those of the same operation."""
+    return tuple(
+        other
+        for other in scope.events
+        if other.phase is Phase.STARTED
+        and other.update_domain != event.update_domain
+        and not (event.breaks_domains and other.operation_id == event.operation_id)
+    )
+
+
+def notice_holds(event: ScheduledEvent, now_ms: int) -> tuple[Hold, ...]:
+    """Why the event is not due; empty if it is."""
+    if notice.due(event, now_ms):
+        return ()
+    due_from_ms = notice.due_from_ms(event)
+    approve = f"An approval by a VM of {event.scope}, or `forewarn event approve {event.event_id}`."
+    if due_from_ms is None:
+        return (
+            Hold(
+                reason=HoldReason.UNSHOWN,
+                what=f"host {event.host} has not confirmed that it shows the event",
+                since_ms=event.scheduled_ms,
+                until_ms=None,
+                remedy=f"The host confirms with its next heartbeat. {approve}",
+            ),
+        )
+    if event.silent:
+        return (
+            Hold(
+                reason=HoldReason.CLOCK,
+                what="the time that the order named has not come",
+                since_ms=event.scheduled_ms,
+                until_ms=due_from_ms,
+                remedy=approve,
+            ),
+        )
+    return (
+        Hold(
+            reason=HoldReason.CONSENT,
+            what=f"scope {event.scope} has not approved it and its notice still runs",
+            since_ms=event.scheduled_ms,
+            until_ms=due_from_ms,
+            remedy=approve,
+        ),
+    )
+
+
+def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
+    """What in the event's own scope keeps it from starting, apart from its notice."""
+    for other in scope.events:
+        busy = [name for name in event.resources if name in other.resources]
+        if other.phase is Phase.STARTED and other.event_id != event.event_id and busy:
+            yield Hold(
+                reason=HoldReason.VM_BUSY,
+                what=f"{', '.join(busy)} is in the started event {other.event_id}",
+                since_ms=other.started_ms,
+                until_ms=other.deadline_ms,
+                remedy="That event ends by itself.",
+            )
+    if not obeys_domains(event):
+        return
+    for other in started_elsewhere(scope, event):
+        yield Hold(
+            reason=HoldReason.DOMAIN_STARTED,
+            what=f"update domain {other.update_domain} is started (event {other.event_id})",
+            since_ms=other.started_ms,
+            until_ms=other.deadline_ms,
+            remedy="That event ends by itself.",
+        )
+    if event.event_source is not EventSource.PLATFORM:
+        return
+    for recovery in scope.recoveries:
+        if recovery.update_domain != event.update_domain:
+            yield Hold(
+                reason=HoldReason.DOMAIN_RECOVERING,
+                what=f"update domain {recovery.update_domain} is recovering: "
+                f"{', '.join(recovery.waiting_for)} has not polled again",
+                since_ms=recovery.since_ms,
+                until_ms=recovery.until_ms,
+                remedy="A poll by each of those VMs.",
+            )
+    if scope.hold is not None:
+        yield Hold(
+            reason=HoldReason.SCOPE_HELD,
+            what=f"event {scope.hold.event_id} of the scope failed: {scope.hold.reason}",
+            since_ms=scope.hold.since_ms,
+            until_ms=None,
+            remedy=f"Look at it, then `forewarn scope release {scope.name}`.",
+        )
+
+
+def host_holds(host_name: str, fleet: Fleet) -> Iterable[Hold]:
+    """What about the host keeps anything from starting on it."""
+    host = fleet.host(host_name)
+    if host is None or host.health is Health.FAILED:
+        yield Hold(
+            reason=HoldReason.HOST_FAILED,
+            what=f"host {host_name} has failed",
+            since_ms=None,
+            until_ms=None,
+            remedy=f"`forewarn host repair {host_name}` when it is back, "
+            f"or `forewarn host fail {host_name} --fenced` when it is surely off.",
+        )
+    elif not fleet.alive(host_name):
+        yield Hold(
+            reason=HoldReason.HOST_SILENT,
+            what=f"host {host_name} has no heartbeat",
+            since_ms=None,
+            until_ms=None,
+            remedy="Its next heartbeat.",
+        )
+
+
+def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) -> tuple[Hold, ...]:
+    """Everything that keeps an event that starts by itself from starting now."""
+    holds = [
+        *notice_holds(event, now_ms),
+        *scope_holds(scope, event),
+        *host_holds(event.host, fleet),
+    ]
+    if event.event_type is EventType.REDEPLOY and not holds:
+        without = [
+            name for name, target in choose_targets(event, scope, fleet).items() if not target
+        ]
+        if without:
+            holds.append(
+                Hold(
+                    reason=HoldReason.NO_TARGET,
+                    what=f"no open host can take {', '.join(without)}",
+                    since_ms=None,
+                    until_ms=None,
+                    remedy="An open host with a free place and without another update domain "
+                    f"of {scope.name}: `forewarn host list`, `forewarn host open NAME`.",
+                )
+            )
+    return tuple(holds)
+
+
+def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Hold, ...]:
+    """Everything that keeps a Freeze or Reboot of a host from starting now."""
+    holds: list[Hold] = []
+    told: set[str] = set()
+    for scope_name, event_id in operation.members:
+        scope = fleet.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is None or event is None:
+            continue  # avoided: its VMs have left the host
+        told.update(event.resources)
+        holds.extend(notice_holds(event, now_ms))
+        holds.extend(scope_holds(scope, event))
+    if not operation.members and (operation.ordered_not_before_ms or 0) > now_ms:
+        holds.append(
+            Hold(
+                reason=HoldReason.CLOCK,
+                what="the time that the order named has not come",
+                since_ms=operation.ordered_ms,
+                until_ms=operation.ordered_not_before_ms,
+                remedy="Nothing but time; there is no VM to ask.",
+            )
+        )
+    holds.extend(host_holds(operation.host, fleet))
+    holds.extend(_traffic_holds(operation, fleet, told))
+    return tuple(holds)
+
+
+def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterable[Hold]:
+    for other in fleet.operations_on(operation.host):
+        if other.phase is OperationPhase.STARTED and other.event_type is not EventType.REDEPLOY:
+            yield Hold(
+                reason=HoldReason.HOST_BUSY,
+                what=f"operation {other.operation_id} of host {other.host} is started",
+                since_ms=other.started_ms,
+                until_ms=other.deadline_ms,
+                remedy="That operation ends by itself.",
+            )
+    arriving = [vm.name for _, vm in fleet.arriving(operation.host)]
+    if arriving:
+        yield Hold(
+            reason=HoldReason.VM_ARRIVING,
+            what=f"{', '.join(arriving)} is on its way to host {operation.host}",
+            since_ms=None,
+            until_ms=None,
+            remedy="Its arrival; it is then told like the others.",
+        )
+    untold = [name for name in vm_names_on(operation.host, fleet) if name not in told]
+    if untold:
+        yield Hold(
+            reason=HoldReason.VM_UNTOLD,
+            what=f"{', '.join(untold)} has come to host {operation.host} and has no notice yet",
+            since_ms=None,
+            until_ms=None,
+            remedy="It gets its notice with the next tick.",
+        )
+
+
+def vm_names_on(host: str, fleet: Fleet) -> tuple[str, ...]:
+    """Names of the VMs that are on the host now."""
+    return tuple(vm.name for scope in fleet.scopes_on(host) for vm in scope.vms if vm.host == host)
+
+
+def choose_targets(event: ScheduledEvent, scope: Scope, fleet: Fleet) -> dict[str, str | None]:
+    """For each VM of a Redeploy the host it would go to, or None."""
+    planned: dict[str, int] = {}
+    targets: dict[str, str | None] = {}
+    for name in event.resources:
+        vm = scope.vm(name)
+        target = planning.choose_target(scope, vm, fleet, planned) if vm else None
+        targets[name] = target
+        if target is not None:
+            planned[target] = planned.get(target, 0) + 1
+    return targets
+
+
+def start_event(
+    scope: Scope, event: ScheduledEvent, fleet: Fleet, *, now_ms: int, policy: Policy
+) -> Decision:
+    """Start an event that has no holds: it is Started and its actions are written down."""
+    actions = _actions(event, scope, fleet, policy)
+    started, facts = _started(scope, event, now_ms, actions)
+    operations: tuple[Operation, ...] = ()
+    if event.operation_id is not None:
+        operation = fleet.operation(event.operation_id)
+        if operation is not None and operation.phase is OperationPhase.WAITING:
+            begun = replace(operation, phase=OperationPhase.STARTED, started_ms=now_ms)
+            operations = (begun,)
+    return Decision(scopes=(edits.with_event(scope, started),), operations=operations, facts=facts)
+
+
+def _started(
+    scope: Scope, event: ScheduledEvent, now_ms: int, actions: tuple[Action, ...]
+) -> tuple[ScheduledEvent, tuple[Fact, ...]]:
+    started = replace(
+        event,
+        phase=move(event.phase, Move.START),
+        started_ms=now_ms,
+        deadline_ms=now_ms + notice.deadline_after_ms(event.event_type, event.cause),
+        actions=actions,
+    )
+    facts = [
+        Fact(
+            kind=FactKind.STARTED,
+            at_ms=now_ms,
+            scope=scope.name,
+            event_id=event.event_id,
+            operation_id=event.operation_id,
+            host=event.host,
+            detail={
+                "approved": event.approved_ms is not None,
+                "readable_ms": notice.readable_ms(event, now_ms),
+                "actions": [_action_detail(action) for action in actions],
+            },
+        )
+    ]
+    return started, (*facts, *exemption_facts(scope, event, now_ms))
+
+
+def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Fact, ...]:
+    """A fact if this start falls into another domain's impact, which only exempt ones may."""
+    others = [
+        other.event_id
+        for other in scope.events
+        if other.phase is Phase.STARTED and other.update_domain != event.update_domain
+    ]
+    if not others and not event.breaks_domains:
+        return ()
+    return (
+        Fact(
+            kind=FactKind.EXEMPTED,
+            at_ms=now_ms,
+            scope=scope.name,
+            event_id=event.event_id,
+            by=event.ordered_by if event.breaks_domains else None,
+            detail={
+                "because": "break-domains" if event.breaks_domains else event.event_type.value,
+                "other_events": others,
+            },
+        ),
+    )
+
+
+def _action_detail(action: Action) -> dict[str, object]:
+    return {
+        "kind": action.kind.value,
+        "host": action.host,
+        "vm": action.vm,
+        "target_host": action.target_host,
+    }
+
+
+def _actions(
+    event: ScheduledEvent, scope: Scope, fleet: Fleet, policy: Policy
+) -> tuple[Action, ...]:
+    targets = choose_targets(event, scope, fleet) if event.event_type is EventType.REDEPLOY else {}
+    kind, duration_s = {
+        EventType.REBOOT: (ActionKind.REBOOT_VM, policy.reboot_s),
+        EventType.REDEPLOY: (ActionKind.MOVE_VM, policy.redeploy_s),
+        EventType.PREEMPT: (ActionKind.DELETE_VM, 0),
+        EventType.TERMINATE: (ActionKind.DELETE_VM, 0),
+    }[event.event_type]
+    return tuple(
+        Action(
+            action_id=f"{event.event_id}/{name}",
+            kind=kind,
+            host=event.host,
+            vm=name,
+            target_host=targets.get(name),
+            duration_s=duration_s,
+        )
+        for name in event.resources
+    )
+
+
+def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: Policy) -> Decision:
+    """Start a Freeze or Reboot of a host that has no holds: all its events, and ONE host action."""
+    kind, duration_s = {
+        EventType.FREEZE: (ActionKind.FREEZE_HOST, policy.freeze_s),
+        EventType.REBOOT: (ActionKind.REBOOT_HOST, policy.reboot_s),
+    }[operation.event_type]
+    action = Action(
+        action_id=operation.operation_id,
+        kind=kind,
+        host=operation.host,
+        duration_s=duration_s,
+    )
+    scopes: dict[str, Scope] = {}
+    facts: list[Fact] = [
+        Fact(
+            kind=FactKind.STARTED,
+            at_ms=now_ms,
+            operation_id=operation.operation_id,
+            host=operation.host,
+            detail={"actions": [_action_detail(action)]},
+        )
+    ]
+    for scope_name, event_id in operation.members:
+        scope = scopes.get(scope_name) or fleet.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is None or event is None:
+            continue
+        started, new_facts = _started(scope, event, now_ms, ())
+        scopes[scope_name] = edits.with_event(scope, started)
+        facts.extend(new_facts)
+    begun = replace(
+        operation,
+        phase=OperationPhase.STARTED,
+        action=action,
+        started_ms=now_ms,
+        deadline_ms=now_ms + notice.DEADLINE_MS[operation.event_type],
+    )
+    return Decision(scopes=tuple(scopes.values()), operations=(begun,), facts=tuple(facts))
