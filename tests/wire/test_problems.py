@@ -20,6 +20,7 @@ GUEST_SIDE: list[tuple[Callable[[], GuestProblem], int, str]] = [
     (problems.missing_api_version, 400, "no-api-version"),
     (problems.unknown_api_version, 404, "unknown-api-version"),
     (lambda: problems.repeated_parameter("api-version"), 400, "repeated-parameter"),
+    (lambda: problems.too_many_parameters(20), 400, "too-many-parameters"),
     (problems.missing_metadata_header, 400, "no-metadata-header"),
     (problems.forwarded, 400, "forwarded"),
     (problems.unknown_path, 404, "unknown-path"),

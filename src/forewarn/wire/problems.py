@@ -78,6 +78,14 @@ def repeated_parameter(name: str) -> GuestProblem:
     )
 
 
+def too_many_parameters(limit: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "too-many-parameters",
+        f"Bad request. Too many query parameters; at most {limit} are accepted",
+    )
+
+
 def missing_metadata_header() -> GuestProblem:
     return GuestProblem(
         HTTPStatus.BAD_REQUEST,
