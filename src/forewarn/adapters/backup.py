@@ -1,0 +1,157 @@
+"""Copies of the database: a backup of one in use, and a data folder made from a backup.
+
+Both leave a whole file or none: they write under another name, sync, and rename.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.adapters.data_folder import (
+    DATABASE_NAME,
+    RESTORING_NAME,
+    DamagedDatabase,
+    FileExists,
+    FolderLock,
+    ForeignDatabase,
+    migrate,
+    refuse_database,
+    refuse_file,
+    sync_file,
+    sync_folder,
+)
+from forewarn.adapters.sqlite_database import Database, connect, named_queries
+from forewarn.adapters.store_rows import fact_cells
+from forewarn.adapters.system import SystemClock
+from forewarn.core.model import Fact, FactKind
+from forewarn.ports import Clock, StoreFailed
+
+INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have moved since
+PARTIAL_SUFFIX = ".partial"
+KEPT_ASIDE_PREFIX = "before-restore-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore did. `kept_aside` is the folder with the database that was there before."""
+
+    database: Path
+    kept_aside: Path | None
+    scopes: int
+
+
+def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
+    """Copy what is committed to `target`, durably. See `SqliteStore.backup`."""
+    if target.exists() and not overwrite:
+        raise FileExists(f"{target} exists.", "Name a file that does not, or allow overwriting.")
+    partial = target.with_name(target.name + PARTIAL_SUFFIX)
+    try:
+        partial.unlink(missing_ok=True)
+        with closing(connect(partial.absolute().as_uri())) as copy:
+            database.copy_to(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
+        sync_file(partial)
+        partial.replace(target)
+        sync_folder(target.absolute().parent)
+    except (sqlite3.Error, OSError) as error:
+        partial.unlink(missing_ok=True)
+        raise StoreFailed(f"writing the backup {target}: {error}", fatal=False) from error
+
+
+def restore(
+    source: Path, data_dir: Path, *, force: bool = False, clock: Clock | None = None
+) -> Restored:
+    """Make the database of a data folder from a backup, or raise and leave the folder as it was.
+
+    Every incarnation grows by INCARNATION_AFTER_RESTORE: guests may have seen documents that the
+    backup does not know, and an incarnation never goes back. A database that is already there is
+    refused unless `force`, and then kept aside. Raises a DatabaseRefused, StoreFailed or OSError.
+    """
+    _refuse_source(source)
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FolderLock(data_dir)
+    try:
+        database = data_dir / DATABASE_NAME
+        if database.exists() and not force:
+            raise FileExists(
+                f"{database} exists.",
+                "Name an empty data folder, or force it; the old one is then kept aside.",
+            )
+        now_ms = (clock or SystemClock()).now_ms()
+        restoring = data_dir / RESTORING_NAME
+        scopes = _copy_and_raise(source, restoring, now_ms)
+        kept_aside = _keep_aside(data_dir, now_ms)
+        restoring.rename(database)
+        sync_folder(data_dir)
+        return Restored(database=database, kept_aside=kept_aside, scopes=scopes)
+    finally:
+        lock.release()
+
+
+def _refuse_source(source: Path) -> None:
+    """Raise a DatabaseRefused unless the source is a sound backup of ours."""
+    if not source.is_file():
+        raise ForeignDatabase(f"{source} is not a file.", "Name a file made by `forewarn backup`.")
+    wal = source.with_name(source.name + "-wal")
+    if wal.exists() and wal.stat().st_size > 0:
+        raise ForeignDatabase(
+            f"{source} is a live database, part of which is in {wal.name}.",
+            "Name a file made by `forewarn backup`.",
+        )
+    refuse_file(source)
+    with closing(connect(f"{source.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
+        refuse_database(connection, source)
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
+
+
+def _copy_and_raise(source: Path, restoring: Path, now_ms: int) -> int:
+    """Copy the backup, bring its schema up to date and raise its incarnations. Durable."""
+    for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
+        leftover.unlink(missing_ok=True)
+    shutil.copyfile(source, restoring)
+    try:
+        with closing(connect(restoring.absolute().as_uri())) as copy:
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("PRAGMA synchronous = FULL")
+            refuse_database(copy, restoring)  # the copy too: a disk may fail while it is made
+            migrate(copy)
+            copy.execute("BEGIN IMMEDIATE")
+            added = {"added": INCARNATION_AFTER_RESTORE}
+            scopes = copy.execute(named_queries()["raise_incarnations"], added).rowcount
+            fact = Fact(
+                kind=FactKind.RESTORED,
+                at_ms=now_ms,
+                detail={"source": str(source), "scopes": scopes, **added},
+            )
+            copy.execute(named_queries()["insert_fact"], fact_cells(fact))
+            copy.execute("COMMIT")
+        sync_file(restoring)
+    except (sqlite3.Error, DamagedDatabase, OSError) as error:
+        restoring.unlink(missing_ok=True)
+        raise StoreFailed(f"writing {restoring}: {error}", fatal=False) from error
+    sync_folder(restoring.parent)
+    return scopes
+
+
+def _keep_aside(data_dir: Path, now_ms: int) -> Path | None:
+    """Move the old database and its WAL, if any, into a folder of their own.
+
+    The database goes first. If we die before the WAL has followed, the folder has no database
+    but a restoring one, and opening it is refused: an old WAL never meets the new database.
+    """
+    names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
+    there = [data_dir / name for name in names if (data_dir / name).exists()]
+    if not there:
+        return None
+    aside = data_dir / f"{KEPT_ASIDE_PREFIX}{now_ms}"
+    aside.mkdir(mode=0o700)
+    for path in there:
+        path.rename(aside / path.name)
+    sync_folder(aside)
+    sync_folder(data_dir)
+    return aside

@@ -1,0 +1,309 @@
+-- Every query of the store: a name, a sentence that says what it is for, one statement.
+
+-- name: insert_host
+-- A new host.
+INSERT INTO host (name, revision, capacity, closed, health, fenced, listed)
+VALUES (:name, :revision, :capacity, :closed, :health, :fenced, :listed)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: update_host
+-- Write a host if nobody wrote it since it was loaded.
+UPDATE host
+   SET revision = :revision, capacity = :capacity, closed = :closed, health = :health,
+       fenced = :fenced, listed = :listed
+ WHERE name = :name AND revision = :revision_before;
+
+-- name: delete_host
+-- Forget a host.
+DELETE FROM host WHERE name = :name;
+
+-- name: hosts
+-- All hosts, by name.
+SELECT * FROM host ORDER BY name;
+
+-- name: insert_scope
+-- A new scope.
+INSERT INTO scope (name, kind, revision, incarnation, terminate_notice_ms, auto_approve, enabled,
+                   polled_ms, hold_since_ms, hold_event_id, hold_reason, recoveries, deleted)
+VALUES (:name, :kind, :revision, :incarnation, :terminate_notice_ms, :auto_approve, :enabled,
+        :polled_ms, :hold_since_ms, :hold_event_id, :hold_reason, :recoveries, :deleted)
+ON CONFLICT (name) DO NOTHING;
+
+-- name: update_scope
+-- Write a scope if nobody wrote it since it was loaded; its incarnation never goes back.
+UPDATE scope
+   SET kind = :kind, revision = :revision, incarnation = :incarnation,
+       terminate_notice_ms = :terminate_notice_ms, auto_approve = :auto_approve,
+       enabled = :enabled, polled_ms = :polled_ms, hold_since_ms = :hold_since_ms,
+       hold_event_id = :hold_event_id, hold_reason = :hold_reason, recoveries = :recoveries,
+       deleted = :deleted
+ WHERE name = :name AND revision = :revision_before AND incarnation <= :incarnation;
+
+-- name: scope_revision
+-- Why update_scope wrote nothing: what is there instead.
+SELECT revision, incarnation FROM scope WHERE name = :name;
+
+-- name: delete_scope
+-- Forget a scope; its VMs go first, its events must have ended.
+DELETE FROM scope WHERE name = :name;
+
+-- name: scopes
+-- All scopes, by name.
+SELECT * FROM scope ORDER BY name;
+
+-- name: raise_incarnations
+-- After a restore guests may have seen documents that the backup does not know.
+UPDATE scope SET incarnation = incarnation + :added, revision = revision + 1;
+
+-- name: upsert_vm
+-- Write a VM, new or known, with its place in its scope.
+INSERT INTO vm (name, scope, position, vm_id, update_domain, host, priority, address, listen, tags,
+                fault_domain, zone, os_type, computer_name)
+VALUES (:name, :scope, :position, :vm_id, :update_domain, :host, :priority, :address, :listen,
+        :tags, :fault_domain, :zone, :os_type, :computer_name)
+ON CONFLICT (name) DO UPDATE
+   SET position = excluded.position, vm_id = excluded.vm_id,
+       update_domain = excluded.update_domain, host = excluded.host,
+       priority = excluded.priority, address = excluded.address, listen = excluded.listen,
+       tags = excluded.tags, fault_domain = excluded.fault_domain, zone = excluded.zone,
+       os_type = excluded.os_type, computer_name = excluded.computer_name
+ WHERE vm.scope = excluded.scope;
+
+-- name: delete_vm
+-- A VM leaves its scope.
+DELETE FROM vm WHERE name = :name AND scope = :scope;
+
+-- name: delete_vms_of_scope
+-- All VMs leave a scope that is being removed.
+DELETE FROM vm WHERE scope = :scope;
+
+-- name: vm_positions
+-- The places of a scope's VMs.
+SELECT name, position FROM vm WHERE scope = :scope ORDER BY position;
+
+-- name: vms
+-- All VMs, by scope and in their order.
+SELECT * FROM vm ORDER BY scope, position;
+
+-- name: insert_event
+-- A new event, after all others.
+INSERT INTO scheduled_event (
+    event_id, sequence, scope, event_type, event_source, cause, phase, update_domain, host,
+    resources, not_before_ms, minimum_notice_ms, scheduled_ms, description, duration_s, silent,
+    ordered_not_before_ms, ordered_by, operation_id, breaks_domains, appeared_incarnation,
+    shown_ms, unreadable_ms, approved_ms, approved_by, started_ms, deadline_ms, ended_ms, outcome)
+VALUES (
+    :event_id, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM scheduled_event), :scope, :event_type,
+    :event_source, :cause, :phase, :update_domain, :host, :resources, :not_before_ms,
+    :minimum_notice_ms, :scheduled_ms, :description, :duration_s, :silent,
+    :ordered_not_before_ms, :ordered_by, :operation_id, :breaks_domains, :appeared_incarnation,
+    :shown_ms, :unreadable_ms, :approved_ms, :approved_by, :started_ms, :deadline_ms, :ended_ms,
+    :outcome);
+
+-- name: update_event
+-- Write an event; its phase only moves forward and a shown not_before stays.
+UPDATE scheduled_event
+   SET event_type = :event_type, event_source = :event_source, cause = :cause, phase = :phase,
+       update_domain = :update_domain, host = :host, resources = :resources,
+       not_before_ms = :not_before_ms, minimum_notice_ms = :minimum_notice_ms,
+       scheduled_ms = :scheduled_ms, description = :description, duration_s = :duration_s,
+       silent = :silent, ordered_not_before_ms = :ordered_not_before_ms,
+       ordered_by = :ordered_by, operation_id = :operation_id, breaks_domains = :breaks_domains,
+       appeared_incarnation = :appeared_incarnation, shown_ms = :shown_ms,
+       unreadable_ms = :unreadable_ms, approved_ms = :approved_ms, approved_by = :approved_by,
+       started_ms = :started_ms, deadline_ms = :deadline_ms, ended_ms = :ended_ms,
+       outcome = :outcome
+ WHERE event_id = :event_id AND scope = :scope
+   AND (silent = 1 OR not_before_ms = :not_before_ms)
+   AND (phase = :phase
+        OR phase = 'scheduled' AND :phase IN ('started', 'canceled')
+        OR phase IN ('scheduled', 'started') AND :phase IN ('completed', 'failed'));
+
+-- name: events_open
+-- All open events, oldest first.
+SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started') ORDER BY sequence;
+
+-- name: event
+-- One event, open or ended.
+SELECT * FROM scheduled_event WHERE event_id = :event_id;
+
+-- name: events_newest
+-- Events of the fleet, newest first.
+SELECT * FROM scheduled_event ORDER BY sequence DESC LIMIT :limit;
+
+-- name: events_newest_open
+-- Open events of the fleet, newest first.
+SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started')
+ ORDER BY sequence DESC LIMIT :limit;
+
+-- name: events_of_scope
+-- Events of one scope, newest first.
+SELECT * FROM scheduled_event WHERE scope = :scope ORDER BY sequence DESC LIMIT :limit;
+
+-- name: events_of_scope_open
+-- Open events of one scope, newest first.
+SELECT * FROM scheduled_event WHERE scope = :scope AND phase IN ('scheduled', 'started')
+ ORDER BY sequence DESC LIMIT :limit;
+
+-- name: event_known
+-- Whether the scope has or ever had an event of that id.
+SELECT event_id FROM scheduled_event WHERE event_id = :event_id AND scope = :scope;
+
+-- name: insert_operation
+-- A new operation, after all others.
+INSERT INTO operation (
+    operation_id, sequence, revision, host, event_type, cause, phase, ordered_ms, ordered_by,
+    ordered_not_before_ms, broke_domains_by, started_ms, deadline_ms, ended_ms, outcome)
+VALUES (
+    :operation_id, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM operation), :revision, :host,
+    :event_type, :cause, :phase, :ordered_ms, :ordered_by, :ordered_not_before_ms,
+    :broke_domains_by, :started_ms, :deadline_ms, :ended_ms, :outcome)
+ON CONFLICT (operation_id) DO NOTHING;
+
+-- name: update_operation
+-- Write an operation if nobody wrote it since it was loaded; what has ended stays ended.
+UPDATE operation
+   SET revision = :revision, host = :host, event_type = :event_type, cause = :cause,
+       phase = :phase, ordered_ms = :ordered_ms, ordered_by = :ordered_by,
+       ordered_not_before_ms = :ordered_not_before_ms, broke_domains_by = :broke_domains_by,
+       started_ms = :started_ms, deadline_ms = :deadline_ms, ended_ms = :ended_ms,
+       outcome = :outcome
+ WHERE operation_id = :operation_id AND revision = :revision_before
+   AND (phase <> 'ended' OR :phase = 'ended');
+
+-- name: operation_revision
+-- Why update_operation wrote nothing: what is there instead.
+SELECT revision FROM operation WHERE operation_id = :operation_id;
+
+-- name: delete_operation_members
+-- Make room for the members that follow.
+DELETE FROM operation_member WHERE operation_id = :operation_id;
+
+-- name: insert_operation_member
+-- An event that the operation waits for.
+INSERT INTO operation_member (operation_id, position, scope, event_id)
+VALUES (:operation_id, :position, :scope, :event_id);
+
+-- name: operations_open
+-- All open operations, oldest first.
+SELECT * FROM operation WHERE phase IN ('waiting', 'started') ORDER BY sequence;
+
+-- name: operation_members_open
+-- The members of all open operations.
+SELECT operation_member.* FROM operation_member
+  JOIN operation ON operation.operation_id = operation_member.operation_id
+ WHERE operation.phase IN ('waiting', 'started')
+ ORDER BY operation_member.operation_id, operation_member.position;
+
+-- name: operation
+-- One operation, open or ended.
+SELECT * FROM operation WHERE operation_id = :operation_id;
+
+-- name: operations_newest
+-- Operations, newest first.
+SELECT * FROM operation ORDER BY sequence DESC LIMIT :limit;
+
+-- name: operations_newest_open
+-- Open operations, newest first.
+SELECT * FROM operation WHERE phase IN ('waiting', 'started')
+ ORDER BY sequence DESC LIMIT :limit;
+
+-- name: operation_members
+-- The members of one operation.
+SELECT * FROM operation_member WHERE operation_id = :operation_id ORDER BY position;
+
+-- name: upsert_action
+-- Write an action; its owner stays and its epoch never goes back.
+INSERT INTO action (action_id, event_id, operation_id, position, kind, host, vm, target_host,
+                    duration_s, phase, epoch, boot_id, outcome, detail)
+VALUES (:action_id, :event_id, :operation_id, :position, :kind, :host, :vm, :target_host,
+        :duration_s, :phase, :epoch, :boot_id, :outcome, :detail)
+ON CONFLICT (action_id) DO UPDATE
+   SET position = excluded.position, kind = excluded.kind, host = excluded.host,
+       vm = excluded.vm, target_host = excluded.target_host, duration_s = excluded.duration_s,
+       phase = excluded.phase, epoch = excluded.epoch, boot_id = excluded.boot_id,
+       outcome = excluded.outcome, detail = excluded.detail
+ WHERE action.epoch <= excluded.epoch
+   AND COALESCE(action.event_id, '') = COALESCE(excluded.event_id, '')
+   AND COALESCE(action.operation_id, '') = COALESCE(excluded.operation_id, '');
+
+-- name: delete_action
+-- An action that its owner no longer holds.
+DELETE FROM action WHERE action_id = :action_id;
+
+-- name: actions_of_open_events
+-- The actions of all open events, in their order.
+SELECT action.* FROM action
+  JOIN scheduled_event ON scheduled_event.event_id = action.event_id
+ WHERE scheduled_event.phase IN ('scheduled', 'started')
+ ORDER BY action.position;
+
+-- name: actions_of_open_operations
+-- The actions of all open operations.
+SELECT action.* FROM action
+  JOIN operation ON operation.operation_id = action.operation_id
+ WHERE operation.phase IN ('waiting', 'started')
+ ORDER BY action.position;
+
+-- name: actions_of_event
+-- The actions of one event, in their order.
+SELECT * FROM action WHERE event_id = :event_id ORDER BY position;
+
+-- name: actions_of_operation
+-- The action of one operation, if it has one.
+SELECT * FROM action WHERE operation_id = :operation_id ORDER BY position;
+
+-- name: insert_fact
+-- One more line at the end of the journal.
+INSERT INTO journal (number, kind, at_ms, scope, event_id, operation_id, host, vm, by_whom, detail)
+VALUES ((SELECT COALESCE(MAX(number), 0) + 1 FROM journal), :kind, :at_ms, :scope, :event_id,
+        :operation_id, :host, :vm, :by_whom, :detail);
+
+-- name: journal
+-- Lines after a number, oldest first.
+SELECT * FROM journal WHERE number > :after ORDER BY number LIMIT :limit;
+
+-- name: journal_of_scope
+-- Lines of one scope after a number, oldest first.
+SELECT * FROM journal WHERE scope = :scope AND number > :after ORDER BY number LIMIT :limit;
+
+-- name: journal_of_event
+-- Lines of one event after a number, oldest first.
+SELECT * FROM journal WHERE event_id = :event_id AND number > :after ORDER BY number LIMIT :limit;
+
+-- name: journal_of_scope_and_event
+-- Lines of one event in one scope after a number, oldest first.
+SELECT * FROM journal WHERE event_id = :event_id AND scope = :scope AND number > :after
+ ORDER BY number LIMIT :limit;
+
+-- name: journal_end
+-- The number of the newest line.
+SELECT COALESCE(MAX(number), 0) AS number FROM journal;
+
+-- name: insert_first_read
+-- A receipt; the first one stays.
+INSERT INTO receipt (event_id, vm, scope, read_ms) VALUES (:event_id, :vm, :scope, :read_ms)
+ON CONFLICT (event_id, vm) DO NOTHING;
+
+-- name: first_reads
+-- The receipts of an event, oldest first.
+SELECT * FROM receipt WHERE event_id = :event_id ORDER BY read_ms, vm;
+
+-- name: insert_remembered
+-- The answer to an order; the first one stays.
+INSERT INTO remembered (idempotency_key, fingerprint, answer, at_ms)
+VALUES (:idempotency_key, :fingerprint, :answer, :at_ms)
+ON CONFLICT (idempotency_key) DO NOTHING;
+
+-- name: remembered
+-- The answer kept under a key.
+SELECT * FROM remembered WHERE idempotency_key = :idempotency_key;
+
+-- name: upsert_meta
+-- Replace the heartbeat or the inventory.
+INSERT INTO meta (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: meta
+-- The heartbeat and the inventory.
+SELECT name, value FROM meta;
