@@ -46,11 +46,11 @@ Rows = list[sqlite3.Row]
 log = structlog.get_logger(__name__)
 
 
-class Unstorable(StoreFailed):
-    """A change breaks a constraint of the schema: a bug of ours. Nothing of it was saved."""
+class Unstorable(AssertionError):  # noqa: N818 - says what is the case
+    """A change breaks a constraint of the schema: a bug of ours, never a user's or the disk's.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, fatal=False)
+    Nothing of it was saved, and the other changes of its transaction are not hurt.
+    """
 
 
 @cache
@@ -72,8 +72,6 @@ def failure(error: sqlite3.Error, doing: str, *, unknown_is_fatal: bool) -> Stor
     primary = None if code is None else code & 0xFF
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     words = f"{doing}: {error} ({name})"
-    if primary == sqlite3.SQLITE_CONSTRAINT:
-        return Unstorable(words)
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return StoreFailed(f"{words}; free space on the disk", fatal=False)
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -150,8 +148,9 @@ class Database:
     def change(self) -> Iterator[None]:
         """A savepoint around one change: whole or not at all.
 
-        Any exception undoes the change and goes on, an error of SQLite as StoreFailed. Some
-        failures make SQLite undo the whole transaction; then `commit` will fail too.
+        Any exception undoes the change and goes on: what no row can hold as Unstorable, another
+        error of SQLite as StoreFailed. Some failures make SQLite undo the whole transaction; then
+        `commit` will fail too.
         """
         self._refuse_unless_owner()
         self._refuse_if_undone()
@@ -159,12 +158,12 @@ class Database:
             self._writer.execute("SAVEPOINT change")
             yield
             self._writer.execute("RELEASE change")
+        except (sqlite3.IntegrityError, OverflowError, TypeError, UnicodeEncodeError) as error:
+            self._undo_change(str(error))
+            raise Unstorable(f"no row can hold this: {error}") from error
         except sqlite3.Error as error:
             self._undo_change(str(error))
             self._fail(error, "saving a change", unknown_is_fatal=False)
-        except (OverflowError, TypeError, UnicodeEncodeError) as error:  # no row can hold it
-            self._undo_change(str(error))
-            raise Unstorable(f"saving a change: {error}") from error
         except BaseException as error:
             self._undo_change(str(error))
             raise

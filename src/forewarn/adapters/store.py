@@ -61,8 +61,10 @@ class SqliteStore:
     def save(self, change: Change) -> None:
         """Write one change, whole or not at all. StaleRevision or StoreFailed.
 
-        A failed save leaves the other saves of the transaction as they are, unless the failure
-        made SQLite undo the transaction: then later saves and `commit` raise StoreFailed.
+        A change that no correct rule makes (a phase that goes back, a lower incarnation, an event
+        that vanishes) is Unstorable, which is a bug and not an answer. A failed save leaves the
+        other saves of the transaction as they are, unless the failure made SQLite undo the
+        transaction: then later saves and `commit` raise StoreFailed.
         """
         with self._database.change():
             _Saving(self._database).save(change)

@@ -72,6 +72,7 @@ CREATE TABLE operation (
     ordered_by            TEXT NOT NULL,
     ordered_not_before_ms BIGINT,
     broke_domains_by      TEXT,
+    named                 TEXT NOT NULL,
     started_ms            BIGINT,
     deadline_ms           BIGINT,
     ended_ms              BIGINT,
