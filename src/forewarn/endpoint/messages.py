@@ -1,0 +1,224 @@
+"""Bytes in, whole HTTP messages out. No sockets, no routes, no time.
+
+`MessageReader` gives one message at a time, so that a connection answers in order and can stop in
+between. httptools judges what is valid HTTP; this file only decides how much of the buffer it may
+see: never past the end of the message it is reading. That works because the head of a message and
+a chunked body both end with an empty line, and any other body has a length.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+
+from forewarn.endpoint.limits import CACHED_HEAD_BYTES, Limits
+from forewarn.wire import problems
+
+_END = b"\r\n\r\n"
+_UPGRADE_LINE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request line and its headers: names in lower case, repeated ones joined with commas."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    keep_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One whole request. `key` is its bytes, if it is short and has no body."""
+
+    head: Head
+    body: bytes
+    key: bytes | None
+
+
+class _Parse:
+    """What httptools has told us of one message."""
+
+    __slots__ = ("body", "head", "header_count", "headers", "parser", "target", "whole")
+
+    def __init__(self) -> None:
+        self.parser: Any = httptools.HttpRequestParser(self)
+        self.target = b""
+        self.headers: dict[str, str] = {}
+        self.header_count = 0
+        self.head: Head | None = None
+        self.body = bytearray()
+        self.whole = 0
+
+    def show(self, data: bytes) -> bool:
+        """Let the parser see this much; True if the message asks for another protocol."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return True
+        except httptools.HttpParserError:
+            raise problems.broken_http() from None
+        return False
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.header_count += 1
+        if self.head is not None:
+            return  # a trailer says nothing we want to know
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        self.headers[key] = f"{self.headers[key]},{text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        self.head = Head(
+            method=self.parser.get_method().decode("latin-1"),
+            target=self.target.decode("latin-1"),
+            headers=self.headers,
+            # HTTP/1.0 is closed after the answer, also if it asks to be kept alive.
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+        )
+        if version not in ("1.0", "1.1"):
+            self.head = None  # llhttp knows more versions than we speak
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.whole += 1
+
+
+class MessageReader:
+    """Collects what a client sends. After it raised a GuestProblem it must not be used again."""
+
+    __slots__ = ("_body_left", "_buffer", "_continue", "_fed", "_limits", "_parse", "_wire_bytes")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._buffer = bytearray()
+        self._fed = 0  # how much of the buffer the parser has seen; only while reading a head
+        self._parse: _Parse | None = None
+        self._body_left: int | None = None  # None while reading a head, -1 for a chunked body
+        self._wire_bytes = 0
+        self._continue = False
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much is here that no message has been made of yet."""
+        return len(self._buffer)
+
+    @property
+    def begun(self) -> bool:
+        """Part of a message is here."""
+        return self._parse is not None or bool(self._buffer)
+
+    @property
+    def in_body(self) -> bool:
+        """The head is whole, the body is not."""
+        return self._body_left is not None
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def take_continue(self) -> bool:
+        """True, once, if the client waits for `100 Continue` before it sends the body."""
+        wanted, self._continue = self._continue, False
+        return wanted
+
+    def next_message(self) -> Message | None:
+        """The next whole message, or None until more is fed. GuestProblem if there is no sense."""
+        if self._parse is not None and self._body_left is not None:
+            return self._read_body(self._parse, self._body_left)
+        return self._read_head()
+
+    def _read_head(self) -> Message | None:
+        buffer = self._buffer
+        if self._fed == 0:
+            # Empty lines before a request are to be ignored (RFC 9112, 2.2).
+            del buffer[: len(buffer) - len(buffer.lstrip(b"\r\n"))]
+            if not buffer:
+                return None
+        end = buffer.find(_END, max(0, self._fed - len(_END) + 1))
+        stop = len(buffer) if end < 0 else end + len(_END)
+        if stop > self._limits.head_bytes:
+            raise problems.head_too_large(self._limits.head_bytes)
+        parse = self._parse = self._parse or _Parse()
+        upgrades = parse.show(bytes(buffer[self._fed : stop]))
+        self._fed = stop
+        if parse.header_count > self._limits.headers:
+            raise problems.head_too_large(self._limits.head_bytes)
+        if end < 0:
+            return None
+        head = bytes(buffer[:stop])
+        del buffer[:stop]
+        if upgrades:
+            parse = self._parse = _without_upgrade(head)
+        return self._head_ended(parse, head)
+
+    def _head_ended(self, parse: _Parse, whole: bytes) -> Message | None:
+        head = parse.head
+        if head is None:
+            raise problems.broken_http()
+        if parse.whole:
+            return self._ended(parse, whole if len(whole) <= CACHED_HEAD_BYTES else None)
+        expect = head.headers.get("expect", "").lower()
+        if expect and expect != "100-continue":
+            raise problems.unsupported_expectation()
+        chunked = "transfer-encoding" in head.headers
+        self._body_left = -1 if chunked else int(head.headers.get("content-length", "0"))
+        if self._body_left > self._limits.body_bytes:
+            raise problems.body_too_large(self._limits.body_bytes)
+        self._wire_bytes = 0
+        message = self._read_body(parse, self._body_left)
+        self._continue = message is None and bool(expect) and not self._wire_bytes
+        return message
+
+    def _read_body(self, parse: _Parse, left: int) -> Message | None:
+        """`left` is what is missing of a body with a length, -1 for a chunked one."""
+        buffer = self._buffer
+        while buffer and not parse.whole:
+            if left < 0:
+                # The last three bytes may begin the empty line that ends the message.
+                end = buffer.find(_END)
+                stop = end + len(_END) if end >= 0 else len(buffer) - len(_END) + 1
+            else:
+                stop = min(left, len(buffer))
+                left -= stop
+            if stop <= 0:
+                break
+            self._wire_bytes += stop
+            parse.show(bytes(buffer[:stop]))
+            del buffer[:stop]
+            if (
+                len(parse.body) > self._limits.body_bytes
+                or self._wire_bytes > self._limits.chunked_bytes
+            ):
+                raise problems.body_too_large(self._limits.body_bytes)
+        self._body_left = left
+        return self._ended(parse, None) if parse.whole else None
+
+    def _ended(self, parse: _Parse, key: bytes | None) -> Message:
+        if parse.whole != 1 or parse.head is None:
+            raise problems.broken_http()
+        self._parse = None
+        self._fed = 0
+        self._body_left = None
+        self._continue = False
+        return Message(parse.head, bytes(parse.body), key)
+
+
+def _without_upgrade(head: bytes) -> _Parse:
+    """Read a head again without its Upgrade line.
+
+    A server may ignore it (RFC 9110, 7.8), and must then read the body as usual; the parser
+    would not. Java's client asks for h2c like this with every first request.
+    """
+    parse = _Parse()
+    if parse.show(_UPGRADE_LINE.sub(b"", head)):
+        raise problems.broken_http()  # CONNECT
+    return parse

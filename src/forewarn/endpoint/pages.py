@@ -1,0 +1,194 @@
+"""What the endpoint knows: the documents of each scope and the guests that may read them.
+
+Mutable, and touched by the event loop's thread only. Nothing here parses or awaits. `Page` is one
+scope, `Guest` one VM, `Document` one rendering, shared by every api-version with equal content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from typing import Protocol
+
+from forewarn.core.model import Scope, Vm
+from forewarn.endpoint.limits import Bucket
+
+# How many parked polls are answered before others get their turn.
+WOKEN_AT_ONCE = 256
+
+_serials = count(1)
+
+
+class Waiter(Protocol):
+    """A parked poll."""
+
+    def wake(self) -> None:
+        """Answer now, from the document of now. Without effect if it is no longer parked."""
+        ...
+
+
+class Link(Protocol):
+    """An open connection of a guest."""
+
+    def cut(self) -> None:
+        """Close it: whoever is at the other end is no longer who they were."""
+        ...
+
+
+class Document:
+    """One rendered document, with its answers ready to send.
+
+    `serial` is unique and grows with every document made, in whatever scope: a guest that keeps
+    the serial it last read knows by one comparison that there is nothing new.
+    """
+
+    __slots__ = (
+        "_date",
+        "answer",
+        "body",
+        "event_ids",
+        "incarnation",
+        "serial",
+        "tag",
+        "unchanged",
+    )
+
+    def __init__(self, *, incarnation: int, body: bytes, event_ids: frozenset[str]) -> None:
+        self.serial = next(_serials)
+        self.incarnation = incarnation
+        self.tag = str(incarnation)
+        self.body = body
+        self.event_ids = event_ids
+        self.answer = b""
+        self.unchanged = b""
+        self._date = b""
+
+    def dress(self, date: bytes) -> None:
+        """Make `answer` (200) and `unchanged` (304) carry this date."""
+        if self._date is date:
+            return
+        self._date = date
+        # The tag is quoted, unlike the real service's (design 5): strict clients fail otherwise.
+        self.unchanged = b'HTTP/1.1 304 Not Modified\r\nETag: "%d"\r\nDate: %b\r\n\r\n' % (
+            self.incarnation,
+            date,
+        )
+        self.answer = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\n"
+            b'ETag: "%d"\r\nContent-Length: %d\r\nDate: %b\r\n\r\n%b'
+            % (self.incarnation, len(self.body), date, self.body)
+        )
+
+
+class Page:
+    """One scope as its guests see it.
+
+    `documents` holds one document per name of an api-version. `polled_ms` is the wall time of the
+    last poll by any of its guests.
+    """
+
+    __slots__ = (
+        "documents",
+        "enabled",
+        "enabling",
+        "event_ids",
+        "incarnation",
+        "polled_ms",
+        "scope",
+        "waiters",
+    )
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.enabled = False
+        self.enabling: asyncio.Future[None] | None = None
+        self.documents: Mapping[str, Document] = {}
+        self.event_ids: frozenset[str] = frozenset()
+        self.incarnation = 0
+        self.polled_ms = 0
+        self.waiters: dict[Waiter, None] = {}
+
+    @property
+    def name(self) -> str:
+        return self.scope.name
+
+    def publish(self, scope: Scope, documents: Mapping[str, Document], *, enabled: bool) -> None:
+        """Show these documents from now on, and answer who waits for another incarnation."""
+        changed = scope.incarnation != self.incarnation
+        self.scope = scope
+        self.documents = documents
+        self.enabled = enabled
+        self.incarnation = scope.incarnation
+        self.event_ids = frozenset().union(*(d.event_ids for d in documents.values()))
+        if changed and self.waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        woken = list(self.waiters)
+        self.waiters.clear()
+        loop = asyncio.get_running_loop()
+        for start in range(0, len(woken), WOKEN_AT_ONCE):
+            loop.call_soon(_wake_some, woken[start : start + WOKEN_AT_ONCE])
+
+
+def _wake_some(waiters: list[Waiter]) -> None:
+    for waiter in waiters:
+        waiter.wake()
+
+
+class Guest:
+    """One VM as the endpoint knows it: what it may read, what it has read, how often it may ask.
+
+    `read_serial` is the document it was last sent, `polled_serial` the one it last asked for; -1
+    makes its next poll look at everything rare (enabling, first reads, being expected back).
+    """
+
+    __slots__ = (
+        "bucket",
+        "connections",
+        "expected",
+        "gone",
+        "page",
+        "parked",
+        "polled_serial",
+        "read_ids",
+        "read_serial",
+        "vm",
+    )
+
+    def __init__(self, vm: Vm, page: Page, bucket: Bucket) -> None:
+        self.vm = vm
+        self.page = page
+        self.bucket = bucket
+        self.read_serial = -1
+        self.polled_serial = -1
+        self.read_ids: frozenset[str] = frozenset()
+        self.expected = False
+        self.gone = False
+        self.parked = 0
+        self.connections: set[Link] = set()
+
+    @property
+    def name(self) -> str:
+        return self.vm.name
+
+    def look_again(self) -> None:
+        """Make the next poll take the slow path."""
+        self.read_serial = -1
+        self.polled_serial = -1
+
+    def read(self, document: Document) -> frozenset[str]:
+        """Note that the guest is sent this document; return the events that are new to it."""
+        new = document.event_ids - self.read_ids
+        self.read_serial = document.serial
+        if new or not self.read_ids <= self.page.event_ids:
+            read = (self.read_ids | document.event_ids) & self.page.event_ids
+            # Most guests of a scope have read the same: let them share one set.
+            self.read_ids = document.event_ids if read == document.event_ids else read
+        return new
+
+    def cut(self) -> None:
+        """Close its connections: it is gone, or it is now somebody else."""
+        for connection in tuple(self.connections):
+            connection.cut()

@@ -1,0 +1,499 @@
+"""One connection of a guest: HTTP/1.1 over an asyncio transport.
+
+A connection handles one request at a time and answers in order; what a client sends meanwhile
+stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`.
+
+The hot path is a poll whose bytes were seen before: `data_received` finds its parsed form, and
+`_poll` checks identity, rate limit, tag and serial and writes bytes that are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from forewarn.core.errors import NotFound, Refusal, Unavailable
+from forewarn.endpoint import answers, routes
+from forewarn.endpoint.limits import Timeouts
+from forewarn.endpoint.messages import Message, MessageReader
+from forewarn.endpoint.pages import Document, Guest, Link
+from forewarn.endpoint.routes import Ask, Request
+from forewarn.wire import approvals, problems
+from forewarn.wire.problems import GuestProblem
+
+if TYPE_CHECKING:
+    from forewarn.endpoint.endpoint import Endpoint
+
+Identify = Callable[[asyncio.BaseTransport], Guest | None]
+
+RETRY_AFTER_S = 2
+
+# Where a connection is. Plain integers, because the first is compared for every request.
+_IDLE: Final = 0  # between requests
+_HEAD: Final = 1  # part of a head is here
+_BODY: Final = 2  # part of a body is here
+_BUSY: Final = 3  # an answer waits for the service
+_PARKED: Final = 4  # a poll waits for the document to change
+_LINGERING: Final = 5  # refused; what the client still sends is thrown away until it closes
+_CLOSING: Final = 6  # closed by us; the last answer is on its way
+
+
+def patience_s(timeouts: Timeouts) -> tuple[float, ...]:
+    """For how long a connection may be where it is, by where it is."""
+    return (
+        timeouts.idle_s,
+        timeouts.head_s,
+        timeouts.body_s,
+        math.inf,  # the service's own time-outs end it
+        math.inf,  # a parked poll knows its end
+        timeouts.linger_s,
+        timeouts.write_s,
+    )
+
+
+class Connection(asyncio.Protocol):
+    """See the module. Everything here runs on the event loop's thread."""
+
+    __slots__ = (
+        "_at",
+        "_discarded",
+        "_endpoint",
+        "_guest",
+        "_heads",
+        "_identify",
+        "_last",
+        "_reader",
+        "_reading_paused",
+        "_request",
+        "_since_s",
+        "_tag",
+        "_time_s",
+        "_transport",
+        "_until_s",
+        "_writing_since_s",
+    )
+
+    def __init__(self, endpoint: Endpoint, identify: Identify) -> None:
+        self._endpoint = endpoint
+        self._identify = identify
+        self._guest: Guest | None = None
+        self._heads = endpoint.heads
+        self._reader: MessageReader | None = None
+        self._at: int = _IDLE
+        self._until_s = 0.0
+        self._request: Request | None = None  # the one that is parked
+        self._tag = ""  # of the document it was parked with
+        self._last = False  # the client has closed its side
+        self._discarded = 0
+        self._writing_since_s: float | None = None
+        self._reading_paused = False
+
+    # -- called by the transport ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        endpoint = self._endpoint
+        self._transport = cast("asyncio.Transport", transport)
+        self._time_s = asyncio.get_running_loop().time
+        self._since_s = self._time_s()
+        endpoint.opened(self)
+        guest = self._guest = self._identify(transport)
+        crowd: set[Link] = endpoint.strangers if guest is None else guest.connections
+        limit = endpoint.limits
+        most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
+        if len(crowd) >= most:
+            nobody = guest is None
+            problem = problems.nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
+            self._refuse(problem, close=True)
+            self._close()  # without lingering: these are the ones that are too many
+            return
+        crowd.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._at == _PARKED:
+            self._unpark()
+        self._at = _CLOSING
+        if self._guest is not None:
+            self._guest.connections.discard(self)
+        self._endpoint.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._at == _IDLE:
+            request = self._heads.get(data)
+            if request is not None:
+                self._poll(request)
+                return
+        self._receive(data)
+
+    def eof_received(self) -> bool:
+        """A client may close its side and still read an answer; one that is parked has left."""
+        self._last = True
+        return self._at == _BUSY
+
+    def pause_writing(self) -> None:
+        self._writing_since_s = self._time_s()
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._writing_since_s = None
+        self._regulate()
+        if self._reader is not None and self._at <= _BODY:
+            self._read_on()
+
+    # -- called by the endpoint, the page and the guest ----------------------------------------
+
+    def check(self, now_s: float) -> None:
+        """End what has taken too long. Called by the sweep."""
+        at = self._at
+        writing_s = self._writing_since_s
+        if writing_s is not None and now_s - writing_s > self._endpoint.timeouts.write_s:
+            self.abort()
+        elif at == _PARKED:
+            if now_s >= self._until_s:
+                self.wake()
+        elif now_s - self._since_s <= self._endpoint.patience_s[at]:
+            return
+        elif at == _IDLE:
+            self._close()
+        elif at <= _BODY:
+            self._refuse(problems.request_timeout(), close=True)
+        else:
+            self.abort()
+
+    def wake(self) -> None:
+        """Answer a parked poll from the document of now. It is no poll of now: only a read."""
+        request = self._request
+        guest = self._guest
+        if self._at != _PARKED or request is None or guest is None:
+            return
+        self._unpark()
+        document = guest.page.documents[request.version]
+        # `*` has any document, so it waits for another one than there was.
+        had = {self._tag} if request.any_tag else request.tags or ()
+        if document.tag in had:
+            self._write_unchanged(request, document)
+        else:
+            self._note_read(guest, document)
+            self._write_document(request, document)
+        self._read_on()
+
+    def cut(self) -> None:
+        """Close: the guest is gone or is now another. What was answered is still sent."""
+        self._close()
+
+    def abort(self) -> None:
+        """Close at once and send nothing more."""
+        self._transport.abort()
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def _poll(self, request: Request) -> None:
+        guest = self._guest
+        if guest is None:
+            self._refuse(problems.nobody(), close=True)
+            return
+        now_s = self._since_s = self._time_s()
+        retry_s = guest.bucket.take(now_s)
+        if retry_s:
+            self._refuse_rate(retry_s, request)
+            return
+        page = guest.page
+        endpoint = self._endpoint
+        dates = endpoint.dates
+        page.polled_ms = dates.now_ms()
+        document = page.documents[request.version]
+        if request.tags is not None and (document.tag in request.tags or request.any_tag):
+            if guest.polled_serial != document.serial and not self._look(request, guest, document):
+                return
+            self._unchanged(request, guest, document)
+            return
+        if guest.read_serial != document.serial:
+            if not self._look(request, guest, document):
+                return
+            self._note_read(guest, document)
+        if request.close:
+            self._write_document(request, document)
+            return
+        endpoint.counters.polls_200 += 1
+        document.dress(dates.line)
+        self._transport.write(document.answer)
+
+    def _look(self, request: Request, guest: Guest, document: Document) -> bool:
+        """Everything rare about a poll. False if the answer has to wait for a commit."""
+        if guest.expected:
+            guest.expected = False
+            self._endpoint.service.returned(guest.name)
+        if not guest.page.enabled:
+            self._at = _BUSY
+            self._endpoint.work(self._enable(request, guest))
+            return False
+        guest.polled_serial = document.serial
+        return True
+
+    async def _enable(self, request: Request, guest: Guest) -> None:
+        await self._endpoint.enable(guest)
+        if self._at != _BUSY:
+            return
+        self._at = _IDLE
+        # What is shown may be new: enabling makes silent events appear.
+        document = guest.page.documents[request.version]
+        if guest.page.enabled:
+            guest.polled_serial = document.serial
+        if request.tags is not None and (document.tag in request.tags or request.any_tag):
+            self._unchanged(request, guest, document)
+        else:
+            self._note_read(guest, document)
+            if not guest.page.enabled:
+                guest.look_again()
+            self._write_document(request, document)
+        self._read_on()
+
+    def _unchanged(self, request: Request, guest: Guest, document: Document) -> None:
+        """The guest has this document already: say so, at once or when its wait is over."""
+        if not request.wait_s:
+            self._write_unchanged(request, document)
+            return
+        endpoint = self._endpoint
+        if guest.parked >= endpoint.limits.parked_per_guest:
+            self._refuse(problems.too_many_requests(RETRY_AFTER_S), request)
+            return
+        guest.parked += 1
+        endpoint.counters.parked += 1
+        endpoint.counters.waits += 1
+        self._at = _PARKED
+        self._request = request
+        self._tag = document.tag
+        self._until_s = self._time_s() + min(request.wait_s, endpoint.timeouts.wait_s)
+        guest.page.waiters[self] = None
+
+    def _unpark(self) -> None:
+        guest = self._guest
+        if guest is not None:
+            guest.parked -= 1
+            guest.page.waiters.pop(self, None)
+        self._endpoint.counters.parked -= 1
+        self._request = None
+        self._at = _IDLE
+        self._since_s = self._time_s()
+
+    def _note_read(self, guest: Guest, document: Document) -> None:
+        new = guest.read(document)
+        if new:
+            self._endpoint.counters.first_reads += len(new)
+            self._endpoint.service.first_read(guest.name, guest.page.name, new)
+
+    def _handle(self, message: Message) -> None:
+        """A request that was not in the cache of heads."""
+        guest = self._guest
+        if guest is None:
+            self._refuse(problems.nobody(), close=True)
+            return
+        endpoint = self._endpoint
+        request = routes.route(message.head, endpoint.metadata_header)
+        if message.key is not None:
+            endpoint.remember(message.key, request)
+        if request.ask is Ask.POLL:
+            self._poll(request)
+            return
+        now_s = self._since_s = self._time_s()
+        retry_s = guest.bucket.take(now_s)
+        if retry_s:
+            self._refuse_rate(retry_s, request)
+            return
+        try:
+            if request.problem is not None:
+                raise request.problem
+            if request.ask is Ask.APPROVE:
+                event_ids = approvals.parse(message.body)
+                self._at = _BUSY
+                endpoint.work(self._approve(request, guest, event_ids))
+                return
+            content_type, body = routes.respond(request, guest, endpoint.place)
+        except GuestProblem as problem:
+            self._refuse(problem, request)
+            return
+        self._answer(200, request, content_type=content_type, body=body)
+
+    async def _approve(self, request: Request, guest: Guest, event_ids: tuple[str, ...]) -> None:
+        problem: GuestProblem | None = None
+        endpoint = self._endpoint
+        try:
+            async with asyncio.timeout(endpoint.timeouts.approval_s):
+                await endpoint.service.approve(guest.name, event_ids)
+            endpoint.counters.approvals += 1
+        except NotFound:
+            problem = problems.nobody()  # the VM was deleted while we waited
+        except Refusal as refusal:
+            problem = routes.refused(refusal)
+        except (Unavailable, TimeoutError):
+            problem = problems.unavailable(RETRY_AFTER_S)
+        except Exception:  # noqa: BLE001 - the top of this piece of work: a guest must get an answer
+            endpoint.failed("an approval failed", vm=guest.name)
+            problem = problems.unavailable(RETRY_AFTER_S)
+        if self._at != _BUSY:
+            return  # the client has gone; what was approved stays approved
+        self._at = _IDLE
+        if problem is not None:
+            self._refuse(problem, request)
+        else:
+            self._answer(200, request)
+        self._read_on()
+
+    # -- bytes in ------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        if self._at >= _LINGERING:
+            self._discarded += len(data)
+            if self._discarded > self._endpoint.limits.discarded_bytes:
+                self.abort()
+            return
+        if self._reader is None:
+            self._reader = MessageReader(self._endpoint.limits)
+        self._reader.feed(data)
+        if self._at in (_BUSY, _PARKED):
+            self._regulate()
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Handle the requests that are here until one has to wait or none is whole."""
+        reader = self._reader
+        while reader is not None and self._at <= _BODY and self._writing_since_s is None:
+            try:
+                message = reader.next_message()
+            except GuestProblem as problem:
+                self._refuse(problem, close=True)
+                return
+            if message is None:
+                self._wait_for_more(reader)
+                break
+            self._at = _IDLE
+            self._handle(message)
+        self._regulate()
+        if self._last and self._at == _IDLE:
+            self._close()
+
+    def _wait_for_more(self, reader: MessageReader) -> None:
+        if not reader.begun:
+            self._at = _IDLE
+            self._reader = None  # most requests come from the cache: idle ones hold no buffer
+            return
+        at = _BODY if reader.in_body else _HEAD
+        if self._at != at:
+            self._at = at
+            self._since_s = self._time_s()
+        if reader.take_continue():
+            self._transport.write(answers.CONTINUE)
+
+    def _regulate(self) -> None:
+        """Read from the socket only while there is room for what it brings."""
+        pipelined = self._at in (_BUSY, _PARKED) and self._reader is not None
+        full = pipelined and self._unread_bytes() > self._endpoint.limits.pipelined_bytes
+        pause = self._writing_since_s is not None or full
+        if pause == self._reading_paused or self._transport.is_closing():
+            return
+        self._reading_paused = pause
+        if pause:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _unread_bytes(self) -> int:
+        return 0 if self._reader is None else self._reader.unread_bytes
+
+    # -- bytes out -----------------------------------------------------------------------------
+
+    def _write_document(self, request: Request, document: Document) -> None:
+        endpoint = self._endpoint
+        endpoint.counters.polls_200 += 1
+        endpoint.dates.now_ms()
+        document.dress(endpoint.dates.line)
+        self._send(document.answer, close=self._closes(request))
+
+    def _write_unchanged(self, request: Request, document: Document) -> None:
+        endpoint = self._endpoint
+        endpoint.counters.polls_304 += 1
+        endpoint.dates.now_ms()
+        document.dress(endpoint.dates.line)
+        self._send(document.unchanged, close=self._closes(request))
+
+    def _send(self, answer: bytes, *, close: bool) -> None:
+        if not close:
+            self._transport.write(answer)
+            return
+        self._transport.write(answers.closing(answer))
+        self._close()
+
+    def _answer(
+        self,
+        status: int,
+        request: Request,
+        *,
+        content_type: bytes = answers.JSON,
+        body: bytes = b"",
+    ) -> None:
+        endpoint = self._endpoint
+        endpoint.counters.others[status] += 1
+        endpoint.dates.now_ms()
+        close = self._closes(request)
+        self._transport.write(
+            answers.plain(
+                status,
+                date=endpoint.dates.line,
+                content_type=content_type,
+                body=body,
+                close=close,
+            )
+        )
+        if close:
+            self._close()
+
+    def _refuse_rate(self, retry_s: float, request: Request) -> None:
+        self._refuse(problems.too_many_requests(math.ceil(retry_s)), request)
+
+    def _refuse(
+        self, problem: GuestProblem, request: Request | None = None, *, close: bool = False
+    ) -> None:
+        """Answer with a problem. Without a request the client may still be sending: linger."""
+        endpoint = self._endpoint
+        endpoint.counters.others[problem.status] += 1
+        endpoint.counters.refusals[problem.reason] += 1
+        endpoint.dates.now_ms()
+        close = close or (request is not None and self._closes(request))
+        answer = answers.refusal(
+            problem,
+            date=endpoint.dates.line,
+            close=close,
+            without_body=request is not None and request.without_body,
+        )
+        self._transport.write(answer)
+        if close and request is None:
+            self._linger()
+        elif close:
+            self._close()
+
+    def _closes(self, request: Request) -> bool:
+        """Whether the answer to this request is the last one."""
+        return request.close or (self._last and not self._unread_bytes())
+
+    def _linger(self) -> None:
+        """Say that we are done and let the client read it before the connection goes.
+
+        Closing with unread bytes would reset the connection, and the client would never see why.
+        """
+        self._at = _LINGERING
+        self._since_s = self._time_s()
+        self._reader = None
+        if self._transport.can_write_eof() and not self._last:
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _close(self) -> None:
+        if self._at == _PARKED:
+            self._unpark()
+        self._at = _CLOSING
+        self._since_s = self._time_s()
+        self._reader = None
+        self._transport.close()

@@ -1,0 +1,131 @@
+"""The documents this host shows: every scope rendered for every api-version, and its guests.
+
+Mutable, on the event loop's thread. Rendering happens here, when a scope changes; the endpoint
+only reads. What is durable is not known here: callers show what has been committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forewarn.core.model import Scope, Vm
+from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket
+from forewarn.endpoint.pages import Document, Guest, Page
+from forewarn.host.identity import Identity
+from forewarn.wire import documents as wire_documents
+from forewarn.wire.api_versions import API_VERSIONS
+
+
+class Documents:
+    """Pages and guests by name. A VM keeps its Guest, and what it has read, while it exists."""
+
+    def __init__(
+        self, identity: Identity, *, requests_per_s: float = DEFAULT_REQUESTS_PER_S
+    ) -> None:
+        self._identity = identity
+        self._requests_per_s = requests_per_s
+        self._pages: dict[str, Page] = {}
+        self._guests: dict[str, Guest] = {}
+        self._harvested_ms: dict[str, int] = {}
+
+    def show(self, scope: Scope) -> None:
+        """Show this scope as it is from now on, to exactly its VMs. Wakes parked polls."""
+        page = self._pages.get(scope.name)
+        if page is None:
+            page = self._pages[scope.name] = Page(scope)
+        before = page.scope.vms
+        page.publish(scope, _documents(page, scope), enabled=scope.enabled)
+        for vm in scope.vms:
+            self._admit(vm, page)
+        if before is not scope.vms:
+            kept = {vm.name for vm in scope.vms}
+            for vm in before:
+                if vm.name not in kept:
+                    self._dismiss(vm.name, page)
+
+    def drop(self, scope_name: str) -> None:
+        """Forget a scope and cut off its VMs. Without effect if it is not shown."""
+        page = self._pages.pop(scope_name, None)
+        if page is None:
+            return
+        self._harvested_ms.pop(scope_name, None)
+        for vm in page.scope.vms:
+            self._dismiss(vm.name, page)
+
+    def expect(self, vm: str) -> None:
+        """Tell the service (`returned`) when this VM polls next. Without effect if unknown."""
+        guest = self._guests.get(vm)
+        if guest is not None:
+            guest.expected = True
+            guest.look_again()
+
+    def incarnation_shown(self, scope_name: str) -> int | None:
+        """The incarnation guests read now; None if the scope is not shown."""
+        page = self._pages.get(scope_name)
+        return None if page is None else page.incarnation
+
+    def polled(self) -> dict[str, int]:
+        """The last poll, in wall ms, of every scope that was polled since the last call."""
+        fresh = {
+            name: page.polled_ms
+            for name, page in self._pages.items()
+            if page.polled_ms and page.polled_ms != self._harvested_ms.get(name)
+        }
+        self._harvested_ms.update(fresh)
+        return fresh
+
+    def guest(self, vm: str) -> Guest | None:
+        return self._guests.get(vm)
+
+    def page(self, scope_name: str) -> Page | None:
+        return self._pages.get(scope_name)
+
+    def _admit(self, vm: Vm, page: Page) -> None:
+        guest = self._guests.get(vm.name)
+        if guest is None:
+            guest = self._guests[vm.name] = Guest(vm, page, Bucket(self._requests_per_s))
+            self._identity.learn(guest)
+            return
+        if guest.vm is vm and guest.page is page:
+            return
+        moved = guest.page is not page
+        readdressed = guest.vm.address != vm.address
+        if readdressed:
+            self._identity.forget_address(guest)
+        if moved or readdressed:
+            guest.cut()
+            guest.look_again()
+        guest.vm = vm
+        guest.page = page
+        if readdressed:
+            self._identity.learn(guest)
+
+    def _dismiss(self, vm: str, page: Page) -> None:
+        guest = self._guests.get(vm)
+        if guest is None or guest.page is not page:
+            return  # it lives in another scope by now
+        del self._guests[vm]
+        self._identity.forget(guest)
+        guest.gone = True
+        guest.cut()
+
+
+def _documents(page: Page, scope: Scope) -> Mapping[str, Document]:
+    """One document per api-version; versions with equal content share one.
+
+    What has not changed keeps its document, so that its guests need not look again.
+    """
+    before = page.documents if page.enabled == scope.enabled else {}
+    shared: dict[tuple[bytes, frozenset[str]], Document] = {
+        (document.body, document.event_ids): document for document in before.values()
+    }
+    documents: dict[str, Document] = {}
+    for name, version in API_VERSIONS.items():
+        body = wire_documents.render(scope, version)
+        event_ids = wire_documents.shown_event_ids(scope, version)
+        document = shared.get((body, event_ids))
+        if document is None:
+            document = Document(incarnation=scope.incarnation, body=body, event_ids=event_ids)
+            shared[body, event_ids] = document
+        documents[name] = document
+    return documents
