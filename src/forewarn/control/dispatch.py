@@ -1,0 +1,208 @@
+"""What hosts cause: heartbeats, claims and reports.
+
+Heartbeats and leases live on monotonic time and in memory; after a restart every host has to be
+heard again and every claim gets one more lease. Epochs are durable, so two holders of one action
+cannot both report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core import consent, ending
+from forewarn.core.errors import NotFound
+from forewarn.core.model import (
+    Action,
+    ActionPhase,
+    Decision,
+    Fact,
+    FactKind,
+    Operation,
+    Outcome,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.ports import Clock
+
+HEARTBEAT_EVERY_MS = 5_000
+HOST_SILENT_AFTER_MS = 15_000
+LEASE_MS = 30_000
+CLAIMS_PER_CALL_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    epoch: int
+    until_monotonic_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An open action with what it belongs to: an event of a scope, or an operation."""
+
+    action: Action
+    scope: Scope | None = None
+    event: ScheduledEvent | None = None
+    operation: Operation | None = None
+
+
+class Dispatch:
+    """Hands actions to hosts and takes their reports. Used by the writer's thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_monotonic_ms = clock.monotonic_ms()
+        self._heard: dict[str, int] = {}
+        self._leases: dict[str, _Lease] = {}
+
+    def alive(self, host: str) -> bool:
+        """True while the host's last heartbeat is fresh. False until the first."""
+        heard = self._heard.get(host)
+        return heard is not None and self._clock.monotonic_ms() - heard < HOST_SILENT_AFTER_MS
+
+    def heartbeat(self, host: str, holding: Mapping[str, int]) -> Command[None]:
+        """The host is there and still works on the claims in `holding` (action id, epoch).
+
+        If it was silent before, guests there could not read: that time was no notice.
+        """
+
+        def command(tx: Transaction) -> None:
+            tx.need_host(host)
+            now = self._clock.monotonic_ms()
+            silent_ms = now - self._heard.get(host, self._began_monotonic_ms)
+            if silent_ms >= HOST_SILENT_AFTER_MS:
+                self._host_was_silent(tx, host, silent_ms)
+            self._heard[host] = now
+            for action_id, epoch in holding.items():
+                lease = self._leases.get(action_id)
+                if lease is None or lease.epoch == epoch:
+                    self._leases[action_id] = _Lease(epoch, now + LEASE_MS)
+
+        return command
+
+    def _host_was_silent(self, tx: Transaction, host: str, silent_ms: int) -> None:
+        for scope in tx.scopes_on(host):
+            tx.apply(
+                consent.lose_time(
+                    scope, lost_ms=silent_ms, now_ms=tx.now_ms, since_ms=None, host=host
+                )
+            )
+        tx.note(
+            Fact(
+                kind=FactKind.DOWNTIME,
+                at_ms=tx.now_ms,
+                host=host,
+                detail={"lost_ms": silent_ms},
+            )
+        )
+
+    def claim(self, host: str, boot_id: str) -> Command[list[Action]]:
+        """Take what the host has to do: what nobody has taken, and what a lapsed lease freed."""
+
+        def command(tx: Transaction) -> list[Action]:
+            now = self._clock.monotonic_ms()
+            taken: list[Action] = []
+            for held in list(self._open_actions(tx, host)):
+                if len(taken) >= CLAIMS_PER_CALL_MAX:
+                    break
+                if not self._may_claim(held.action, now):
+                    continue
+                action = self._take(tx, held.action.action_id, host, boot_id)
+                self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
+                taken.append(action)
+            return taken
+
+        return command
+
+    def _may_claim(self, action: Action, now_monotonic_ms: int) -> bool:
+        if action.phase is ActionPhase.PENDING:
+            return True
+        lease = self._leases.get(action.action_id)
+        if lease is None or lease.epoch != action.epoch:
+            return now_monotonic_ms >= self._began_monotonic_ms + LEASE_MS
+        return now_monotonic_ms >= lease.until_monotonic_ms
+
+    def _take(self, tx: Transaction, action_id: str, host: str, boot_id: str) -> Action:
+        # Looked up again: an earlier claim of the same call may have changed the same event.
+        held = next(h for h in self._open_actions(tx, host) if h.action.action_id == action_id)
+        if held.operation is not None:
+            decision, action = ending.claim_for_operation(
+                held.operation, held.action, boot_id=boot_id, now_ms=tx.now_ms
+            )
+        elif held.scope is not None and held.event is not None:
+            decision, action = ending.claim_for_event(
+                held.scope, held.event, held.action, boot_id=boot_id, now_ms=tx.now_ms
+            )
+        else:
+            raise NotFound(f"There is no open action {action_id}.")
+        tx.apply(decision)
+        return action
+
+    def report(
+        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
+    ) -> Command[None]:
+        """The host says how an action ended. Refused if the claim is no longer held."""
+
+        def command(tx: Transaction) -> None:
+            held = next(
+                (h for h in self._all_actions(tx, host) if h.action.action_id == action_id), None
+            )
+            if held is None:
+                raise NotFound(
+                    f"Host {host} has no open action {action_id}.",
+                    "Drop the report: its event has ended.",
+                )
+            if held.operation is not None:
+                decision = ending.report_for_operation(
+                    held.operation,
+                    tx,
+                    epoch=epoch,
+                    outcome=outcome,
+                    detail=detail,
+                    now_ms=tx.now_ms,
+                    policy=tx.policy,
+                )
+            else:
+                decision = self._report_for_event(tx, held, epoch, outcome, detail)
+            tx.apply(decision)
+            self._leases.pop(action_id, None)
+
+        return command
+
+    @staticmethod
+    def _report_for_event(
+        tx: Transaction, held: _Held, epoch: int, outcome: Outcome, detail: str
+    ) -> Decision:
+        if held.scope is None or held.event is None:
+            raise NotFound(f"There is no open action {held.action.action_id}.")
+        return ending.report_for_event(
+            held.scope,
+            held.event,
+            held.action.action_id,
+            epoch=epoch,
+            outcome=outcome,
+            detail=detail,
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+        )
+
+    def _open_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
+        return (held for held in self._all_actions(tx, host) if not held.action.ended)
+
+    @staticmethod
+    def _all_actions(tx: Transaction, host: str) -> Iterator[_Held]:
+        """Actions of the host that belong to something still open."""
+        for operation in tx.operations_on(host):
+            if operation.action is not None:
+                yield _Held(operation.action, operation=operation)
+        for scope in tx.scopes_on(host):
+            for event in scope.events:
+                if event.phase is not Phase.STARTED:
+                    continue
+                for action in event.actions:
+                    if action.host == host:
+                        yield _Held(action, scope=scope, event=event)

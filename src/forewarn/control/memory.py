@@ -1,0 +1,319 @@
+"""Everything open, in memory, and the transaction through which alone it changes.
+
+The memory belongs to the writer: one thread, one transaction at a time. A transaction edits it in
+place and can take its edits back; what the store has not kept is taken back. Nothing here waits,
+and nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from forewarn.core import edits, invariants
+from forewarn.core.errors import NotFound
+from forewarn.core.model import (
+    ActionKind,
+    Decision,
+    Fact,
+    Host,
+    Operation,
+    OperationPhase,
+    Policy,
+    Scope,
+    Vm,
+)
+from forewarn.ports import Change, FirstRead, Ids, Remembered, Snapshot, Store
+
+
+class Liveness(Protocol):
+    """Which hosts have been heard from lately."""
+
+    def alive(self, host: str) -> bool: ...
+
+
+def hosts_mentioned(scope: Scope) -> set[str]:
+    """Hosts that carry VMs of the scope, or that an open event or action of it is about."""
+    hosts = {vm.host for vm in scope.vms}
+    for event in scope.events:
+        hosts.add(event.host)
+        for action in event.actions:
+            hosts.update(name for name in (action.host, action.target_host) if name)
+    return hosts
+
+
+class Memory:
+    """Open scopes, hosts and operations by name, with the indexes that rules ask for."""
+
+    def __init__(self, snapshot: Snapshot, liveness: Liveness) -> None:
+        self.liveness = liveness
+        self.scopes: dict[str, Scope] = {}
+        self.hosts: dict[str, Host] = {}
+        self.operations: dict[str, Operation] = {}
+        self.scope_of_vm: dict[str, str] = {}
+        self.busy_scopes: set[str] = set()
+        self._scopes_on: dict[str, set[str]] = {}
+        self._vm_counts: Counter[str] = Counter()
+        for host in snapshot.hosts:
+            self.put_host(host.name, host)
+        for scope in snapshot.scopes:
+            self.put_scope(scope.name, scope)
+        for operation in snapshot.operations:
+            self.put_operation(operation.operation_id, operation)
+
+    def put_scope(self, name: str, scope: Scope | None) -> None:
+        """Replace, add or (with None) remove a scope and keep the indexes true."""
+        old = self.scopes.pop(name, None)
+        if old is not None:
+            for host in hosts_mentioned(old):
+                self._scopes_on[host].discard(name)
+            for vm in old.vms:
+                self._vm_counts[vm.host] -= 1
+                self.scope_of_vm.pop(vm.name, None)
+        self.busy_scopes.discard(name)
+        if scope is None:
+            return
+        self.scopes[name] = scope
+        for host in hosts_mentioned(scope):
+            self._scopes_on.setdefault(host, set()).add(name)
+        for vm in scope.vms:
+            self._vm_counts[vm.host] += 1
+            self.scope_of_vm[vm.name] = name
+        if scope.events or scope.recoveries:
+            self.busy_scopes.add(name)
+
+    def put_host(self, name: str, host: Host | None) -> None:
+        if host is None:
+            self.hosts.pop(name, None)
+        else:
+            self.hosts[name] = host
+
+    def put_operation(self, operation_id: str, operation: Operation | None) -> None:
+        """Keep an open operation; an ended one is forgotten."""
+        if operation is None or operation.phase is OperationPhase.ENDED:
+            self.operations.pop(operation_id, None)
+        else:
+            self.operations[operation_id] = operation
+
+    def scopes_on(self, host: str) -> Sequence[Scope]:
+        return [self.scopes[name] for name in sorted(self._scopes_on.get(host, ()))]
+
+    def vm_count(self, host: str) -> int:
+        return self._vm_counts[host]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What a transaction replaced, so that it can be put back."""
+
+    scopes: dict[str, Scope | None]
+    hosts: dict[str, Host | None]
+    operations: dict[str, Operation | None]
+
+
+class Transaction:
+    """One use case at work: the fleet as it is now, and everything the use case changes.
+
+    It answers the questions of `core.fleet.Fleet`, its own changes included. Every command gets a
+    new one; the writer seals it, saves it and only then lets anybody see it.
+    """
+
+    def __init__(
+        self, memory: Memory, store: Store, *, now_ms: int, policy: Policy, ids: Ids
+    ) -> None:
+        self.memory = memory
+        self.store = store
+        self.now_ms = now_ms
+        self.policy = policy
+        self._ids = ids
+        self._before = Undo({}, {}, {})
+        self._facts: list[Fact] = []
+        self._first_reads: list[FirstRead] = []
+        self._remembered: Remembered | None = None
+        self._heartbeat_ms: int | None = None
+        self._inventory: str | None = None
+        self._ended_operations: dict[str, Operation] = {}
+
+    # The questions of core.fleet.Fleet.
+
+    def host(self, name: str) -> Host | None:
+        return self.memory.hosts.get(name)
+
+    def hosts(self) -> Iterable[Host]:
+        return self.memory.hosts.values()
+
+    def alive(self, host: str) -> bool:
+        return self.memory.liveness.alive(host)
+
+    def scope(self, name: str) -> Scope | None:
+        return self.memory.scopes.get(name)
+
+    def scopes_on(self, host: str) -> Sequence[Scope]:
+        return self.memory.scopes_on(host)
+
+    def vm_count(self, host: str) -> int:
+        return self.memory.vm_count(host)
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
+        found = []
+        for scope in self.memory.scopes_on(host):
+            for event in scope.events:
+                for action in event.actions:
+                    coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
+                    if not coming or action.ended or action.target_host != host:
+                        continue
+                    vm = scope.vm(action.vm or "")
+                    if vm is not None and vm.host != host:
+                        found.append((scope.name, vm))
+        return found
+
+    def operation(self, operation_id: str) -> Operation | None:
+        return self.memory.operations.get(operation_id)
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        found = [o for o in self.memory.operations.values() if o.host == host]
+        return sorted(found, key=lambda o: (o.ordered_ms, o.operation_id))
+
+    # What use cases need beyond it.
+
+    def new_id(self) -> str:
+        return self._ids.event_id()
+
+    def ids(self) -> Iterator[str]:
+        """As many new ids as are asked for."""
+        while True:
+            yield self._ids.event_id()
+
+    def need_host(self, name: str) -> Host:
+        host = self.memory.hosts.get(name)
+        if host is None:
+            raise NotFound(f"There is no host {name}.", "`forewarn host list` shows the names.")
+        return host
+
+    def need_scope(self, name: str) -> Scope:
+        scope = self.memory.scopes.get(name)
+        if scope is None:
+            raise NotFound(f"There is no scope {name}.", "`forewarn scope list` shows the names.")
+        return scope
+
+    def need_scope_of_vm(self, vm: str) -> Scope:
+        name = self.memory.scope_of_vm.get(vm)
+        if name is None:
+            raise NotFound(f"There is no VM {vm}.", "`forewarn vm list` shows the names.")
+        return self.memory.scopes[name]
+
+    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
+        return self.store.known_ids(scope, event_ids)
+
+    # Changing.
+
+    def apply(self, decision: Decision) -> None:
+        """Take a decision over. Later questions see it; it is durable when the writer says so."""
+        for scope in decision.scopes:
+            self._before.scopes.setdefault(scope.name, self.memory.scopes.get(scope.name))
+            self.memory.put_scope(scope.name, scope)
+        for host in decision.hosts:
+            self._before.hosts.setdefault(host.name, self.memory.hosts.get(host.name))
+            self.memory.put_host(host.name, host)
+        for operation in decision.operations:
+            key = operation.operation_id
+            self._before.operations.setdefault(key, self.memory.operations.get(key))
+            self.memory.put_operation(key, operation)
+            if operation.phase is OperationPhase.ENDED:
+                self._ended_operations[key] = operation
+        self._facts.extend(decision.facts)
+
+    def remove_scope(self, name: str) -> None:
+        self._before.scopes.setdefault(name, self.memory.scopes.get(name))
+        self.memory.put_scope(name, None)
+
+    def remove_host(self, name: str) -> None:
+        self._before.hosts.setdefault(name, self.memory.hosts.get(name))
+        self.memory.put_host(name, None)
+
+    def note(self, *facts: Fact) -> None:
+        """Add facts that belong to no decision."""
+        self._facts.extend(facts)
+
+    def receipts(self, first_reads: Iterable[FirstRead]) -> None:
+        self._first_reads.extend(first_reads)
+
+    def remember(self, remembered: Remembered) -> None:
+        self._remembered = remembered
+
+    def beat(self) -> None:
+        """Write down that the service is up."""
+        self._heartbeat_ms = self.now_ms
+
+    def applied_inventory(self, text: str) -> None:
+        self._inventory = text
+
+    # For the writer.
+
+    def seal(self) -> Change | None:
+        """Count, check and collect what was changed; None if nothing was.
+
+        After this the memory holds the sealed values, without what has ended.
+        """
+        scopes: list[tuple[Scope | None, Scope]] = []
+        removed: list[str] = []
+        for name, before in sorted(self._before.scopes.items()):
+            after = self.memory.scopes.get(name)
+            if after is None:
+                removed.append(name)
+                continue
+            if after == before:
+                continue
+            sealed = edits.seal(before, after)
+            invariants.check(before, sealed, self.now_ms)
+            scopes.append((before, sealed))
+            self.memory.put_scope(name, edits.open_only(sealed))
+        hosts, removed_hosts = self._seal_hosts()
+        change = Change(
+            scopes=tuple(scopes),
+            hosts=hosts,
+            operations=self._seal_operations(),
+            removed_scopes=tuple(removed),
+            removed_hosts=removed_hosts,
+            facts=tuple(self._facts),
+            first_reads=tuple(self._first_reads),
+            remembered=self._remembered,
+            heartbeat_ms=self._heartbeat_ms,
+            inventory=self._inventory,
+        )
+        return None if change == Change() else change
+
+    def _seal_hosts(self) -> tuple[tuple[tuple[Host | None, Host], ...], tuple[str, ...]]:
+        changed: list[tuple[Host | None, Host]] = []
+        removed = []
+        for name, before in sorted(self._before.hosts.items()):
+            after = self.memory.hosts.get(name)
+            if after is None:
+                removed.append(name)
+            elif after != before:
+                sealed = replace(after, revision=before.revision + 1) if before else after
+                changed.append((before, sealed))
+                self.memory.put_host(name, sealed)
+        return tuple(changed), tuple(removed)
+
+    def _seal_operations(self) -> tuple[tuple[Operation | None, Operation], ...]:
+        changed: list[tuple[Operation | None, Operation]] = []
+        for key, before in sorted(self._before.operations.items()):
+            after = self._ended_operations.get(key) or self.memory.operations.get(key)
+            if after is None or after == before:
+                continue
+            sealed = replace(after, revision=before.revision + 1) if before else after
+            changed.append((before, sealed))
+            self.memory.put_operation(key, sealed)
+        return tuple(changed)
+
+    def take_back(self) -> None:
+        """Put everything back as it was before this transaction."""
+        for name, scope in self._before.scopes.items():
+            self.memory.put_scope(name, scope)
+        for name, host in self._before.hosts.items():
+            self.memory.put_host(name, host)
+        for key, operation in self._before.operations.items():
+            self.memory.put_operation(key, operation)

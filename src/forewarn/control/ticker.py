@@ -1,0 +1,313 @@
+"""What time causes. One tick surveys everything open and names the commands that may be due.
+
+A survey only nominates: each command decides again for itself, in its own transaction, so a
+survey that is late, repeated or lost does no harm. Oldest due first; a held operation reserves
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
+from forewarn.core.model import (
+    Cause,
+    EventType,
+    Fact,
+    FactKind,
+    Operation,
+    OperationPhase,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+
+COMMANDS_PER_TICK_MAX = 1_000
+HEARTBEAT_EVERY_MS = 5_000
+
+Nominated = list[Command[Any]]
+
+
+def survey(tx: Transaction) -> Nominated:
+    """Everything that time may have made possible, in the order it should be tried."""
+    found: Nominated = []
+    found.extend(_housekeeping(tx))
+    found.extend(_of_operations(tx))
+    found.extend(_starts(tx))
+    return found[:COMMANDS_PER_TICK_MAX]
+
+
+def _housekeeping(tx: Transaction) -> Iterator[Command[Any]]:
+    for scope in tx.memory.scopes.values():
+        silent_ms = tx.now_ms - (scope.polled_ms or tx.now_ms)
+        if scope.enabled and silent_ms >= notice.ENABLED_FOR_MS:
+            yield disable(scope.name)
+    for name in sorted(tx.memory.busy_scopes):
+        scope = tx.memory.scopes[name]
+        if any(tx.now_ms >= recovery.until_ms for recovery in scope.recoveries):
+            yield end_recoveries(name)
+        for event in scope.events:
+            if _expired(tx, event):
+                yield expire_event(name, event.event_id)
+            elif event.cause is Cause.FAILURE and any(
+                action.host is None and not action.ended for action in event.actions
+            ):
+                yield assign(name, event.event_id)
+
+
+def _expired(tx: Transaction, event: ScheduledEvent) -> bool:
+    """True for a started event of its own past its deadline; an operation's end with it."""
+    if event.phase is not Phase.STARTED or event.deadline_ms is None:
+        return False
+    operation = tx.operation(event.operation_id) if event.operation_id else None
+    return tx.now_ms >= event.deadline_ms and not explain.whole_host(operation)
+
+
+def _of_operations(tx: Transaction) -> Iterator[Command[Any]]:
+    for operation in sorted(tx.memory.operations.values(), key=lambda o: o.ordered_ms):
+        whole_host = explain.whole_host(operation)
+        if operation.deadline_ms is not None and tx.now_ms >= operation.deadline_ms:
+            yield expire_operation(operation.operation_id)
+        elif whole_host and operation.phase is OperationPhase.STARTED:
+            continue
+        elif _untold(tx, operation):
+            yield tell_newcomers(operation.operation_id)
+        elif not whole_host and _has_ended(tx, operation):
+            yield settle_operation(operation.operation_id)
+
+
+def _has_ended(tx: Transaction, operation: Operation) -> bool:
+    scopes = ((tx.scope(name), event_id) for name, event_id in operation.members)
+    return all(scope is None or scope.event(event_id) is None for scope, event_id in scopes)
+
+
+def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]:
+    """VMs that came to the host of an operation after it was announced, as groups.
+
+    A Redeploy tells each VM once; whether its move then failed is for the operator to see.
+    """
+    if operation.outcome:  # canceled: nobody is told of it any more
+        return ()
+    told = set(operation.named)
+    if explain.whole_host(operation):
+        told = set()
+        for scope_name, event_id in operation.members:
+            scope = tx.scope(scope_name)
+            event = scope.event(event_id) if scope else None
+            told.update(event.resources if event else ())
+    return tuple(
+        group
+        for scope in tx.scopes_on(operation.host)
+        for group in planning.groups_of(
+            scope,
+            operation.host,
+            tuple(v for v in scope.vms if v.host == operation.host and v.name not in told),
+        )
+    )
+
+
+def _starts(tx: Transaction) -> Iterator[Command[Any]]:
+    """Operations and events that look due, oldest due first."""
+    candidates: list[tuple[int, int, str, Command[Any]]] = []
+    for name in sorted(tx.memory.busy_scopes):
+        for event in tx.memory.scopes[name].events:
+            operation = tx.operation(event.operation_id) if event.operation_id else None
+            if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
+                continue
+            if notice.due(event, tx.now_ms):
+                due_ms = notice.due_from_ms(event) or 0
+                command = start_event(name, event.event_id)
+                candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
+    for operation in tx.memory.operations.values():
+        if operation.phase is OperationPhase.WAITING and explain.whole_host(operation):
+            due_from_ms = _operation_due_from_ms(tx, operation)
+            if due_from_ms is not None and tx.now_ms >= due_from_ms:
+                command = start_operation(operation.operation_id)
+                key = (due_from_ms, operation.ordered_ms, operation.operation_id)
+                candidates.append((*key, command))
+    candidates.sort(key=lambda candidate: candidate[:3])
+    return (command for *_, command in candidates)
+
+
+def _operation_due_from_ms(tx: Transaction, operation: Operation) -> int | None:
+    """When the last of its events was or will be due; None while one of them cannot know."""
+    latest_ms = operation.ordered_ms
+    for scope_name, event_id in operation.members:
+        scope = tx.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if event is None:
+            continue
+        due_from_ms = notice.due_from_ms(event)
+        if due_from_ms is None:
+            return None
+        latest_ms = max(latest_ms, due_from_ms)
+    return latest_ms
+
+
+# The commands. Each looks again, because what was true in the survey may no longer be.
+
+
+def start_event(scope_name: str, event_id: str) -> Command[bool]:
+    """Start an event if nothing holds it."""
+
+    def command(tx: Transaction) -> bool:
+        scope, event = _open_event(tx, scope_name, event_id)
+        if scope is None or event is None or event.phase is not Phase.SCHEDULED:
+            return False
+        if starting.event_holds(event, scope, tx, tx.now_ms):
+            return False
+        tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
+        return True
+
+    return command
+
+
+def start_operation(operation_id: str) -> Command[bool]:
+    """Start an operation, with all its events and in one transaction, if nothing holds it."""
+
+    def command(tx: Transaction) -> bool:
+        operation = tx.operation(operation_id)
+        if operation is None or operation.phase is not OperationPhase.WAITING:
+            return False
+        if starting.operation_holds(operation, tx, tx.now_ms):
+            return False
+        tx.apply(starting.start_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
+        return True
+
+    return command
+
+
+def tell_newcomers(operation_id: str) -> Command[None]:
+    """Give VMs that arrived at an operation's host their own event and full notice."""
+
+    def command(tx: Transaction) -> None:
+        operation = tx.operation(operation_id)
+        if operation is None:
+            return
+        tx.apply(
+            scheduling.announce(
+                operation,
+                _untold(tx, operation),
+                tx,
+                ids=tx.ids(),
+                now_ms=tx.now_ms,
+                policy=tx.policy,
+            )
+        )
+
+    return command
+
+
+def settle_operation(operation_id: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        operation = tx.operation(operation_id)
+        if operation is not None and operation.event_type is EventType.REDEPLOY:
+            tx.apply(ending.settle_operation(operation, tx, tx.now_ms))
+
+    return command
+
+
+def expire_event(scope_name: str, event_id: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        scope, event = _open_event(tx, scope_name, event_id)
+        if scope is not None and event is not None and _expired(tx, event):
+            tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
+
+    return command
+
+
+def expire_operation(operation_id: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        operation = tx.operation(operation_id)
+        if operation is None or operation.deadline_ms is None:
+            return
+        if tx.now_ms >= operation.deadline_ms:
+            tx.apply(ending.expire_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
+
+    return command
+
+
+def assign(scope_name: str, event_id: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        scope, event = _open_event(tx, scope_name, event_id)
+        if scope is not None and event is not None and event.phase is Phase.STARTED:
+            tx.apply(failing.assign(scope, event, tx, tx.now_ms))
+
+    return command
+
+
+def end_recoveries(scope_name: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        scope = tx.scope(scope_name)
+        if scope is not None:
+            tx.apply(consent.end_recoveries(scope, tx.now_ms))
+
+    return command
+
+
+def disable(scope_name: str) -> Command[None]:
+    def command(tx: Transaction) -> None:
+        scope = tx.scope(scope_name)
+        if scope is not None:
+            tx.apply(consent.disable_if_silent(scope, tx.now_ms))
+
+    return command
+
+
+def _open_event(
+    tx: Transaction, scope_name: str, event_id: str
+) -> tuple[Scope | None, ScheduledEvent | None]:
+    scope = tx.scope(scope_name)
+    return scope, scope.event(event_id) if scope else None
+
+
+# Time that was lost.
+
+
+def heartbeat(tx: Transaction) -> None:
+    """Write down that the service is up; a gap between two of these is a downtime."""
+    tx.beat()
+
+
+def clock_stepped(stepped_ms: int) -> Command[None]:
+    """Take a step of the wall clock out of every notice, deadline and recovery."""
+
+    def command(tx: Transaction) -> None:
+        _lose_everywhere(tx, lost_ms=stepped_ms, since_ms=None)
+        tx.beat()
+        tx.note(
+            Fact(
+                kind=FactKind.CLOCK_STEPPED,
+                at_ms=tx.now_ms,
+                detail={"stepped_ms": stepped_ms},
+            )
+        )
+
+    return command
+
+
+def was_down(since_ms: int | None) -> Command[None]:
+    """Take the time since the last heartbeat, in which nobody could read, out of every notice."""
+
+    def command(tx: Transaction) -> None:
+        if since_ms is not None:
+            lost_ms = tx.now_ms - since_ms
+            _lose_everywhere(tx, lost_ms=lost_ms, since_ms=since_ms)
+            tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": lost_ms}))
+        tx.beat()
+
+    return command
+
+
+def _lose_everywhere(tx: Transaction, *, lost_ms: int, since_ms: int | None) -> None:
+    for scope in list(tx.memory.scopes.values()):
+        tx.apply(consent.lose_time(scope, lost_ms=lost_ms, now_ms=tx.now_ms, since_ms=since_ms))
+    for operation in list(tx.memory.operations.values()):
+        tx.apply(
+            consent.operation_loses_time(
+                operation, lost_ms=lost_ms, now_ms=tx.now_ms, since_ms=since_ms
+            )
+        )

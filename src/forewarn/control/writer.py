@@ -1,0 +1,218 @@
+"""The one place where anything is written: commands in, durable results out.
+
+`Writer.run` is synchronous and takes a batch of commands through one commit: each command gets
+its own transaction, a command that refuses is taken back alone, and no result leaves before the
+commit. `WriterThread` feeds it from asyncio; while one batch is being made durable the next one
+gathers, which is all there is to group commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from forewarn.control.memory import Memory, Transaction
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.model import Policy
+from forewarn.ports import Change, Ids, StaleRevision, Store, StoreFailed
+
+T = TypeVar("T")
+Command = Callable[[Transaction], T]
+
+BATCH_COMMANDS_MAX = 256
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How one command ended: a value, or the exception its caller gets."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Writer:
+    """Takes commands through memory and store. Single-threaded; whoever calls `run` owns it."""
+
+    def __init__(
+        self,
+        *,
+        memory: Memory,
+        store: Store,
+        timekeeper: Timekeeper,
+        policy: Policy,
+        ids: Ids,
+        on_step: Callable[[int], Command[None]],
+        on_commit: Callable[[Sequence[Change]], None],
+    ) -> None:
+        self._memory = memory
+        self._store = store
+        self._timekeeper = timekeeper
+        self._policy = policy
+        self._ids = ids
+        self._on_step = on_step
+        self._on_commit = on_commit
+
+    def run(self, commands: Sequence[Command[Any]]) -> list[Done]:
+        """Run the commands in order, commit once, and say how each ended.
+
+        Raises StoreFailed if nothing could be kept; then nothing has changed.
+        """
+        reading = self._timekeeper.read()
+        if reading.stepped_ms:
+            commands = [self._on_step(reading.stepped_ms), *commands]
+        results: list[Done] = []
+        changes: list[Change] = []
+        kept: list[Transaction] = []
+        try:
+            for command in commands:
+                transaction = self._transaction(reading.now_ms)
+                done, change = self._run_one(command, transaction, begun=bool(changes))
+                results.append(done)
+                if change is not None:
+                    changes.append(change)
+                    kept.append(transaction)
+            if changes:
+                self._store.commit()
+        except BaseException:
+            self._store.rollback()
+            for transaction in reversed(kept):
+                transaction.take_back()
+            raise
+        self._timekeeper.accounted(reading)
+        if changes:
+            self._on_commit(changes)
+        return results[1:] if reading.stepped_ms else results
+
+    def _transaction(self, now_ms: int) -> Transaction:
+        return Transaction(
+            self._memory, self._store, now_ms=now_ms, policy=self._policy, ids=self._ids
+        )
+
+    def _run_one(
+        self, command: Command[Any], transaction: Transaction, *, begun: bool
+    ) -> tuple[Done, Change | None]:
+        try:
+            value = command(transaction)
+            change = transaction.seal()
+            if change is not None:
+                if not begun:
+                    self._store.begin()
+                self._store.save(change)
+        except StoreFailed:
+            transaction.take_back()
+            raise
+        except Exception as error:
+            # One command that refuses, or breaks, must not cost the others their commit.
+            if not isinstance(error, Refusal | StaleRevision):
+                log.exception("command_failed")
+            transaction.take_back()
+            if not begun:
+                self._store.rollback()
+            return Done(error=error), None
+        return Done(value=value), change
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    command: Command[Any]
+    future: asyncio.Future[Any]
+
+
+class WriterThread:
+    """Runs a Writer on a thread of its own and answers on the event loop.
+
+    Commits are published on the loop before the results of their commands, so whoever awaits a
+    result can already see its effect.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        *,
+        publish: Callable[[Sequence[Change]], None],
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._writer = writer
+        self._publish = publish
+        self._on_fatal = on_fatal
+        self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="writer")
+        self._loop = asyncio.get_running_loop()
+        self._committed: list[Change] = []
+        self._closed = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def committed(self, changes: Sequence[Change]) -> None:
+        """What the writer calls after a commit, on its own thread."""
+        self._committed.extend(changes)
+
+    async def submit(self, command: Command[T]) -> T:
+        """Run a command and return its value once it is durable.
+
+        Raises the command's refusal, or Unavailable if nothing can be kept now. A caller that
+        stops waiting does not stop the command.
+        """
+        if self._closed:
+            raise Unavailable("The service is stopping.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Submitted(command, future))
+        return await future
+
+    async def stop(self) -> None:
+        """Finish what was submitted, then end the thread."""
+        self._closed = True
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        while True:
+            batch = self._gather()
+            if not batch:
+                return
+            try:
+                results = self._writer.run([submitted.command for submitted in batch])
+            except StoreFailed as failed:
+                log.critical("store_failed", reason=str(failed), fatal=failed.fatal)
+                results = [Done(error=Unavailable(str(failed)))] * len(batch)
+                if failed.fatal:
+                    self._on_fatal(str(failed))
+            changes, self._committed = self._committed, []
+            self._loop.call_soon_threadsafe(self._answer, batch, results, changes)
+
+    def _gather(self) -> list[_Submitted]:
+        first = self._queue.get()
+        if first is None:
+            return []
+        batch = [first]
+        while len(batch) < BATCH_COMMANDS_MAX:
+            try:
+                following = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._queue.put(None)
+                break
+            batch.append(following)
+        return batch
+
+    def _answer(self, batch: list[_Submitted], results: list[Done], changes: list[Change]) -> None:
+        if changes:
+            self._publish(changes)
+        for submitted, done in zip(batch, results, strict=True):
+            if submitted.future.done():
+                continue
+            if done.error is None:
+                submitted.future.set_result(done.value)
+            else:
+                submitted.future.set_exception(done.error)
