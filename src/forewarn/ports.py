@@ -6,12 +6,13 @@ Only Protocols and the values they exchange live here. `Store` has one product i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from forewarn.core.model import Fact, Host, Operation, ScheduledEvent, Scope
+from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
 
 
 class Clock(Protocol):
@@ -175,4 +176,60 @@ class Store(Protocol):
 
     def close(self) -> None:
         """End it. Everything committed stays."""
+        ...
+
+
+class SightKind(StrEnum):
+    """What a look at an action can show."""
+
+    NOT_BEGUN = "not-begun"
+    UNDER_WAY = "under-way"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look at an action showed; `detail` says why it failed."""
+
+    kind: SightKind
+    detail: str = ""
+
+
+class HypervisorFailed(Exception):  # noqa: N818 - says what is the case
+    """The hypervisor refused or could not be reached. Looking again later is always allowed."""
+
+
+class Hypervisor(Protocol):
+    """What really happens to VMs and hosts.
+
+    `look` comes first, always: an action may have been begun, or done, by a claim that died.
+    `begin` returns once the action is under way, not when it is done; beginning an action twice
+    is the caller's mistake and `look` is how not to make it.
+    """
+
+    async def boot_id(self, host: str) -> str:
+        """Changes whenever the host has booted."""
+        ...
+
+    async def look(self, host: str, action: Action) -> Sight: ...
+
+    async def begin(self, host: str, action: Action) -> None: ...
+
+
+class HostLink(Protocol):
+    """What a host says to the control plane. In process now, over HTTPS later."""
+
+    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
+        """I am here, and I still hold these claims (action id, epoch)."""
+        ...
+
+    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+        """What I have to do now."""
+        ...
+
+    async def report(
+        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
+    ) -> None:
+        """How it ended. Refused with StaleReport or NotFound if the claim is no longer mine."""
         ...

@@ -1,0 +1,113 @@
+"""A hypervisor without machines: actions take as long as they say, and fail when told to.
+
+It keeps a world of its own (which VM runs where, each host's boot id), so that what the control
+plane believes can be compared with what "really" happened. Time is the clock's monotonic time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.ports import Clock, HypervisorFailed, Sight, SightKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    action: Action
+    ends_monotonic_ms: int
+    failure: str
+
+
+class SimulatedHypervisor:
+    """All hosts of a simulated fleet. Not for VMs anybody needs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._boots: dict[str, int] = {}
+        self._vms: dict[str, str] = {}
+        self._begun: dict[str, _Begun] = {}
+        self._done: dict[str, Sight] = {}
+        self._failures: dict[str, str] = {}
+        self._extra_ms: dict[str, int] = {}
+        self._dead: set[str] = set()
+
+    # What a test or the emulator arranges.
+
+    def place(self, vm: str, host: str) -> None:
+        """Let a VM run on a host, if it does not run yet."""
+        self._vms.setdefault(vm, host)
+
+    def fail_next(self, name: str, reason: str) -> None:
+        """Let the next action on this VM (or host) fail, when its time is over, with a reason."""
+        self._failures[name] = reason
+
+    def slow_next(self, name: str, *, extra_s: int) -> None:
+        """Let the next action on this VM (or host) take longer than announced."""
+        self._extra_ms[name] = extra_s * SECOND_MS
+
+    def kill_host(self, host: str) -> None:
+        """Power the host off: nothing on it can be looked at or begun, and what ran is gone."""
+        self._dead.add(host)
+        gone = [key for key, begun in self._begun.items() if begun.action.host == host]
+        for key in gone:
+            del self._begun[key]
+
+    def boot_host(self, host: str) -> None:
+        """Power the host on again: it has a new boot id."""
+        self._dead.discard(host)
+        self._boots[host] = self._boots.get(host, 0) + 1
+
+    def where(self, vm: str) -> str | None:
+        """The host a VM really runs on."""
+        return self._vms.get(vm)
+
+    # ports.Hypervisor.
+
+    async def boot_id(self, host: str) -> str:
+        self._refuse_dead(host)
+        return f"{host}-boot-{self._boots.get(host, 0)}"
+
+    async def look(self, host: str, action: Action) -> Sight:
+        self._refuse_dead(host)
+        self._settle(action.action_id)
+        if action.action_id in self._done:
+            return self._done[action.action_id]
+        if action.action_id in self._begun:
+            return Sight(SightKind.UNDER_WAY)
+        if action.kind is ActionKind.REBOOT_HOST and await self.boot_id(host) != action.boot_id:
+            return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
+        return Sight(SightKind.NOT_BEGUN)
+
+    async def begin(self, host: str, action: Action) -> None:
+        self._refuse_dead(host)
+        if action.target_host in self._dead:
+            raise HypervisorFailed(f"host {action.target_host} does not answer")
+        name = action.vm or host
+        if action.vm is not None and action.vm not in self._vms:
+            raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
+        ends_ms = self._clock.monotonic_ms() + max(0, action.duration_s) * SECOND_MS
+        ends_ms += self._extra_ms.pop(name, 0)
+        self._begun[action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+
+    def _refuse_dead(self, host: str) -> None:
+        if host in self._dead:
+            raise HypervisorFailed(f"host {host} does not answer")
+
+    def _settle(self, action_id: str) -> None:
+        """Let an action whose time is over take effect."""
+        begun = self._begun.get(action_id)
+        if begun is None or self._clock.monotonic_ms() < begun.ends_monotonic_ms:
+            return
+        del self._begun[action_id]
+        if begun.failure:
+            self._done[action_id] = Sight(SightKind.FAILED, begun.failure)
+            return
+        action = begun.action
+        if action.kind is ActionKind.DELETE_VM and action.vm is not None:
+            self._vms.pop(action.vm, None)
+        elif action.target_host is not None and action.vm is not None:
+            self._vms[action.vm] = action.target_host
+        elif action.kind is ActionKind.REBOOT_HOST and action.host is not None:
+            self._boots[action.host] = self._boots.get(action.host, 0) + 1
+        self._done[action_id] = Sight(SightKind.DONE)

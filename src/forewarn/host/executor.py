@@ -1,0 +1,74 @@
+"""Carries out what was written down: claim, look, act, report. One executor per host.
+
+It keeps nothing that matters. If it dies, its claims lapse, and the next one looks at what has
+really happened before it acts again.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.model import Action, Outcome
+from forewarn.ports import HostLink, Hypervisor, HypervisorFailed, Sight, SightKind
+
+log = structlog.get_logger(__name__)
+
+
+class Executor:
+    """The hands of one host. `step` does one round and never waits for an action to end."""
+
+    def __init__(self, host: str, *, link: HostLink, hypervisor: Hypervisor) -> None:
+        self.host = host
+        self._link = link
+        self._hypervisor = hypervisor
+        self._held: dict[str, Action] = {}
+
+    @property
+    def busy(self) -> bool:
+        """True while the host holds claims, so that it wants its next step soon."""
+        return bool(self._held)
+
+    async def heartbeat(self) -> None:
+        """Tell control that the host is there and what it still works on."""
+        await self._link.heartbeat(
+            self.host, {action.action_id: action.epoch for action in self._held.values()}
+        )
+
+    async def step(self) -> None:
+        """Claim what is there, then look at everything held: begin it, or report its end."""
+        try:
+            boot_id = await self._hypervisor.boot_id(self.host)
+        except HypervisorFailed as failed:
+            log.warning("hypervisor_unreachable", host=self.host, reason=str(failed))
+            return
+        for action in await self._link.claim(self.host, boot_id):
+            self._held[action.action_id] = action
+        for action in list(self._held.values()):
+            await self._work_on(action)
+
+    async def _work_on(self, action: Action) -> None:
+        try:
+            sight = await self._hypervisor.look(self.host, action)
+            if sight.kind is SightKind.NOT_BEGUN:
+                await self._hypervisor.begin(self.host, action)
+                return
+        except HypervisorFailed as failed:
+            sight = Sight(SightKind.FAILED, str(failed))
+        if sight.kind is SightKind.UNDER_WAY:
+            return
+        outcome = Outcome.DONE if sight.kind is SightKind.DONE else Outcome.FAILED
+        try:
+            await self._link.report(
+                self.host,
+                action.action_id,
+                epoch=action.epoch,
+                outcome=outcome,
+                detail=sight.detail,
+            )
+        except Unavailable:
+            return  # not kept: the next step looks and reports again
+        except Refusal as refusal:
+            # The claim is no longer ours; whoever holds it now looks for itself.
+            log.warning("report_refused", host=self.host, action=action.action_id, why=str(refusal))
+        del self._held[action.action_id]
