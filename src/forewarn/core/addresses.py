@@ -1,0 +1,57 @@
+"""Reading the addresses that people write: of a VM, and of what listens. One spelling of each.
+
+Only text and the values it means live here; nothing is looked up or opened.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+from forewarn.core.errors import Invalid
+
+PORT_MAX = 65_535
+LISTEN_ACCEPTED = (
+    "ADDR:PORT, like 127.0.0.1:8080 or [::1]:8080, with a port from 0 to 65535 (0 takes a free one)"
+)
+ADDRESS_ACCEPTED = "the IP address that requests of one VM come from, like 192.0.2.7 or 2001:db8::7"
+
+
+def read_address(text: str) -> str:
+    """The address of one VM in its one spelling; IPv4 written as IPv6 is IPv4. Raises Invalid."""
+    try:
+        parsed = ip_address(text)
+    except ValueError:
+        raise Invalid(f"{text!r} is not an IP address.", f"Write {ADDRESS_ACCEPTED}.") from None
+    if isinstance(parsed, IPv6Address):
+        if parsed.scope_id is not None:
+            raise Invalid(f"{text!r} names a zone.", "Write the address without `%` and the zone.")
+        parsed = parsed.ipv4_mapped or parsed
+    if parsed.is_unspecified or parsed.is_multicast or str(parsed) == "255.255.255.255":
+        raise Invalid(f"No request can come from {text!r}.", f"Write {ADDRESS_ACCEPTED}.")
+    return str(parsed)
+
+
+def read_listen(text: str) -> tuple[str, int]:
+    """`ADDR:PORT` as a pair; ADDR is an IP address (IPv6 in brackets) or localhost.
+
+    Raises Invalid.
+    """
+    address, separator, port = text.rpartition(":")
+    bracketed = address.startswith("[") and address.endswith("]")
+    address = address[1:-1] if bracketed else address
+    if not separator or not (port.isascii() and port.isdigit()) or int(port[:6]) > PORT_MAX:
+        raise Invalid(f"{text!r} is no address to listen on.", f"Write {LISTEN_ACCEPTED}.")
+    if address == "localhost" and not bracketed:
+        return address, int(port)
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        parsed = None
+    if parsed is None or (parsed.version == 6) != bracketed:
+        raise Invalid(f"{text!r} is no address to listen on.", f"Write {LISTEN_ACCEPTED}.")
+    return str(parsed), int(port)
+
+
+def listen_text(address: str, port: int) -> str:
+    """The pair of `read_listen` as text again, in its one spelling."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
