@@ -18,6 +18,8 @@ from forewarn.adapters.data_folder import (
     FileExists,
     FolderLock,
     ForeignDatabase,
+    is_empty,
+    make_private,
     migrate,
     refuse_database,
     refuse_file,
@@ -51,6 +53,7 @@ def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
     partial = target.with_name(target.name + PARTIAL_SUFFIX)
     try:
         partial.unlink(missing_ok=True)
+        make_private(partial)
         with closing(connect(partial.absolute().as_uri())) as copy:
             database.copy_to(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
@@ -72,7 +75,6 @@ def restore(
     refused unless `force`, and then kept aside. Raises a DatabaseRefused, StoreFailed or OSError.
     """
     _refuse_source(source)
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FolderLock(data_dir)
     try:
         database = data_dir / DATABASE_NAME
@@ -105,7 +107,7 @@ def _refuse_source(source: Path) -> None:
     refuse_file(source)
     with closing(connect(f"{source.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
         refuse_database(connection, source)
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        if is_empty(connection):
             raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
 
 
@@ -113,6 +115,7 @@ def _copy_and_raise(source: Path, restoring: Path, now_ms: int) -> int:
     """Copy the backup, bring its schema up to date and raise its incarnations. Durable."""
     for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
         leftover.unlink(missing_ok=True)
+    make_private(restoring)
     shutil.copyfile(source, restoring)
     try:
         with closing(connect(restoring.absolute().as_uri())) as copy:

@@ -4,6 +4,7 @@ Only whole files and the schema are dealt with here; rows are `store`'s. Everyth
 start is a DatabaseRefused, with the file and the remedy in its words:
 
     DatabaseRefused
+    +-- FolderUnusable       the folder cannot be made, read or written
     +-- FolderInUse          another process has the folder open
     +-- ForeignDatabase      the file is not one of ours
     +-- NewerDatabase        a newer program wrote it
@@ -31,6 +32,7 @@ RESTORING_NAME = "forewarn.db.restoring"
 APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose file it is
 MIGRATIONS = ("schema.sql",)  # in order; the number of the last one is the schema's version
 SCHEMA_VERSION = len(MIGRATIONS)
+PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
 
@@ -47,6 +49,10 @@ class DatabaseRefused(Exception):  # noqa: N818 - a refusal is an answer, not an
         super().__init__(f"{refused} {accepted}")
         self.refused = refused
         self.accepted = accepted
+
+
+class FolderUnusable(DatabaseRefused):
+    """The data folder cannot be made, read or written."""
 
 
 class FolderInUse(DatabaseRefused):
@@ -77,13 +83,18 @@ class FolderLock:
     """Keeps every other process out of a data folder until `release`, or until this one dies."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Take the lock or raise FolderInUse at once."""
-        path = data_dir / LOCK_NAME
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Make the folder if it is not there, and take the lock or raise at once."""
+        try:
+            self._file = _open_lock(data_dir)
+        except OSError as error:
+            raise FolderUnusable(
+                f"{data_dir} cannot be used as a data folder: {error.strerror}.",
+                "Name a folder that the user of this process may write to.",
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.pread(self._file, 20, 0).decode("ascii", "replace").strip()
+            pid = os.pread(self._file, PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
             os.close(self._file)
             raise FolderInUse(
                 f"{data_dir} is in use by process {pid or '(unknown)'}.",
@@ -97,6 +108,13 @@ class FolderLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _open_lock(data_dir: Path) -> int:
+    if not data_dir.exists():
+        data_dir.mkdir(mode=0o700, parents=True)
+        sync_folder(data_dir.parent)
+    return os.open(data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def refuse_file(path: Path) -> None:
@@ -124,9 +142,9 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
     try:
         application_id = _pragma(connection, "application_id")
         version = _pragma(connection, "user_version")
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        empty = is_empty(connection)
     except sqlite3.DatabaseError as error:
-        _refuse_if_damaged(error, path)
+        refuse_damaged(error, path)
         raise
     if empty and application_id == 0 and version == 0:
         return
@@ -140,6 +158,19 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
             "Run the newer program that wrote it, or restore a backup from before.",
         )
     _check(connection, path)
+
+
+def refuse_damaged(error: sqlite3.Error, path: Path) -> None:
+    """Raise DamagedDatabase if the error says that the file is broken."""
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        raise DamagedDatabase(f"{path} is damaged ({error}).", _REMEDY) from error
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """True if nothing was ever made in the database."""
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return tables == 0
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str] | None = None) -> None:
@@ -160,6 +191,11 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] | None = None) 
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that only its owner may read. SQLite gives its WAL the same mode."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def sync_file(path: Path) -> None:
@@ -193,18 +229,12 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             log.warning("the database was not checked to its end", path=str(path))
             return
-        _refuse_if_damaged(error, path)
+        refuse_damaged(error, path)
         raise
     finally:
         connection.set_progress_handler(None, 0)
     if found != "ok":
         raise DamagedDatabase(f"{path} is damaged ({found}).", _REMEDY)
-
-
-def _refuse_if_damaged(error: sqlite3.DatabaseError, path: Path) -> None:
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        raise DamagedDatabase(f"{path} is damaged ({error}).", _REMEDY) from error
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -28,7 +28,9 @@ import structlog
 from forewarn.adapters.data_folder import (
     DATABASE_NAME,
     FolderLock,
+    make_private,
     migrate,
+    refuse_damaged,
     refuse_database,
     refuse_file,
     refuse_interrupted_restore,
@@ -113,7 +115,6 @@ class Database:
 
         Raises one of `data_folder.DatabaseRefused` and then leaves the folder as it was.
         """
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FolderLock(data_dir)
         try:
             return cls(_open_file(data_dir), path=data_dir / DATABASE_NAME, lock=lock)
@@ -283,6 +284,9 @@ class Database:
 
     def _refuse_if_undone(self) -> None:
         self._refuse_if_dead()
+        if self._undone is None and not self._writer.in_transaction:
+            # A savepoint would now begin a transaction of its own, and its release commit it.
+            self._undone = "SQLite has ended it"
         if self._undone is not None:
             raise StoreFailed(f"the transaction was undone: {self._undone}", fatal=False)
 
@@ -407,8 +411,9 @@ def _open_file(data_dir: Path) -> sqlite3.Connection:
     refuse_interrupted_restore(data_dir)
     path = data_dir / DATABASE_NAME
     is_new = not path.exists()
-    if not is_new:
-        refuse_file(path)
+    if is_new:
+        make_private(path)
+    refuse_file(path)
     writer = connect(path.absolute().as_uri())
     try:
         writer.execute("PRAGMA wal_autocheckpoint = 0")
@@ -420,9 +425,9 @@ def _open_file(data_dir: Path) -> sqlite3.Connection:
         migrate(writer)
         if is_new:
             sync_folder(data_dir)
-            sync_folder(data_dir.parent)
     except sqlite3.Error as error:
         writer.close()
+        refuse_damaged(error, path)
         raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
     except BaseException:
         writer.close()

@@ -155,7 +155,7 @@ CREATE TABLE action (
     CHECK ((phase = 'ended') = (outcome IS NOT NULL))
 );
 CREATE INDEX action_of_event ON action (event_id, position);
-CREATE INDEX action_of_operation ON action (operation_id);
+CREATE INDEX action_of_operation ON action (operation_id, position);
 
 -- Append-only; nothing updates or deletes a line.
 CREATE TABLE journal (

@@ -1,0 +1,246 @@
+"""Backups of a store in use, and data folders made from them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, restore
+from forewarn.adapters.data_folder import (
+    DATABASE_NAME,
+    RESTORING_NAME,
+    DamagedDatabase,
+    FileExists,
+    FolderInUse,
+    ForeignDatabase,
+    NewerDatabase,
+)
+from forewarn.adapters.store import SqliteStore
+from forewarn.core.model import Fact, FactKind, Scope
+from forewarn.ports import Change, StoreFailed
+from store_values import Values
+
+NOW_MS = 1_700_000_000_000
+
+
+class StoppedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+def commit(store: SqliteStore, change: Change) -> None:
+    store.begin()
+    store.save(change)
+    store.commit()
+
+
+def filled(folder: Path) -> tuple[SqliteStore, tuple[Scope, ...]]:
+    """A store in use, with some of everything in it."""
+    values = Values(1)
+    scopes = tuple(values.scope() for _ in range(5))
+    store = SqliteStore.in_folder(folder)
+    hosts, operation = tuple((None, values.host()) for _ in range(3)), values.operation()
+    commit(store, Change(scopes=tuple((None, scope) for scope in scopes), hosts=hosts))
+    commit(store, Change(operations=((None, operation),), heartbeat_ms=7, facts=(values.fact(),)))
+    return store, scopes
+
+
+def backup_of(folder: Path, target: Path) -> Path:
+    store, _ = filled(folder)
+    store.backup(target)
+    store.close()
+    return target
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_backup_holds_everything_committed_and_is_one_private_file(
+    tmp_path: Path, kind: str
+) -> None:
+    in_file = kind == "file"
+    store = SqliteStore.in_folder(tmp_path / "a") if in_file else SqliteStore.in_memory()
+    values = Values(2)
+    commit(store, Change(scopes=((None, values.scope()),), heartbeat_ms=5))
+    (tmp_path / "backups").mkdir()
+    target = tmp_path / "backups" / "b.db"
+    store.backup(target)
+    assert [path.name for path in target.parent.iterdir()] == ["b.db"]
+    assert target.stat().st_mode & 0o777 == 0o600
+    restore(target, tmp_path / "c", clock=StoppedClock())
+    restored = SqliteStore.in_folder(tmp_path / "c")
+    assert restored.load().heartbeat_ms == 5
+    assert [s.name for s in restored.load().scopes] == [s.name for s in store.load().scopes]
+    restored.close()
+    store.close()
+
+
+def test_a_backup_does_not_hold_what_is_not_committed(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path / "a")
+    store.begin()
+    store.save(Change(heartbeat_ms=99))
+    store.backup(tmp_path / "b.db")
+    store.commit()
+    store.close()
+    restore(tmp_path / "b.db", tmp_path / "c")
+    restored = SqliteStore.in_folder(tmp_path / "c")
+    assert restored.load().heartbeat_ms == 7
+    restored.close()
+
+
+def test_a_backup_taken_while_another_thread_writes_is_of_one_instant(tmp_path: Path) -> None:
+    """Each commit writes a heartbeat and as many facts in all; a torn copy would differ."""
+    store = SqliteStore.in_folder(tmp_path / "a")
+    commit(store, Change(inventory="x" * 2_000_000))  # so that a copy takes a while
+    stop = threading.Event()
+    begun = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
+            commit(store, Change(heartbeat_ms=number, facts=(fact,)))
+            begun.set()
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    begun.wait()
+    targets = [tmp_path / f"{number}.db" for number in range(5)]
+    for target in targets:
+        store.backup(target)
+    stop.set()
+    writing.join()
+    store.close()
+    for target in targets:
+        with closing(sqlite3.connect(target)) as copy:
+            heartbeat = copy.execute("SELECT value FROM meta WHERE name = 'heartbeat_ms'")
+            facts = copy.execute("SELECT count(*) FROM journal")
+            assert int(heartbeat.fetchone()[0]) == facts.fetchone()[0]
+
+
+def test_an_existing_file_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
+    store, _ = filled(tmp_path / "a")
+    target = tmp_path / "b.db"
+    target.write_text("precious")
+    with pytest.raises(FileExists, match="overwriting"):
+        store.backup(target)
+    assert target.read_text() == "precious"
+    store.backup(target, overwrite=True)
+    store.close()
+    restore(target, tmp_path / "c")
+
+
+def test_a_backup_that_cannot_be_written_leaves_nothing_and_the_store_goes_on(
+    tmp_path: Path,
+) -> None:
+    store, _ = filled(tmp_path / "a")
+    with pytest.raises(StoreFailed) as failed:
+        store.backup(tmp_path / "no such folder" / "b.db")
+    assert not failed.value.fatal
+    commit(store, Change(heartbeat_ms=8))
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path: Path) -> None:
+    store, scopes = filled(tmp_path / "a")
+    store.backup(tmp_path / "b.db")
+    before = store.load()
+    store.close()
+    done = restore(tmp_path / "b.db", tmp_path / "c", clock=StoppedClock())
+    assert (done.kept_aside, done.scopes) == (None, len(scopes))
+    restored = SqliteStore.in_folder(tmp_path / "c")
+    after = restored.load()
+    raised = tuple(
+        replace(s, incarnation=s.incarnation + INCARNATION_AFTER_RESTORE, revision=s.revision + 1)
+        for s in before.scopes
+    )
+    assert after == replace(before, scopes=raised)
+    lines = restored.journal(after=0, limit=10, scope=None, event_id=None)
+    restored.close()
+    assert lines[-1].fact.kind is FactKind.RESTORED
+    assert lines[-1].fact.at_ms == NOW_MS
+    assert lines[-1].fact.detail["added"] == INCARNATION_AFTER_RESTORE
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {DATABASE_NAME, "forewarn.lock"}
+
+
+def test_a_folder_in_use_is_not_restored_over(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    store = SqliteStore.in_folder(tmp_path / "a")
+    with pytest.raises(FolderInUse):
+        restore(backup, tmp_path / "a", force=True)
+    assert store.load().heartbeat_ms == 7
+    store.close()
+
+
+def test_an_existing_database_is_refused_or_kept_aside(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    store = SqliteStore.in_folder(tmp_path / "a")
+    commit(store, Change(heartbeat_ms=8))
+    store.close()
+    with pytest.raises(FileExists, match="kept aside"):
+        restore(backup, tmp_path / "a")
+    done = restore(backup, tmp_path / "a", force=True, clock=StoppedClock())
+    assert done.kept_aside == tmp_path / "a" / f"before-restore-{NOW_MS}"
+    for folder, heartbeat in ((tmp_path / "a", 7), (done.kept_aside, 8)):
+        opened = SqliteStore.in_folder(folder)
+        assert opened.load().heartbeat_ms == heartbeat
+        opened.close()
+
+
+def test_a_damaged_database_can_be_restored_over_with_its_wal(tmp_path: Path) -> None:
+    """An old WAL beside a new database would be played into it."""
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    database = tmp_path / "a" / DATABASE_NAME
+    database.write_bytes(os.urandom(8_192))
+    wal = tmp_path / "a" / f"{DATABASE_NAME}-wal"
+    wal.write_bytes(os.urandom(8_192))
+    done = restore(backup, tmp_path / "a", force=True)
+    assert done.kept_aside is not None
+    assert {path.name for path in done.kept_aside.iterdir()} == {database.name, wal.name}
+    assert not wal.exists()
+    SqliteStore.in_folder(tmp_path / "a").close()
+
+
+def test_a_restore_that_stopped_half_way_can_be_run_again(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / RESTORING_NAME).write_text("half")
+    restore(backup, tmp_path / "c")
+    SqliteStore.in_folder(tmp_path / "c").close()
+
+
+def test_only_sound_backups_of_ours_are_restored(tmp_path: Path) -> None:
+    good = backup_of(tmp_path / "a", tmp_path / "good.db")
+    content = good.read_bytes()
+    (tmp_path / "text.db").write_text("these are my notes, and they are long enough")
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "damaged.db").write_bytes(content[:8192] + os.urandom(4096) + content[12288:])
+    with closing(sqlite3.connect(tmp_path / "foreign.db")) as foreign:
+        foreign.execute("CREATE TABLE scope (name TEXT)")
+    (tmp_path / "newer.db").write_bytes(content)
+    with closing(sqlite3.connect(tmp_path / "newer.db")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    (tmp_path / "live.db").write_bytes(content)
+    (tmp_path / "live.db-wal").write_text("the rest of it")
+    refused = {
+        "missing.db": ForeignDatabase,
+        "text.db": ForeignDatabase,
+        "empty.db": ForeignDatabase,
+        "foreign.db": ForeignDatabase,
+        "live.db": ForeignDatabase,
+        "damaged.db": DamagedDatabase,
+        "newer.db": NewerDatabase,
+    }
+    for name, error in refused.items():
+        with pytest.raises(error, match=name):
+            restore(tmp_path / name, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

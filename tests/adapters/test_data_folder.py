@@ -1,0 +1,167 @@
+"""Whether a data folder may be opened: the lock, whose database it is, its version, its health."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from forewarn.adapters.data_folder import (
+    APPLICATION_ID,
+    DATABASE_NAME,
+    RESTORING_NAME,
+    SCHEMA_VERSION,
+    DamagedDatabase,
+    FolderInUse,
+    FolderLock,
+    FolderUnusable,
+    ForeignDatabase,
+    InterruptedRestore,
+    NewerDatabase,
+    migrate,
+)
+from forewarn.adapters.store import SqliteStore
+from forewarn.core.model import Fact, FactKind
+from forewarn.ports import Change
+
+
+def make(folder: Path) -> Path:
+    """A database with something in it, closed. Returns its file."""
+    store = SqliteStore.in_folder(folder)
+    store.begin()
+    facts = tuple(Fact(kind=FactKind.DOWNTIME, at_ms=n, detail={"x": "y" * 500}) for n in range(99))
+    store.save(Change(heartbeat_ms=1, facts=facts))
+    store.commit()
+    store.close()
+    return folder / DATABASE_NAME
+
+
+def test_a_folder_in_use_is_refused_with_the_pid_of_its_user(tmp_path: Path) -> None:
+    store = SqliteStore.in_folder(tmp_path)
+    with pytest.raises(FolderInUse, match=str(os.getpid())):
+        SqliteStore.in_folder(tmp_path)
+    store.close()
+    SqliteStore.in_folder(tmp_path).close()
+
+
+def test_another_process_cannot_open_a_folder_in_use(tmp_path: Path) -> None:
+    child = Path(__file__).parent.parent / "store_child.py"
+    store = SqliteStore.in_folder(tmp_path)
+    command = [sys.executable, str(child), "count", str(tmp_path), "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    store.close()
+    assert ended.returncode != 0
+    assert f"in use by process {os.getpid()}" in ended.stderr
+
+
+def test_a_lock_ends_with_its_process_and_not_with_its_file(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path)
+    lock.release()
+    lock.release()
+    FolderLock(tmp_path).release()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FolderUnusable, match="may write to"):
+        SqliteStore.in_folder(tmp_path / "file")
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / DATABASE_NAME
+    file.write_text("these are my notes")
+    with pytest.raises(ForeignDatabase, match=DATABASE_NAME):
+        SqliteStore.in_folder(tmp_path)
+    assert file.read_text() == "these are my notes"
+
+
+def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / DATABASE_NAME
+    with closing(sqlite3.connect(file)) as foreign:
+        foreign.execute("CREATE TABLE scope (name TEXT)")
+    before = file.read_bytes()
+    with pytest.raises(ForeignDatabase, match="another program"):
+        SqliteStore.in_folder(tmp_path)
+    assert file.read_bytes() == before
+
+
+def test_a_newer_database_is_refused_with_both_versions_and_the_remedy(tmp_path: Path) -> None:
+    file = make(tmp_path)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 6}")
+    with pytest.raises(NewerDatabase) as refused:
+        SqliteStore.in_folder(tmp_path)
+    assert f"version {SCHEMA_VERSION + 6}" in refused.value.refused
+    assert f"up to {SCHEMA_VERSION}" in refused.value.refused
+    assert "newer program" in refused.value.accepted
+
+
+@pytest.mark.parametrize("where", ["first page", "middle", "cut off"])
+def test_a_damaged_database_is_refused_with_its_file_and_the_remedy(
+    tmp_path: Path, where: str
+) -> None:
+    file = make(tmp_path)
+    content = bytearray(file.read_bytes())
+    if where == "first page":
+        content[100:4096] = os.urandom(3996)
+    elif where == "middle":
+        middle = len(content) // 8192 * 4096
+        content[middle : middle + 4096] = os.urandom(4096)
+    else:
+        del content[-3 * 4096 :]
+    file.write_bytes(content)
+    with pytest.raises(DamagedDatabase) as refused:
+        SqliteStore.in_folder(tmp_path)
+    assert str(file) in refused.value.refused
+    assert "forewarn restore FILE" in refused.value.accepted
+
+
+def test_a_refused_folder_is_free_for_others(tmp_path: Path) -> None:
+    (tmp_path / DATABASE_NAME).write_text("these are my notes")
+    with pytest.raises(ForeignDatabase):
+        SqliteStore.in_folder(tmp_path)
+    FolderLock(tmp_path).release()
+
+
+def test_an_interrupted_restore_is_not_taken_for_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / RESTORING_NAME).touch()
+    with pytest.raises(InterruptedRestore, match="again"):
+        SqliteStore.in_folder(tmp_path)
+
+
+def test_an_empty_file_is_taken_for_a_new_database(tmp_path: Path) -> None:
+    (tmp_path / DATABASE_NAME).touch()
+    SqliteStore.in_folder(tmp_path).close()
+
+
+def test_migrations_run_from_where_the_database_stands() -> None:
+    steps = [
+        "CREATE TABLE one (a TEXT);",
+        "CREATE TABLE two (a TEXT);\nINSERT INTO one VALUES ('x');",
+    ]
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, steps[:1])
+        migrate(connection, steps)
+        migrate(connection, steps)
+        assert connection.execute("SELECT a FROM one").fetchall() == [("x",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+
+
+def test_a_migration_that_fails_changes_nothing() -> None:
+    steps = [
+        "CREATE TABLE one (a TEXT);",
+        "CREATE TABLE two (a TEXT);\nINSERT INTO none VALUES (1);",
+    ]
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, steps[:1])
+        with pytest.raises(sqlite3.OperationalError, match="none"):
+            migrate(connection, steps)
+        tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        assert tables == [("one",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)

@@ -1,0 +1,354 @@
+"""The SQL files, the connections, and what failures of SQLite come to."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from forewarn.adapters.data_folder import DATABASE_NAME, migrate
+from forewarn.adapters.sqlite_database import READERS_MAX, named_queries
+from forewarn.adapters.store import SqliteStore
+from forewarn.core.model import (
+    ActionKind,
+    ActionPhase,
+    Cause,
+    EventSource,
+    EventType,
+    Fact,
+    FactKind,
+    Health,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Priority,
+    Scope,
+    ScopeKind,
+    Vm,
+)
+from forewarn.ports import Change, StoreFailed
+from store_values import Values
+
+LOADING_LIMIT_S = 1.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore.in_folder(tmp_path)
+    yield made
+    made.close()
+
+
+def commit(store: SqliteStore, change: Change) -> None:
+    store.begin()
+    store.save(change)
+    store.commit()
+
+
+def writer(store: SqliteStore) -> sqlite3.Connection:
+    return store._database._writer
+
+
+def schema() -> str:
+    return resources.files("forewarn.adapters").joinpath("sql/schema.sql").read_text("utf-8")
+
+
+# The SQL files
+
+
+def test_every_query_is_one_statement_that_the_schema_can_run() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        for name, statement in named_queries().items():
+            wanted = dict.fromkeys(re.findall(r":([a-z_]+)", statement))
+            assert connection.execute(f"EXPLAIN {statement}", wanted).fetchall(), name
+
+
+def test_every_query_is_used() -> None:
+    sources = Path(resources.files("forewarn.adapters"))  # type: ignore[arg-type]
+    text = "".join(path.read_text("utf-8") for path in sources.glob("*.py"))
+    # store.py adds "_open" to these by hand
+    built = {"events_newest_open", "events_of_scope_open"}
+    unused = {name for name in named_queries() if f'"{name}"' not in text}
+    assert unused <= built
+
+
+def test_the_schema_knows_no_types_but_text_and_bigint() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        tables = [row[0] for row in connection.execute("SELECT name FROM pragma_table_list")]
+        for table in (name for name in tables if not name.startswith("sqlite_")):
+            for column in connection.execute(f"PRAGMA table_info({table})"):
+                assert column[2] in ("TEXT", "BIGINT"), (table, column[1])
+                assert not column[1].endswith("_ms") or column[2] == "BIGINT", (table, column[1])
+    assert "PRAGMA" not in schema()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "kind"),
+    [
+        ("host", "health", Health),
+        ("scope", "kind", ScopeKind),
+        ("vm", "priority", Priority),
+        ("scheduled_event", "event_type", EventType),
+        ("scheduled_event", "event_source", EventSource),
+        ("scheduled_event", "cause", Cause),
+        ("scheduled_event", "phase", Phase),
+        ("operation", "event_type", EventType),
+        ("operation", "cause", Cause),
+        ("operation", "phase", OperationPhase),
+        ("action", "kind", ActionKind),
+        ("action", "phase", ActionPhase),
+        ("action", "outcome", Outcome),
+    ],
+)
+def test_the_schema_allows_exactly_the_words_of_the_model(
+    table: str, column: str, kind: type[StrEnum]
+) -> None:
+    body = re.search(rf"CREATE TABLE {table} \((.*?)\n\);", schema(), re.DOTALL)
+    assert body is not None
+    plain = re.sub(r"--.*", "", body[1])
+    allowed = re.search(
+        rf"\b{column}\s+TEXT[^,(]*CHECK \({column} IN\s*\((.*?)\)\)", plain, re.DOTALL
+    )
+    assert allowed is not None
+    assert set(re.findall(r"'([^']+)'", allowed[1])) == {member.value for member in kind}
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("events_open", "scheduled_event_open"),
+        ("events_newest_open", "scheduled_event_open"),
+        ("events_of_scope", "scheduled_event_of_scope"),
+        ("events_of_scope_open", "scheduled_event_of_scope"),
+        ("operations_open", "operation_open"),
+        ("operations_newest_open", "operation_open"),
+        ("actions_of_event", "action_of_event"),
+        ("actions_of_operation", "action_of_operation"),
+        ("journal_of_scope", "journal_of_scope"),
+        ("journal_of_event", "journal_of_event"),
+        ("vm_positions", "vm_of_scope"),
+    ],
+)
+def test_queries_that_must_not_slow_down_with_age_use_their_index(query: str, index: str) -> None:
+    statement = named_queries()[query]
+    wanted = dict.fromkeys(re.findall(r":([a-z_]+)", statement))
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", wanted).fetchall()
+    words = " ".join(str(step[3]) for step in plan)
+    assert f"USING INDEX {index}" in words or f"USING COVERING INDEX {index}" in words
+    assert "TEMP B-TREE" not in words
+
+
+# What is written and how fast
+
+
+def test_a_poll_of_a_scope_with_a_hundred_vms_writes_one_row(store: SqliteStore) -> None:
+    vms = tuple(Vm(name=f"v{n}", vm_id=str(n), update_domain=0, host="h") for n in range(100))
+    scope = Scope(name="s", kind=ScopeKind.AVAILABILITY_SET, vms=vms)
+    scope = replace(scope, events=(Values(1).event("s", Phase.STARTED),))
+    commit(store, Change(scopes=((None, scope),)))
+    before = writer(store).total_changes
+    commit(store, Change(scopes=((scope, replace(scope, revision=1, polled_ms=5)),)))
+    assert writer(store).total_changes - before == 1
+
+
+def test_a_vm_that_leaves_or_arrives_costs_one_row(store: SqliteStore) -> None:
+    vms = tuple(Vm(name=f"v{n}", vm_id=str(n), update_domain=0, host="h") for n in range(101))
+    scope = Scope(name="s", kind=ScopeKind.AVAILABILITY_SET, vms=vms[:100])
+    commit(store, Change(scopes=((None, scope),)))
+    following = replace(scope, revision=1, vms=vms[1:])
+    before = writer(store).total_changes
+    commit(store, Change(scopes=((scope, following),)))
+    assert writer(store).total_changes - before == 3  # the scope, the leaving, the arriving
+    assert store.load().scopes == (following,)
+
+
+def test_ten_thousand_vms_load_in_less_than_a_second(store: SqliteStore) -> None:
+    values = Values(2)
+    scopes = []
+    for n in range(1_000):
+        vms = tuple(replace(values.vm(), name=f"v{n}-{m}") for m in range(10))
+        event = values.event(f"s{n:04}", Phase.STARTED)
+        kind = ScopeKind.PLACEMENT_GROUP
+        scopes.append(Scope(name=f"s{n:04}", kind=kind, vms=vms, events=(event,)))
+    commit(store, Change(scopes=tuple((None, scope) for scope in scopes)))
+    began = time.monotonic()
+    snapshot = store.load()
+    took_s = time.monotonic() - began
+    assert snapshot.scopes == tuple(scopes)
+    assert took_s < LOADING_LIMIT_S
+
+
+def test_the_file_is_synced_at_every_commit_and_only_its_owner_reads_it(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    commit(store, Change(heartbeat_ms=1))
+    pragmas = {
+        name: writer(store).execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint")
+    }
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "wal_autocheckpoint": 0,
+    }
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert f"{DATABASE_NAME}-wal" in modes
+
+
+def test_the_wal_is_moved_into_the_database_now_and_then(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    fact = Fact(kind=FactKind.DOWNTIME, at_ms=1, detail={"words": "x" * 2_000})
+    for _ in range(30):
+        commit(store, Change(facts=(fact,) * 100))
+    size = (tmp_path / f"{DATABASE_NAME}-wal").stat().st_size
+    assert size < 30 * 100 * 2_000  # it was used over and over, not only added to
+    assert store.journal_end() == 3_000
+
+
+# Readers and writers at once
+
+
+def test_readers_do_not_wait_for_an_open_transaction(store: SqliteStore) -> None:
+    commit(store, Change(heartbeat_ms=1))
+    store.begin()
+    store.save(Change(heartbeat_ms=2))
+    seen = []
+    reader = threading.Thread(target=lambda: seen.append(store.load().heartbeat_ms))
+    reader.start()
+    reader.join()
+    seen.append(store.load().heartbeat_ms)  # nor does the writing thread see what is not committed
+    store.commit()
+    assert seen == [1, 1]
+
+
+def test_more_readers_than_connections_all_get_their_answer(store: SqliteStore) -> None:
+    """While a writer commits, every load is of one instant: the fact of its heartbeat is there."""
+    answers: list[bool] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            heartbeat = store.load().heartbeat_ms or 0
+            answers.append(store.journal_end() >= heartbeat)
+
+    readers = [threading.Thread(target=read) for _ in range(READERS_MAX * 2)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 200):
+        fact = Fact(kind=FactKind.DOWNTIME, at_ms=number)
+        commit(store, Change(heartbeat_ms=number, facts=(fact,)))
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert len(answers) >= len(readers)
+    assert all(answers)
+
+
+def test_readers_cannot_write(store: SqliteStore) -> None:
+    with store._database.reading() as reading, pytest.raises(sqlite3.OperationalError):
+        reading._connection.execute("DELETE FROM meta")
+
+
+def test_a_second_writing_thread_waits_for_the_first(store: SqliteStore) -> None:
+    store.begin()
+    store.save(Change(heartbeat_ms=1))
+    second = threading.Thread(target=commit, args=(store, Change(heartbeat_ms=2)))
+    second.start()
+    store.commit()
+    second.join()
+    assert store.load().heartbeat_ms == 2
+
+
+def test_a_foreign_program_that_holds_the_file_is_not_fatal(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    writer(store).execute("PRAGMA busy_timeout = 1")
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as foreign:
+        foreign.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreFailed, match="another program") as failed:
+            store.begin()
+    assert not failed.value.fatal
+    commit(store, Change(heartbeat_ms=1))
+    assert store.load().heartbeat_ms == 1
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore.in_folder(tmp_path)
+    store.close()
+    for use in (store.begin, store.load, lambda: store.remembered("k")):
+        with pytest.raises(StoreFailed, match="closed"):
+            use()
+
+
+# A full disk, as far as SQLite can be told that it is full
+
+
+def fill_up(store: SqliteStore) -> None:
+    """Allow the database no page more than it has."""
+    pages = writer(store).execute("PRAGMA page_count").fetchone()[0]
+    writer(store).execute(f"PRAGMA max_page_count = {pages}")
+
+
+def make_room(store: SqliteStore) -> None:
+    writer(store).execute("PRAGMA max_page_count = 1000000")
+
+
+BIG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "too_big",
+    [
+        Change(inventory=BIG),
+        Change(facts=(Fact(kind=FactKind.DOWNTIME, at_ms=1, detail={"words": BIG}),)),
+        Change(scopes=((None, Scope(name=BIG, kind=ScopeKind.STANDALONE)),)),
+    ],
+    ids=["inventory", "fact", "scope"],
+)
+def test_after_a_full_disk_memory_and_disk_agree_and_the_next_begin_works(
+    store: SqliteStore, too_big: Change
+) -> None:
+    commit(store, Change(heartbeat_ms=1))
+    fill_up(store)
+    store.begin()
+    store.save(Change(heartbeat_ms=2))
+    with pytest.raises(StoreFailed, match="full") as failed:
+        store.save(too_big)
+    assert not failed.value.fatal
+    with pytest.raises(StoreFailed, match="undone") as undone:
+        store.commit()  # SQLite has undone the earlier save too, and this says so
+    assert not undone.value.fatal
+    assert store.load().heartbeat_ms == 1
+    make_room(store)
+    commit(store, replace(too_big, heartbeat_ms=3))
+    assert store.load().heartbeat_ms == 3
+
+
+def test_a_transaction_that_sqlite_undid_takes_no_more_changes(store: SqliteStore) -> None:
+    commit(store, Change(heartbeat_ms=1))
+    store.begin()
+    store.save(Change(heartbeat_ms=2))
+    writer(store).execute("ROLLBACK")  # what SQLite does by itself on some failures
+    with pytest.raises(StoreFailed, match="undone"):
+        store.save(Change(heartbeat_ms=3))
+    with pytest.raises(StoreFailed, match="undone"):
+        store.commit()
+    assert store.load().heartbeat_ms == 1
+    commit(store, Change(heartbeat_ms=4))
+    assert store.load().heartbeat_ms == 4
