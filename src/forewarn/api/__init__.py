@@ -1,0 +1,1 @@
+"""The operator side: a REST API under /v1, and /metrics."""

@@ -1,0 +1,27 @@
+"""Wakes those who wait for the journal to grow. A ring says "look again" and carries nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Doorbell:
+    """Rung after every commit. Whoever misses a ring looks again a little later by itself."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+        self.closed = False
+
+    def ring(self) -> None:
+        """Wake everybody who waits now."""
+        rung, self._next = self._next, asyncio.Event()
+        rung.set()
+
+    def close(self) -> None:
+        """Nobody waits any more, now or later: the service is stopping."""
+        self.closed = True
+        self.ring()
+
+    def next_ring(self) -> asyncio.Event:
+        """Set by the next ring. Take it before you look, so that no ring falls in between."""
+        return self._next

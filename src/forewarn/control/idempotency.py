@@ -1,0 +1,79 @@
+"""Orders that may be sent again: the same key and the same words get the same answer.
+
+The answer is written down in the transaction of the order itself, so it is there after a restart
+if and only if the order is. A refused order leaves nothing behind and may be sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core.errors import IdempotencyMismatch, Invalid
+from forewarn.ports import Remembered
+
+KEY_CHARS_MAX = 128
+
+_KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")  # visible ASCII, no spaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to an order as JSON text. `repeated` if the order was carried out before."""
+
+    text: str
+    repeated: bool
+
+
+def key_of(values: Sequence[str]) -> str | None:
+    """The key that a request's header names, None without one. Raises Invalid for a bad one."""
+    if not values:
+        return None
+    if len(values) > 1 or _KEY.fullmatch(values[0]) is None:
+        raise Invalid(
+            "The Idempotency-Key was not understood.",
+            f"One key of 1 to {KEY_CHARS_MAX} visible ASCII characters would be accepted,"
+            " for instance a UUID.",
+        )
+    return values[0]
+
+
+def fingerprint(method: str, path: str, body: bytes) -> str:
+    """What makes two requests the same order: verb, path and body, byte for byte."""
+    digest = hashlib.sha256()
+    for part in (method.encode(), path.encode(), body):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def once(
+    command: Command[dict[str, object]], *, key: str | None, fingerprint: str
+) -> Command[Answer]:
+    """The command, carried out at most once under `key`.
+
+    Raises IdempotencyMismatch if the key was used for another order, and whatever the command
+    refuses. Without a key nothing is remembered.
+    """
+
+    def guarded(tx: Transaction) -> Answer:
+        before = None if key is None else tx.store.remembered(key)
+        if before is not None:
+            if before.fingerprint != fingerprint:
+                raise IdempotencyMismatch(
+                    f"The Idempotency-Key {before.key} was used before, for another order.",
+                    "Send the same order again, or this one with a key of its own.",
+                )
+            return Answer(text=before.answer, repeated=True)
+        text = msgspec.json.encode(command(tx)).decode()
+        if key is not None:
+            tx.remember(Remembered(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms))
+        return Answer(text=text, repeated=False)
+
+    return guarded

@@ -1,0 +1,359 @@
+"""What an operator can look at: lists, single things, explanations and receipts, as JSON values.
+
+Questions about what is open are commands that change nothing (`Control.ask`); questions about
+what is committed, ended things included, take the store (`Control.read`). Nothing here decides.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from forewarn.control.memory import Transaction
+from forewarn.control.receipt import receipt_json
+from forewarn.control.writer import Command
+from forewarn.core import explain, scheduling
+from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.explain import Explanation
+from forewarn.core.model import Host, Operation, ScheduledEvent, Scope, Vm
+from forewarn.ports import Store
+from forewarn.wire.operator_json import (
+    Json,
+    event_json,
+    fact_json,
+    host_json,
+    operation_json,
+    scope_json,
+    time_text,
+    vm_json,
+)
+
+ITEMS_DEFAULT = 100
+ITEMS_MAX = 1_000
+
+# An id may be given by its beginning. It is looked for among everything open and, where ended
+# things count, among this many of the newest.
+ID_CHARS = 36
+ID_PREFIX_CHARS_MIN = 6
+IDS_SEARCHED_MAX = 1_000
+IDS_NAMED_MAX = 3
+
+T = TypeVar("T")
+
+
+def page(items: Sequence[Json], limit: int) -> Json:
+    """A list answer. `items` may hold one more than asked for, which says that there are more."""
+    return {"items": list(items[:limit]), "more": len(items) > limit}
+
+
+# Ids.
+
+
+def only_one(given: str, found: Iterable[str], *, noun: str) -> str:
+    """The one id among `found` that begins with `given`, or a refusal that says why not.
+
+    `given` is upper case. Ids that are given whole are not looked for here.
+    """
+    if len(given) < ID_PREFIX_CHARS_MIN:
+        raise Invalid(
+            f"{given} is too short to name an {noun}.",
+            f"The id, or at least its first {ID_PREFIX_CHARS_MIN} characters, would be accepted.",
+        )
+    matching = sorted({one for one in found if one.startswith(given)})
+    if not matching:
+        raise NotFound(
+            f"There is no {noun} {given}.", f"`forewarn {noun} list` shows the open ones."
+        )
+    if len(matching) > 1:
+        named = ", ".join(matching[:IDS_NAMED_MAX])
+        raise Invalid(f"{len(matching)} {noun}s begin with {given}: {named}.", "Give more of it.")
+    return matching[0]
+
+
+def open_event_id(tx: Transaction, given: str) -> str:
+    """The id of the open event that `given` means. A whole id is returned as it is."""
+    wanted = given.upper()
+    if len(wanted) >= ID_CHARS:
+        return wanted
+    ids = (e.event_id for name in tx.memory.busy_scopes for e in tx.memory.scopes[name].events)
+    return only_one(wanted, ids, noun="event")
+
+
+def find_event(store: Store, given: str) -> ScheduledEvent:
+    """The event, open or ended, that `given` means, or NotFound."""
+    wanted = given.upper()
+    if len(wanted) < ID_CHARS:
+        ids = [
+            event.event_id
+            for open_only in (True, False)
+            for event in store.events(scope=None, open_only=open_only, limit=IDS_SEARCHED_MAX)
+        ]
+        wanted = only_one(wanted, ids, noun="event")
+    event = store.event(wanted)
+    if event is None:
+        raise NotFound(
+            f"There is no event {wanted[:ID_CHARS]}.", "`forewarn event list` shows the open ones."
+        )
+    return event
+
+
+def find_operation(store: Store, given: str) -> Operation:
+    """The operation, open or ended, that `given` means, or NotFound."""
+    wanted = given.upper()
+    if len(wanted) < ID_CHARS:
+        ids = [
+            operation.operation_id
+            for open_only in (True, False)
+            for operation in store.operations(open_only=open_only, limit=IDS_SEARCHED_MAX)
+        ]
+        wanted = only_one(wanted, ids, noun="operation")
+    operation = store.operation(wanted)
+    if operation is None:
+        raise NotFound(
+            f"There is no operation {wanted[:ID_CHARS]}.",
+            "`forewarn operation list` shows the open ones.",
+        )
+    return operation
+
+
+# What is open: commands.
+
+
+def list_vms(*, after: str, limit: int, scope: str, host: str) -> Command[Json]:
+    """VMs by name, those after `after`; an empty filter lets everything through."""
+
+    def command(tx: Transaction) -> Json:
+        found = (
+            (vm, of)
+            for of in _scopes(tx, scope)
+            for vm in of.vms
+            if vm.name > after and host in ("", vm.host)
+        )
+        chosen = _first(found, limit, name=lambda pair: pair[0].name)
+        return page([_vm_item(tx, vm, of) for vm, of in chosen], limit)
+
+    return command
+
+
+def list_hosts(*, after: str, limit: int) -> Command[Json]:
+    """Hosts by name, those after `after`."""
+
+    def command(tx: Transaction) -> Json:
+        found = (host for host in tx.hosts() if host.name > after)
+        chosen = _first(found, limit, name=lambda host: host.name)
+        return page([host_item(tx, host) for host in chosen], limit)
+
+    return command
+
+
+def list_scopes(*, after: str, limit: int) -> Command[Json]:
+    """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
+
+    def command(tx: Transaction) -> Json:
+        found = (scope for scope in tx.memory.scopes.values() if scope.name > after)
+        chosen = _first(found, limit, name=lambda scope: scope.name)
+        return page([_scope_item(tx, scope) for scope in chosen], limit)
+
+    return command
+
+
+def show_vm(name: str) -> Command[Json]:
+    """A VM with its open events and whether its scope is being told."""
+
+    def command(tx: Transaction) -> Json:
+        scope = tx.need_scope_of_vm(name)
+        vm = scope.vm(name)
+        if vm is None:
+            raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
+        events = [event_json(event) for event in scope.events if name in event.resources]
+        return {**_vm_item(tx, vm, scope), "polled": time_text(scope.polled_ms), "events": events}
+
+    return command
+
+
+def show_host(name: str) -> Command[Json]:
+    """A host with its VMs and its open operations."""
+
+    def command(tx: Transaction) -> Json:
+        host = tx.need_host(name)
+        vms = [
+            vm_json(vm, scope.name)
+            for scope in tx.scopes_on(name)
+            for vm in scope.vms
+            if vm.host == name
+        ]
+        operations = [operation_json(operation) for operation in tx.operations_on(name)]
+        return {**host_item(tx, host), "vms": vms, "operations": operations}
+
+    return command
+
+
+def show_scope(name: str) -> Command[Json]:
+    """A scope with its VMs and its open events."""
+
+    def command(tx: Transaction) -> Json:
+        return scope_answer(tx, tx.need_scope(name))
+
+    return command
+
+
+def explain_event(event_id: str) -> Command[Json]:
+    """What an event waits for; one that has ended waits for nothing. `event_id` is a whole id."""
+
+    def command(tx: Transaction) -> Json:
+        for name in tx.memory.busy_scopes:
+            scope = tx.memory.scopes[name]
+            event = scope.event(event_id)
+            if event is not None:
+                found = explain.explain_event(scope, event, tx, tx.now_ms)
+                return {"event_id": event_id, "outcome": "", **explanation_json(found)}
+        ended = find_event(tx.store, event_id)
+        nothing = Explanation(phase=ended.phase.value, holds=())
+        return {"event_id": event_id, "outcome": ended.outcome, **explanation_json(nothing)}
+
+    return command
+
+
+def explain_operation(operation_id: str) -> Command[Json]:
+    """What an operation waits for. `operation_id` is a whole id."""
+
+    def command(tx: Transaction) -> Json:
+        operation = tx.operation(operation_id)
+        if operation is not None:
+            found = explain.explain_operation(operation, tx, tx.now_ms)
+            outcome = operation.outcome
+        else:
+            ended = find_operation(tx.store, operation_id)
+            found = Explanation(phase=ended.phase.value, holds=())
+            outcome = ended.outcome
+        return {"operation_id": operation_id, "outcome": outcome, **explanation_json(found)}
+
+    return command
+
+
+def explanation_json(found: Explanation) -> Json:
+    """Who or what holds it, since when, until when at the latest, what would free it."""
+    return {
+        "phase": found.phase,
+        "holds": [
+            {
+                "reason": hold.reason.value,
+                "what": hold.what,
+                "since": time_text(hold.since_ms),
+                "until": time_text(hold.until_ms),
+                "remedy": hold.remedy,
+            }
+            for hold in found.holds
+        ],
+        "until": time_text(found.until_ms),
+    }
+
+
+# What is committed: questions to the store.
+
+
+def list_events(store: Store, *, scope: str, ended: bool, limit: int) -> Json:
+    """Events, newest first; with `ended` those that have ended too."""
+    found = store.events(scope=scope or None, open_only=not ended, limit=limit + 1)
+    return page([event_json(event) for event in found], limit)
+
+
+def list_operations(store: Store, *, ended: bool, limit: int) -> Json:
+    """Operations, newest first; with `ended` those that have ended too."""
+    found = store.operations(open_only=not ended, limit=limit + 1)
+    return page([operation_json(operation) for operation in found], limit)
+
+
+def show_event(store: Store, given: str, now_ms: int) -> Json:
+    """An event, open or ended, with its receipt."""
+    event = find_event(store, given)
+    return {**event_json(event), "receipt": receipt_json(event, store, now_ms)}
+
+
+def show_operation(store: Store, given: str) -> Json:
+    """An operation, open or ended, with its events."""
+    operation = find_operation(store, given)
+    found = (store.event(event_id) for _, event_id in operation.members)
+    return operation_with(operation, [event for event in found if event is not None])
+
+
+def list_journal(store: Store, *, after: int, limit: int, scope: str, event: str) -> Json:
+    """Lines after a number, oldest first. `end` is where to go on: after it, nothing was missed."""
+    event_id = find_event(store, event).event_id if event else None
+    end = store.journal_end()  # before the lines: a later line is found the next time
+    lines = store.journal(after=after, limit=limit + 1, scope=scope or None, event_id=event_id)
+    shown = lines[:limit]
+    last = shown[-1].number if shown else after
+    return {
+        "items": [fact_json(line.fact, line.number) for line in shown],
+        "more": len(lines) > limit,
+        "end": last if len(lines) > limit else max(last, after, end),
+    }
+
+
+# Pieces that lists, single things and the answers to orders share.
+
+
+def event_answer(event: ScheduledEvent) -> Json:
+    """The answer to an order for a VM: the event, and who does not hear of it."""
+    return {**event_json(event), "silent_scopes": silent_scopes([event])}
+
+
+def operation_with(operation: Operation, events: Sequence[ScheduledEvent]) -> Json:
+    """An operation with its events, and which scopes do not hear of it."""
+    return {
+        **operation_json(operation),
+        "events": [event_json(event) for event in events],
+        "silent_scopes": silent_scopes(events),
+    }
+
+
+def silent_scopes(events: Iterable[ScheduledEvent]) -> list[str]:
+    """The scopes whose guests are not told of these events, because none of them polls."""
+    return sorted({event.scope for event in events if event.silent})
+
+
+def host_item(tx: Transaction, host: Host) -> Json:
+    return {
+        **host_json(host),
+        "alive": tx.alive(host.name),
+        "vm_count": tx.vm_count(host.name),
+        "open_operations": len(tx.operations_on(host.name)),
+    }
+
+
+def scope_answer(tx: Transaction, scope: Scope) -> Json:
+    return {**scope_json(scope), **_scope_numbers(tx, scope)}
+
+
+def _scope_item(tx: Transaction, scope: Scope) -> Json:
+    whole = scope_json(scope)
+    for key in ("vms", "events", "recoveries", "deleted"):
+        del whole[key]
+    return {**whole, **_scope_numbers(tx, scope)}
+
+
+def _scope_numbers(tx: Transaction, scope: Scope) -> Json:
+    return {
+        "enabled": scheduling.is_enabled(scope, tx.policy),
+        "vm_count": len(scope.vms),
+        "open_events": len(scope.events),
+    }
+
+
+def _vm_item(tx: Transaction, vm: Vm, scope: Scope) -> Json:
+    return {
+        **vm_json(vm, scope.name),
+        "enabled": scheduling.is_enabled(scope, tx.policy),
+        "open_events": sum(1 for event in scope.events if vm.name in event.resources),
+    }
+
+
+def _scopes(tx: Transaction, name: str) -> Iterable[Scope]:
+    return [tx.need_scope(name)] if name else tx.memory.scopes.values()
+
+
+def _first(found: Iterable[T], limit: int, *, name: Callable[[T], str]) -> list[T]:
+    """The first by name, and one more, so that a page can say whether there are more."""
+    return heapq.nsmallest(limit + 1, found, key=name)

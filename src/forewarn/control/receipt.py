@@ -1,0 +1,111 @@
+"""The receipt of an event: when it was told, to whom, and whether the promised notice was given.
+
+Everything is read from what is committed. Nothing here decides; whether an event may start is
+`core.notice`, and this page only says afterwards how it went.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forewarn.core import notice
+from forewarn.core.model import SECOND_MS, Cause, FactKind, Phase, ScheduledEvent
+from forewarn.ports import Store
+from forewarn.wire.operator_json import Json, time_text
+
+FACTS_SEARCHED_MAX = 1_000
+
+
+class Kept(StrEnum):
+    """Whether the promised notice was given."""
+
+    YES = "yes"
+    NO = "no"
+    NOT_YET = "not-yet"
+    NOT_APPLICABLE = "not-applicable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    kept: Kept
+    why: str
+
+
+def given_ms(event: ScheduledEvent, now_ms: int) -> int:
+    """For how long the event could be read before it started, ended, or by now."""
+    until_ms = event.started_ms
+    if until_ms is None:
+        until_ms = now_ms if event.ended_ms is None else event.ended_ms
+    return notice.readable_ms(event, until_ms)
+
+
+def judge(event: ScheduledEvent) -> Verdict:
+    """Was the notice that the event's type promises given, and why (not)."""
+    if event.cause is Cause.FAILURE:
+        return Verdict(kept=Kept.NOT_APPLICABLE, why="a failure gives no notice")
+    if event.silent:
+        why = f"nobody in scope {event.scope} polled, so nobody was told"
+        return Verdict(kept=Kept.NOT_APPLICABLE, why=why)
+    if event.started_ms is None:
+        if event.phase is Phase.CANCELED:
+            return Verdict(kept=Kept.NOT_APPLICABLE, why="it was canceled before it started")
+        return Verdict(kept=Kept.NOT_YET, why="it has not started")
+    return _judge_started(event, event.started_ms)
+
+
+def _judge_started(event: ScheduledEvent, started_ms: int) -> Verdict:
+    in_full = notice.readable_ms(event, started_ms) >= event.minimum_notice_ms
+    if in_full and started_ms >= event.not_before_ms:
+        return Verdict(kept=Kept.YES, why="it could be read for its minimum notice")
+    if event.approved_ms is not None:
+        why = f"{event.approved_by} approved it, and did not need the rest of the notice"
+        return Verdict(kept=Kept.NOT_APPLICABLE, why=why)
+    why = "it started before not_before" if in_full else "it could not be read for long enough"
+    return Verdict(kept=Kept.NO, why=why)
+
+
+def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Json:
+    """The receipt: what was promised, what happened when, and who read it when."""
+    verdict = judge(event)
+    return {
+        "scheduled": time_text(event.scheduled_ms),
+        "appeared": time_text(_appeared_ms(event, store)),
+        "shown": time_text(event.shown_ms),
+        "first_reads": _first_reads(event, store),
+        "approved": time_text(event.approved_ms),
+        "approved_by": event.approved_by,
+        "started": time_text(event.started_ms),
+        "ended": time_text(event.ended_ms),
+        "notice_promised_seconds": event.minimum_notice_ms / SECOND_MS,
+        "notice_given_seconds": given_ms(event, now_ms) / SECOND_MS,
+        "kept": verdict.kept.value,
+        "why": verdict.why,
+    }
+
+
+def _appeared_ms(event: ScheduledEvent, store: Store) -> int | None:
+    """When the event came into the document: at once, or when its silent scope was enabled."""
+    if event.silent:
+        return None
+    facts = store.journal(
+        after=0, limit=FACTS_SEARCHED_MAX, scope=event.scope, event_id=event.event_id
+    )
+    return next(
+        (line.fact.at_ms for line in facts if line.fact.kind is FactKind.APPEARED),
+        event.scheduled_ms,
+    )
+
+
+def _first_reads(event: ScheduledEvent, store: Store) -> list[Json]:
+    """One entry per VM: those that read it, oldest first, then those that have not."""
+    read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    unread = [name for name in event.resources if name not in read]
+    entries: list[Json] = []
+    for vm in (*read, *unread):
+        read_ms = read.get(vm)
+        before_start_s = None
+        if read_ms is not None and event.started_ms is not None:
+            before_start_s = max(0, event.started_ms - read_ms) / SECOND_MS
+        entries.append({"vm": vm, "read": time_text(read_ms), "notice_seconds": before_start_s})
+    return entries
