@@ -1,0 +1,54 @@
+"""The operator API as an ASGI application: the route table behind the gate."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from forewarn.api import openapi
+from forewarn.api.auth import EXCEPTION_HANDLERS, Gate
+from forewarn.api.doorbell import Doorbell
+from forewarn.api.operator_routes import OperatorRoutes
+from forewarn.api.route_table import table
+from forewarn.control.control import Control
+from forewarn.control.measures import Measures
+
+
+def create_app(
+    control: Control,
+    *,
+    token: str,
+    measures: Measures,
+    doorbell: Doorbell | None = None,
+    scratch: Path | None = None,
+) -> Starlette:
+    """The operator API. Every path wants `token`, /metrics and /v1/health too.
+
+    Ring `doorbell` after every commit and close it before the server stops; without rings those
+    who follow the journal are told a second later. A backup is copied to a private folder in
+    `scratch` (the system's folder for temporary files by default) before it is sent.
+    """
+    version = version_of("forewarn")
+    routes = OperatorRoutes(
+        control,
+        measures=measures,
+        doorbell=doorbell or Doorbell(),
+        scratch=scratch,
+        version=version,
+    )
+    specs = table(routes)
+    routes.describe(openapi.document(specs, version=version))
+    app = Starlette(
+        routes=[
+            Route(spec.path, spec.handler, methods=[spec.method], name=spec.name) for spec in specs
+        ],
+        middleware=[Middleware(partial(Gate, token=token, clock=control.clock, measures=measures))],
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
+    app.router.redirect_slashes = False
+    return app

@@ -1,0 +1,265 @@
+"""The functions that answer the operator API. Which route leads where is `route_table`."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from forewarn.api import orders
+from forewarn.api.doorbell import Doorbell
+from forewarn.api.requests import (
+    EventsQuery,
+    JournalQuery,
+    NamesQuery,
+    NoQuery,
+    OperationsQuery,
+    VmsQuery,
+    read_body,
+    read_query,
+)
+from forewarn.control import idempotency, overview
+from forewarn.control.control import Control
+from forewarn.control.measures import CONTENT_TYPE, Measures
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core.errors import Refusal
+from forewarn.ports import Store
+from forewarn.wire.operator_json import Json, time_text
+
+FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
+LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
+BACKUP_CHUNK_BYTES = 1_024 * 1_024
+
+Handler = Callable[[Request], Awaitable[Response]]
+# What an order makes of its request: the command that carries it out.
+Order = Callable[[Request, bytes], Command[Json]]
+
+
+class OperatorRoutes:
+    """The functions behind the routes, and what they share."""
+
+    def __init__(
+        self,
+        control: Control,
+        *,
+        measures: Measures,
+        doorbell: Doorbell,
+        scratch: Path | None,
+        version: str,
+    ) -> None:
+        self._control = control
+        self._measures = measures
+        self._doorbell = doorbell
+        self._scratch = scratch
+        self._version = version
+        self._followers = 0
+        self._document = b""
+
+    def describe(self, document: bytes) -> None:
+        """What /v1/openapi.json answers; made from the table, so it comes after it."""
+        self._document = document
+
+    def carrying_out(
+        self, name: str, order: Order, *, bytes_max: int = orders.BODY_BYTES_MAX
+    ) -> Handler:
+        """The function behind a route that takes an order. `name` is what it is counted under."""
+
+        async def handler(request: Request) -> Response:
+            try:
+                answer = await self._carry_out(request, order, bytes_max=bytes_max)
+            except Refusal:
+                self._measures.order(name, "refused")
+                raise
+            except BaseException:
+                self._measures.order(name, "failed")
+                raise
+            self._measures.order(name, "repeated" if answer.repeated else "accepted")
+            headers = {"Idempotency-Replayed": "true"} if answer.repeated else {}
+            return Response(answer.text, media_type="application/json", headers=headers)
+
+        return handler
+
+    async def _carry_out(
+        self, request: Request, order: Order, *, bytes_max: int
+    ) -> idempotency.Answer:
+        read_query(request, NoQuery)
+        key = idempotency.key_of(request.headers.getlist("idempotency-key"))
+        body = await read_body(request, bytes_max=bytes_max)
+        mark = idempotency.fingerprint(request.method, request.url.path, body)
+        command = order(request, body)
+        return await self._control.submit(idempotency.once(command, key=key, fingerprint=mark))
+
+    # The functions.
+
+    async def list_vms(self, request: Request) -> Response:
+        asked = read_query(request, VmsQuery)
+        return await self._ask(
+            overview.list_vms(
+                after=asked.after, limit=asked.limit, scope=asked.scope, host=asked.host
+            )
+        )
+
+    async def show_vm(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        return await self._ask(overview.show_vm(_name(request)))
+
+    async def list_hosts(self, request: Request) -> Response:
+        asked = read_query(request, NamesQuery)
+        return await self._ask(overview.list_hosts(after=asked.after, limit=asked.limit))
+
+    async def show_host(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        return await self._ask(overview.show_host(_name(request)))
+
+    async def list_scopes(self, request: Request) -> Response:
+        asked = read_query(request, NamesQuery)
+        return await self._ask(overview.list_scopes(after=asked.after, limit=asked.limit))
+
+    async def show_scope(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        return await self._ask(overview.show_scope(_name(request)))
+
+    async def list_events(self, request: Request) -> Response:
+        asked = read_query(request, EventsQuery)
+        return await self._read(
+            lambda store: overview.list_events(
+                store, scope=asked.scope, ended=asked.all, limit=asked.limit
+            )
+        )
+
+    async def show_event(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        now_ms = self._control.clock.now_ms()
+        return await self._read(lambda store: overview.show_event(store, _id(request), now_ms))
+
+    async def explain_event(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        event = await self._control.read(lambda store: overview.find_event(store, _id(request)))
+        return await self._ask(overview.explain_event(event.event_id))
+
+    async def list_operations(self, request: Request) -> Response:
+        asked = read_query(request, OperationsQuery)
+        return await self._read(
+            lambda store: overview.list_operations(store, ended=asked.all, limit=asked.limit)
+        )
+
+    async def show_operation(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        return await self._read(lambda store: overview.show_operation(store, _id(request)))
+
+    async def explain_operation(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        operation = await self._control.read(
+            lambda store: overview.find_operation(store, _id(request))
+        )
+        return await self._ask(overview.explain_operation(operation.operation_id))
+
+    async def journal(self, request: Request) -> Response:
+        """Lines now, or with `wait` as soon as there is one."""
+        asked = read_query(request, JournalQuery)
+        patient = asked.wait > 0 and self._followers < FOLLOWERS_MAX
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + (asked.wait if patient else 0)
+        self._followers += 1
+        try:
+            while True:
+                rung = self._doorbell.next_ring()
+                found = await self._control.read(
+                    lambda store: overview.list_journal(
+                        store,
+                        after=asked.after,
+                        limit=asked.limit,
+                        scope=asked.scope,
+                        event=asked.event,
+                    )
+                )
+                left_s = give_up_s - loop.time()
+                if found["items"] or left_s <= 0 or self._doorbell.closed:
+                    return _json(found)
+                await _wait(rung, min(left_s, LOOK_EVERY_S))
+        finally:
+            self._followers -= 1
+
+    async def backup(self, request: Request) -> Response:
+        """Copy the database to a file of our own, forget its name, and send it.
+
+        The operator never names a file on this machine: there is none to overwrite.
+        """
+        read_query(request, NoQuery)
+        copy = await self._control.read(self._copy)
+        size = copy.seek(0, 2)
+        copy.seek(0)
+        return StreamingResponse(
+            _chunks(copy),
+            media_type="application/vnd.sqlite3",
+            headers={"Content-Length": str(size)},
+        )
+
+    def _copy(self, store: Store) -> BinaryIO:
+        with tempfile.TemporaryDirectory(prefix="forewarn-backup-", dir=self._scratch) as folder:
+            target = Path(folder) / "backup.db"
+            store.backup(target)
+            return target.open("rb")  # outlives its name: nothing is left behind
+
+    async def health(self, request: Request) -> Response:
+        """Answered through the writer: it says ok only if an order would get through."""
+        read_query(request, NoQuery)
+
+        def look(tx: Transaction) -> Json:
+            hosts = list(tx.hosts())
+            return {
+                "status": "ok",
+                "version": self._version,
+                "now": time_text(tx.now_ms),
+                "vms": len(tx.memory.scope_of_vm),
+                "hosts": len(hosts),
+                "hosts_silent": sorted(h.name for h in hosts if not tx.alive(h.name)),
+            }
+
+        return await self._ask(look)
+
+    async def openapi(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        return Response(self._document, media_type="application/json")
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._measures.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _ask(self, question: Command[Json]) -> Response:
+        return _json(await self._control.ask(question))
+
+    async def _read(self, query: Callable[[Store], Json]) -> Response:
+        return _json(await self._control.read(query))
+
+
+def _json(content: Json) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["id"])
+
+
+async def _wait(rung: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await rung.wait()
+    except TimeoutError:
+        return
+
+
+def _chunks(copy: BinaryIO) -> Iterator[bytes]:
+    with copy:
+        while chunk := copy.read(BACKUP_CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,317 @@
+"""Every route of the operator API in one table.
+
+The OpenAPI document is made from the same table (`openapi`), so it cannot miss a route.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+
+from forewarn.api import orders
+from forewarn.api.operator_routes import Handler, OperatorRoutes, Order
+from forewarn.api.orders import DegradeWords, FailWords, MaintainWords, NoWords, words
+from forewarn.api.requests import (
+    EventsQuery,
+    JournalQuery,
+    NamesQuery,
+    NoQuery,
+    OperationsQuery,
+    VmsQuery,
+)
+from forewarn.control.writer import Command
+from forewarn.core.model import EventType
+from forewarn.wire.operator_json import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteSpec:
+    """One route: where, what it is for, what it takes and what it answers.
+
+    `answer` names a schema of `openapi`, or is a media type for what is no JSON.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handler: Handler
+    answer: str
+    query: type[msgspec.Struct] = NoQuery
+    body: type[msgspec.Struct] | str | None = None
+
+
+def table(routes: OperatorRoutes) -> list[RouteSpec]:
+    """All routes, in the order of the documentation."""
+    return [
+        *_vm_routes(routes),
+        *_host_routes(routes),
+        *_event_routes(routes),
+        *_operation_routes(routes),
+        *_scope_routes(routes),
+        *_service_routes(routes),
+    ]
+
+
+def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    verbs = (
+        ("restart", EventType.REBOOT, "Restart a VM, as its owner: Reboot."),
+        ("redeploy", EventType.REDEPLOY, "Move a VM to another host, as its owner: Redeploy."),
+        ("delete", EventType.TERMINATE, "Delete a VM, as its owner: Terminate."),
+        ("evict", EventType.PREEMPT, "Evict a spot VM, as the platform: Preempt."),
+    )
+    listed = _get("/v1/vms", "list-vms", "VMs by name.", routes.list_vms, "VmPage", query=VmsQuery)
+    shown = _get(
+        "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, "VmShown"
+    )
+    ordered = [
+        _order(
+            routes,
+            f"/v1/vms/{{name}}/{verb}",
+            f"vm-{verb}",
+            summary,
+            _vm(kind),
+            answer="EventAnswer",
+        )
+        for verb, kind, summary in verbs
+    ]
+    return [listed, shown, *ordered]
+
+
+def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    at = "/v1/hosts/{name}"
+    return [
+        _get(
+            "/v1/hosts",
+            "list-hosts",
+            "Hosts by name.",
+            routes.list_hosts,
+            "HostPage",
+            query=NamesQuery,
+        ),
+        _get(at, "show-host", "A host, its VMs and operations.", routes.show_host, "HostShown"),
+        _order(
+            routes,
+            f"{at}/close",
+            "host-close",
+            "Place no VM on the host any more.",
+            lambda request, body: _plain(body, orders.close_host(_name(request))),
+            answer="Host",
+        ),
+        _order(
+            routes,
+            f"{at}/open",
+            "host-open",
+            "Place VMs on the host again.",
+            lambda request, body: _plain(body, orders.open_host(_name(request))),
+            answer="Host",
+        ),
+        _order(
+            routes,
+            f"{at}/degrade",
+            "host-degrade",
+            "Say that the host is expected to fail; its VMs are moved.",
+            lambda request, body: orders.degrade_host(_name(request), words(body, DegradeWords)),
+            answer="OperationShown",
+            body=DegradeWords,
+        ),
+        _order(
+            routes,
+            f"{at}/fail",
+            "host-fail",
+            "Say that the host has failed; its VMs are down.",
+            lambda request, body: orders.fail_host(_name(request), words(body, FailWords)),
+            answer="HostFailed",
+            body=FailWords,
+        ),
+        _order(
+            routes,
+            f"{at}/repair",
+            "host-repair",
+            "Say that the host is well again.",
+            lambda request, body: _plain(body, orders.repair_host(_name(request))),
+            answer="Host",
+        ),
+        _order(
+            routes,
+            f"{at}/maintain",
+            "host-maintain",
+            "Freeze or reboot the host, or move its VMs away.",
+            lambda request, body: orders.maintain_host(_name(request), words(body, MaintainWords)),
+            answer="OperationShown",
+            body=MaintainWords,
+        ),
+    ]
+
+
+def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    at = "/v1/events/{id}"
+    return [
+        _get(
+            "/v1/events",
+            "list-events",
+            "Events, newest first.",
+            routes.list_events,
+            "EventPage",
+            query=EventsQuery,
+        ),
+        _get(at, "show-event", "An event with its receipt.", routes.show_event, "EventShown"),
+        _get(
+            f"{at}/explain",
+            "explain-event",
+            "What the event waits for.",
+            routes.explain_event,
+            "EventExplained",
+        ),
+        _order(
+            routes,
+            f"{at}/approve",
+            "event-approve",
+            "Say go ahead in the name of the scope.",
+            lambda request, body: _plain(body, orders.approve_event(_id(request))),
+            answer="EventAnswer",
+        ),
+        _order(
+            routes,
+            f"{at}/cancel",
+            "event-cancel",
+            "Cancel a scheduled event, with its whole operation if it has one.",
+            lambda request, body: _plain(body, orders.cancel_event(_id(request))),
+            answer="EventAnswer",
+        ),
+    ]
+
+
+def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    at = "/v1/operations/{id}"
+    return [
+        _get(
+            "/v1/operations",
+            "list-operations",
+            "Operations, newest first.",
+            routes.list_operations,
+            "OperationPage",
+            query=OperationsQuery,
+        ),
+        _get(
+            at,
+            "show-operation",
+            "An operation with its events.",
+            routes.show_operation,
+            "OperationShown",
+        ),
+        _get(
+            f"{at}/explain",
+            "explain-operation",
+            "What the operation waits for.",
+            routes.explain_operation,
+            "OperationExplained",
+        ),
+    ]
+
+
+def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    at = "/v1/scopes/{name}"
+    return [
+        _get(
+            "/v1/scopes",
+            "list-scopes",
+            "Scopes by name.",
+            routes.list_scopes,
+            "ScopePage",
+            query=NamesQuery,
+        ),
+        _get(at, "show-scope", "A scope, its VMs and events.", routes.show_scope, "ScopeShown"),
+        _order(
+            routes,
+            f"{at}/release",
+            "scope-release",
+            "Let platform events go on after one has failed.",
+            lambda request, body: _plain(body, orders.release_scope(_name(request))),
+            answer="ScopeShown",
+        ),
+    ]
+
+
+def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
+    return [
+        _get(
+            "/v1/journal",
+            "journal",
+            "Lines of the journal, oldest first.",
+            routes.journal,
+            "JournalPage",
+            query=JournalQuery,
+        ),
+        _get(
+            "/v1/backup",
+            "backup",
+            "A consistent copy of the database, as a file.",
+            routes.backup,
+            "application/vnd.sqlite3",
+        ),
+        _get("/v1/health", "health", "Whether orders can be kept.", routes.health, "Health"),
+        _get("/v1/openapi.json", "openapi", "This document.", routes.openapi, "OpenApi"),
+        _get("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
+    ]
+
+
+def _order(
+    routes: OperatorRoutes,
+    path: str,
+    name: str,
+    summary: str,
+    order: Order,
+    *,
+    answer: str,
+    body: type[msgspec.Struct] = NoWords,
+) -> RouteSpec:
+    return RouteSpec(
+        method="POST",
+        path=path,
+        name=name,
+        summary=summary,
+        handler=routes.carrying_out(name, order),
+        answer=answer,
+        body=body,
+    )
+
+
+def _get(
+    path: str,
+    name: str,
+    summary: str,
+    handler: Handler,
+    answer: str,
+    *,
+    query: type[msgspec.Struct] = NoQuery,
+) -> RouteSpec:
+    return RouteSpec(
+        method="GET",
+        path=path,
+        name=name,
+        summary=summary,
+        handler=handler,
+        answer=answer,
+        query=query,
+    )
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _id(request: Request) -> str:
+    return str(request.path_params["id"])
+
+
+def _vm(kind: EventType) -> Order:
+    return lambda request, body: _plain(body, orders.order_vm(_name(request), kind))
+
+
+def _plain(body: bytes, command: Command[Json]) -> Command[Json]:
+    """The command, if the body says nothing beyond the path."""
+    words(body, NoWords)
+    return command
