@@ -52,6 +52,7 @@ class Memory:
         self.scopes: dict[str, Scope] = {}
         self.hosts: dict[str, Host] = {}
         self.operations: dict[str, Operation] = {}
+        self.inventory = snapshot.inventory  # the last applied text
         self.scope_of_vm: dict[str, str] = {}
         self.busy_scopes: set[str] = set()
         self._scopes_on: dict[str, set[str]] = {}
@@ -71,7 +72,8 @@ class Memory:
                 self._scopes_on[host].discard(name)
             for vm in old.vms:
                 self._vm_counts[vm.host] -= 1
-                self.scope_of_vm.pop(vm.name, None)
+                if self.scope_of_vm.get(vm.name) == name:  # else it moved to another scope
+                    del self.scope_of_vm[vm.name]
         self.busy_scopes.discard(name)
         if scope is None:
             return
@@ -134,6 +136,7 @@ class Transaction:
         self._remembered: Remembered | None = None
         self._heartbeat_ms: int | None = None
         self._inventory: str | None = None
+        self._inventory_before = memory.inventory
         self._ended_operations: dict[str, Operation] = {}
 
     # The questions of core.fleet.Fleet.
@@ -248,7 +251,8 @@ class Transaction:
         self._heartbeat_ms = self.now_ms
 
     def applied_inventory(self, text: str) -> None:
-        self._inventory = text
+        """Keep the text of the inventory that this transaction applies."""
+        self._inventory = self.memory.inventory = text
 
     # For the writer.
 
@@ -311,6 +315,7 @@ class Transaction:
 
     def take_back(self) -> None:
         """Put everything back as it was before this transaction."""
+        self.memory.inventory = self._inventory_before
         for name, scope in self._before.scopes.items():
             self.memory.put_scope(name, scope)
         for name, host in self._before.hosts.items():

@@ -1,0 +1,101 @@
+"""Applying an inventory file: one command, whole or not at all.
+
+What a file may say is `inventory_file`, what it changes is `core.reconciling`. The last applied
+text is kept with everything else, so a file is compared with it after a restart too.
+"""
+
+from __future__ import annotations
+
+from forewarn.control.inventory_file import in_words, parse
+from forewarn.control.memory import Transaction
+from forewarn.control.toml_lines import Path
+from forewarn.control.writer import Command
+from forewarn.core import reconciling
+from forewarn.core.errors import BadInventory, InventoryConflict
+from forewarn.core.inventory import (
+    Applied,
+    Changes,
+    HostEntry,
+    Inventory,
+    ScopeEntry,
+    VmEntry,
+)
+from forewarn.core.model import Fact, FactKind
+
+__all__ = ["Applied", "Changes", "Inventory", "apply", "parse"]
+
+NAMES_PER_FACT_MAX = 50
+
+
+def apply(text: str, *, by: str) -> Command[Applied]:
+    """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
+
+    The command writes nothing if the content is the last applied one, and refuses the whole file
+    (InventoryConflict) if the running fleet forbids a part of it. Parsing thousands of VMs takes
+    a while: call this on a thread where that matters.
+    """
+    wanted = parse(text)
+
+    def command(tx: Transaction) -> Applied:
+        if _same(tx.memory.inventory, text, wanted):
+            return Applied()
+        step = reconciling.step(
+            wanted,
+            scopes=tx.memory.scopes,
+            hosts=tx.memory.hosts,
+            fleet=tx,
+            new_id=tx.new_id,
+            now_ms=tx.now_ms,
+        )
+        if step.clashes:
+            found = [(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
+            raise InventoryConflict(*in_words(text, found))
+        tx.apply(step.decision)
+        for name in step.removed_scopes:
+            tx.remove_scope(name)
+        for name in step.removed_hosts:
+            tx.remove_host(name)
+        tx.applied_inventory(text)
+        tx.note(_fact(step.applied, by=by, now_ms=tx.now_ms))
+        return step.applied
+
+    return command
+
+
+def _same(last: str | None, text: str, wanted: Inventory) -> bool:
+    if last is None or last == text:
+        return last == text
+    try:
+        return parse(last) == wanted
+    except BadInventory:
+        return False  # written under older rules; what it meant then is in the fleet
+
+
+def _path(where: HostEntry | ScopeEntry | VmEntry | None) -> Path:
+    match where:
+        case HostEntry():
+            return ("host", where.number)
+        case ScopeEntry():
+            return ("scope", where.number)
+        case VmEntry():
+            return ("vm", where.number)
+        case None:
+            return ()
+
+
+def _fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
+    detail: dict[str, object] = {}
+    for what in ("hosts", "scopes", "vms"):
+        changes: Changes = getattr(applied, what)
+        for how in ("added", "changed", "removed"):
+            names: tuple[str, ...] = getattr(changes, how)
+            if names:
+                detail[f"{what}_{how}"] = _names(names)
+    if applied.still_deleted:
+        detail["vms_still_deleted"] = _names(applied.still_deleted)
+    return Fact(kind=FactKind.INVENTORY_APPLIED, at_ms=now_ms, by=by, detail=detail)
+
+
+def _names(names: tuple[str, ...]) -> list[str]:
+    more = len(names) - NAMES_PER_FACT_MAX
+    return [*names[:NAMES_PER_FACT_MAX], *([f"and {more} more"] if more > 0 else [])]

@@ -1,0 +1,81 @@
+"""The fleet as an inventory file wants it, as values that can be compared, and what applying did.
+
+How a file is read is `control.inventory_file`; what must change in the fleet is `reconciling`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.core.model import MINUTE_MS, EventType, Priority, ScopeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEntry:
+    """A host as the file describes it. `number` is its place in the file and no content."""
+
+    name: str
+    capacity: int | None = None
+    number: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeEntry:
+    """A scope as the file describes it, or the one that a VM without a scope has of its own."""
+
+    name: str
+    kind: ScopeKind
+    terminate_notice_ms: int = 5 * MINUTE_MS
+    auto_approve: frozenset[EventType] = frozenset()
+    number: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmEntry:
+    """A VM as the file describes it. `host` is where it is placed if it is new."""
+
+    name: str
+    scope: str
+    host: str
+    update_domain: int = 0
+    priority: Priority = Priority.REGULAR
+    address: str | None = None
+    listen: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    fault_domain: int = 0
+    zone: str = ""
+    os_type: str = "Linux"
+    computer_name: str = ""
+    number: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What a file says, each part in name order: equal if and only if the content is."""
+
+    hosts: tuple[HostEntry, ...] = ()
+    scopes: tuple[ScopeEntry, ...] = ()
+    vms: tuple[VmEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Names of what a file added, changed and removed, each in order."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What applying a file did. `differs` is False if its content was the last applied one.
+
+    `still_deleted` are VMs that the file lists and that an order has deleted.
+    """
+
+    differs: bool = False
+    hosts: Changes = Changes()
+    scopes: Changes = Changes()
+    vms: Changes = Changes()
+    still_deleted: tuple[str, ...] = ()

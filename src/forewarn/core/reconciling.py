@@ -1,0 +1,465 @@
+"""From the fleet as it is to the fleet as an inventory file wants it, or why that cannot be now.
+
+What a file says of a VM that is in an open event must wait: such a file is refused whole. An
+order is stronger than a file: a VM stays on the host it was moved to, and a VM that was deleted
+stays deleted until a file without it was applied.
+
+A scope that no file lists any more keeps its row, without VMs, if its document ever changed: were
+it to come back at incarnation 1, guests could see the incarnation go back (I4).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from forewarn.core import edits
+from forewarn.core.fleet import Fleet
+from forewarn.core.inventory import Applied, Changes, HostEntry, Inventory, ScopeEntry, VmEntry
+from forewarn.core.model import (
+    Decision,
+    Fact,
+    Health,
+    Host,
+    Phase,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
+
+NAMES_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """One reason why the file cannot be applied now. `where` is the part of the file, if any."""
+
+    where: HostEntry | ScopeEntry | VmEntry | None
+    refused: str
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """From the fleet as it is to the fleet as the file wants it; no part of it if it clashes."""
+
+    decision: Decision = field(default_factory=Decision)
+    removed_scopes: tuple[str, ...] = ()
+    removed_hosts: tuple[str, ...] = ()
+    applied: Applied = field(default_factory=Applied)
+    clashes: tuple[Clash, ...] = ()
+
+
+def step(
+    wanted: Inventory,
+    *,
+    scopes: Mapping[str, Scope],
+    hosts: Mapping[str, Host],
+    fleet: Fleet,
+    new_id: Callable[[], str],
+    now_ms: int,
+) -> Step:
+    """What must change, or every clash that forbids it."""
+    work = _Work(wanted, scopes=scopes, hosts=hosts, fleet=fleet, new_id=new_id, now_ms=now_ms)
+    work.look_at_scopes()
+    work.look_at_vms()
+    work.look_at_hosts()
+    if work.clashes:
+        return Step(clashes=tuple(work.clashes))
+    return work.finish()
+
+
+class _Work:
+    """The next values while they are being worked out. One use, one file."""
+
+    def __init__(
+        self,
+        wanted: Inventory,
+        *,
+        scopes: Mapping[str, Scope],
+        hosts: Mapping[str, Host],
+        fleet: Fleet,
+        new_id: Callable[[], str],
+        now_ms: int,
+    ) -> None:
+        self.wanted = wanted
+        self.scopes_before = scopes
+        self.hosts_before = hosts
+        self.fleet = fleet
+        self.new_id = new_id
+        self.now_ms = now_ms
+        self.clashes: list[Clash] = []
+        self.facts: list[Fact] = []
+        self.scopes: dict[str, Scope] = dict(scopes)
+        self.vms_before = {vm.name: (s, vm) for s in scopes.values() for vm in s.vms}
+        self.vms_changed: list[str] = []
+        deleted = {name for scope in scopes.values() for name in scope.deleted}
+        listed = {entry.name for entry in wanted.vms}
+        self.still_deleted = (deleted & listed) - self.vms_before.keys()
+        self.new = sorted(
+            (
+                entry
+                for entry in wanted.vms
+                if entry.name not in self.vms_before and entry.name not in self.still_deleted
+            ),
+            key=lambda entry: entry.number,
+        )
+
+    def clash(
+        self, where: HostEntry | ScopeEntry | VmEntry | None, refused: str, accepted: str
+    ) -> None:
+        self.clashes.append(Clash(where=where, refused=refused, accepted=accepted))
+
+    # Scopes.
+
+    def look_at_scopes(self) -> None:
+        for entry in self.wanted.scopes:
+            before = self.scopes_before.get(entry.name)
+            if before is None:
+                before = Scope(name=entry.name, kind=entry.kind)
+            shown = next((event for event in before.events if event.visible), None)
+            if before.kind is not entry.kind and shown is not None:
+                self.clash(
+                    entry,
+                    f"scope {entry.name} cannot become a {entry.kind.value}: "
+                    f"{_words(shown)} is visible.",
+                    _remedy(shown),
+                )
+            self.scopes[entry.name] = replace(
+                before,
+                kind=entry.kind,
+                terminate_notice_ms=entry.terminate_notice_ms,
+                auto_approve=entry.auto_approve,
+            )
+
+    # VMs.
+
+    def look_at_vms(self) -> None:
+        listed = {entry.name: entry for entry in self.wanted.vms}
+        for name, (scope, vm) in self.vms_before.items():
+            entry = listed.get(name)
+            if entry is None:
+                self._remove(scope, vm)
+            else:
+                self._keep(scope, vm, entry)
+        for entry in self.new:
+            self._add(entry.scope, _vm(entry, vm_id=self.new_id().lower(), host=entry.host))
+        self._mark_deleted(listed)
+
+    def _remove(self, scope: Scope, vm: Vm) -> None:
+        binding = next(_binding(scope, vm.name), None)
+        if binding is not None:
+            self.clash(
+                None,
+                f"VM {vm.name} is not in the file, but {_words(binding)} names it.",
+                f"List it again. {_remedy(binding)} To have it deleted with notice, say "
+                f"`forewarn vm delete {vm.name}`.",
+            )
+            return
+        self._take_out(scope, vm.name, because="no longer in the inventory")
+
+    def _take_out(self, scope: Scope, vm: str, *, because: str) -> None:
+        """Take a VM out of its scope, with the silent events that were scheduled for it."""
+        after = self.scopes[scope.name]
+        after = replace(after, vms=tuple(v for v in after.vms if v.name != vm))
+        if any(vm in recovery.waiting_for for recovery in after.recoveries):
+            after, back = edits.vm_returned(after, vm, self.now_ms)
+            self.facts.extend(back)
+        after, left = edits.vm_leaves(
+            after, vm, because=because, now_ms=self.now_ms, except_event=""
+        )
+        self.facts.extend(left)
+        self.scopes[scope.name] = after
+
+    def _keep(self, scope: Scope, vm: Vm, entry: VmEntry) -> None:
+        after = _vm(entry, vm_id=vm.vm_id, host=vm.host)  # an order may have moved it
+        moved = entry.scope != scope.name
+        if after == vm and not moved:
+            return
+        self.vms_changed.append(vm.name)
+        changes = list(_bound_changes(scope, vm, entry, after))
+        for what, binding in changes:
+            self.clash(
+                entry,
+                f"the {what} of VM {vm.name} cannot change: {_words(binding)} names it.",
+                f"Keep it as it was. {_remedy(binding)}",
+            )
+        if changes:
+            return
+        if moved:
+            self._take_out(scope, vm.name, because=f"now in scope {entry.scope}")
+            self._add(entry.scope, after)
+        else:
+            self.scopes[scope.name] = edits.with_vm(self.scopes[scope.name], after)
+
+    def _add(self, scope: str, vm: Vm) -> None:
+        into = self.scopes[scope]
+        self.scopes[scope] = replace(into, vms=(*into.vms, vm))
+
+    def _mark_deleted(self, listed: Mapping[str, VmEntry]) -> None:
+        """Keep the marks of deleted VMs that the file lists, where it lists them."""
+        marks: dict[str, list[str]] = {}
+        for name in sorted(self.still_deleted):
+            marks.setdefault(listed[name].scope, []).append(name)
+        for name, scope in self.scopes.items():
+            kept = [vm for vm in scope.deleted if vm in marks.get(name, ())]
+            kept.extend(vm for vm in marks.get(name, ()) if vm not in kept)
+            if tuple(kept) != scope.deleted:
+                self.scopes[name] = replace(scope, deleted=tuple(kept))
+
+    # Hosts.
+
+    def look_at_hosts(self) -> None:
+        on_host: Counter[str] = Counter(
+            vm.host for scope in self.scopes.values() for vm in scope.vms
+        )
+        new: Counter[str] = Counter(entry.host for entry in self.new)
+        listed = {entry.name: entry for entry in self.wanted.hosts}
+        for entry in self.wanted.hosts:
+            if not new[entry.name]:
+                continue
+            host = self.hosts_before.get(entry.name)
+            if host is not None:
+                self._refuse_unfit(host)
+            self._refuse_full(entry, on_host[entry.name], new[entry.name])
+        for name in self.hosts_before:
+            if name not in listed:
+                self._refuse_needed(name)
+
+    def _refuse_unfit(self, host: Host) -> None:
+        operation = next(iter(self.fleet.operations_on(host.name)), None)
+        if host.closed:
+            why, remedy = "is closed", f"say `forewarn host open {host.name}` first"
+        elif host.health is not Health.OK:
+            why = "has failed" if host.health is Health.FAILED else "is degraded"
+            remedy = f"say `forewarn host repair {host.name}` first"
+        elif operation is not None:
+            why = f"has an open {operation.event_type.value} operation, {operation.operation_id}"
+            remedy = "wait until that has ended"
+        else:
+            return
+        for vm in self.new:
+            if vm.host == host.name:
+                self.clash(
+                    vm,
+                    f"VM {vm.name} cannot be placed on host {host.name}, which {why}.",
+                    f"Place it on another host, or {remedy}.",
+                )
+
+    def _refuse_full(self, entry: HostEntry, on_host: int, new: int) -> None:
+        coming = len(self.fleet.arriving(entry.name)) if entry.name in self.hosts_before else 0
+        if entry.capacity is None or on_host + coming <= entry.capacity:
+            return
+        there = on_host - new + coming
+        self.clash(
+            entry,
+            f"host {entry.name} takes {entry.capacity} VMs; it has {there} "
+            f"and the file adds {new}.",
+            "Place some of them elsewhere, or raise its capacity.",
+        )
+
+    def _refuse_needed(self, name: str) -> None:
+        """A host that anything is on, or is about to happen to, cannot be dropped."""
+        vms = [vm.name for scope in self.scopes.values() for vm in scope.vms if vm.host == name]
+        vms.extend(vm.name for _, vm in self.fleet.arriving(name))
+        if vms:
+            self.clash(
+                None,
+                f"host {name} is not in the file, but {_some(vms)} is there.",
+                "List it again, or move its VMs away first: "
+                f"`forewarn host maintain {name} --type Redeploy`.",
+            )
+            return
+        operation = next(iter(self.fleet.operations_on(name)), None)
+        if operation is not None:
+            self.clash(
+                None,
+                f"host {name} is not in the file, but its {operation.event_type.value} operation "
+                f"{operation.operation_id} is open.",
+                "List it again until the operation has ended.",
+            )
+            return
+        event = next(
+            (
+                event
+                for scope in self.scopes.values()
+                for event in scope.events
+                if not event.phase.ended and _about(event, name)
+            ),
+            None,
+        )
+        if event is not None:
+            self.clash(
+                None,
+                f"host {name} is not in the file, but {_words(event)} is about it.",
+                f"List it again. {_remedy(event)}",
+            )
+
+    # The end.
+
+    def finish(self) -> Step:
+        listed = {entry.name for entry in self.wanted.scopes}
+        removed_scopes = self._drop_scopes(listed)
+        scopes = tuple(
+            scope
+            for name, scope in sorted(self.scopes.items())
+            if name not in removed_scopes and scope != self.scopes_before.get(name)
+        )
+        hosts = tuple(self._next_hosts())
+        removed_hosts = tuple(
+            sorted(self.hosts_before.keys() - {h.name for h in self.wanted.hosts})
+        )
+        return Step(
+            decision=Decision(scopes=scopes, hosts=hosts, facts=tuple(self.facts)),
+            removed_scopes=removed_scopes,
+            removed_hosts=removed_hosts,
+            applied=Applied(
+                differs=True,
+                hosts=_host_changes(self.hosts_before, hosts, removed_hosts),
+                scopes=self._scope_changes(listed, removed_scopes),
+                vms=self._vm_changes(),
+                still_deleted=tuple(sorted(self.still_deleted)),
+            ),
+        )
+
+    def _drop_scopes(self, listed: set[str]) -> tuple[str, ...]:
+        """Empty what no file lists any more; the names of those of which nothing must stay.
+
+        A row goes if its document never changed and if it has no events or VMs left to save: a
+        VM that moves to another scope now still needs it, and then a later file removes it.
+        """
+        removed = []
+        live_on = {entry.name for entry in self.wanted.vms}
+        for name, scope in self.scopes.items():
+            before = self.scopes_before.get(name)
+            if name in listed or before is None:
+                continue
+            stays_somewhere = any(vm.name in live_on for vm in before.vms)
+            if before.incarnation == 1 and not before.events and not stays_somewhere:
+                removed.append(name)
+                continue
+            self.scopes[name] = replace(
+                scope, enabled=False, polled_ms=None, hold=None, recoveries=()
+            )
+        return tuple(sorted(removed))
+
+    def _next_hosts(self) -> Iterator[Host]:
+        for entry in self.wanted.hosts:
+            before = self.hosts_before.get(entry.name)
+            after = replace(before or Host(name=entry.name), capacity=entry.capacity, listed=True)
+            if after != before:
+                yield after
+
+    def _scope_changes(self, listed: set[str], removed_rows: tuple[str, ...]) -> Changes:
+        before = self.scopes_before
+        known = {name for name, scope in before.items() if scope.vms or scope.deleted}
+        return Changes(
+            added=tuple(
+                name
+                for name in sorted(listed - known)
+                if name not in before or self.scopes[name].vms
+            ),
+            changed=tuple(
+                name
+                for name in sorted(listed & known)
+                if _described(before[name]) != _described(self.scopes[name])
+            ),
+            removed=tuple(sorted((known - listed).union(removed_rows))),
+        )
+
+    def _vm_changes(self) -> Changes:
+        listed = {entry.name for entry in self.wanted.vms}
+        return Changes(
+            added=tuple(sorted(entry.name for entry in self.new)),
+            changed=tuple(sorted(self.vms_changed)),
+            removed=tuple(sorted(self.vms_before.keys() - listed)),
+        )
+
+
+def _vm(entry: VmEntry, *, vm_id: str, host: str) -> Vm:
+    return Vm(
+        name=entry.name,
+        vm_id=vm_id,
+        update_domain=entry.update_domain,
+        host=host,
+        priority=entry.priority,
+        address=entry.address,
+        listen=entry.listen,
+        tags=entry.tags,
+        fault_domain=entry.fault_domain,
+        zone=entry.zone,
+        os_type=entry.os_type,
+        computer_name=entry.computer_name,
+    )
+
+
+def _open_events(scope: Scope, vm: str) -> Iterator[ScheduledEvent]:
+    return (e for e in scope.events if vm in e.resources and not e.phase.ended)
+
+
+def _binding(scope: Scope, vm: str) -> Iterator[ScheduledEvent]:
+    """Events that guests can see, or that are being carried out unseen."""
+    return (e for e in _open_events(scope, vm) if e.visible or e.phase is Phase.STARTED)
+
+
+def _bound_changes(
+    scope: Scope, vm: Vm, entry: VmEntry, after: Vm
+) -> Iterator[tuple[str, ScheduledEvent]]:
+    """What changes of the VM although an event depends on it, and that event.
+
+    An event is of one scope and update domain, so a silent one binds these two as well.
+    """
+    open_event = next(_open_events(scope, vm.name), None)
+    binding = next(_binding(scope, vm.name), None)
+    if open_event is not None:
+        if entry.scope != scope.name:
+            yield "scope", open_event
+        if after.update_domain != vm.update_domain:
+            yield "update_domain", open_event
+    if binding is not None:
+        if after.address != vm.address:
+            yield "address", binding
+        if after.listen != vm.listen:
+            yield "listen", binding
+
+
+def _about(event: ScheduledEvent, host: str) -> bool:
+    return event.host == host or any(
+        host in (action.host, action.target_host) for action in event.actions if not action.ended
+    )
+
+
+def _words(event: ScheduledEvent) -> str:
+    return f"the {event.phase.value} {event.event_type.value} event {event.event_id}"
+
+
+def _remedy(event: ScheduledEvent) -> str:
+    if event.phase is Phase.SCHEDULED:
+        return (
+            "Apply the file again when that event has ended, or cancel it: "
+            f"`forewarn event cancel {event.event_id}`."
+        )
+    return "Apply the file again when that event has ended."
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = len(ordered) - NAMES_SHOWN_MAX
+    return ", ".join(ordered[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _described(scope: Scope) -> tuple[object, ...]:
+    """What of a scope a file describes."""
+    return scope.kind, scope.terminate_notice_ms, scope.auto_approve
+
+
+def _host_changes(
+    before: Mapping[str, Host], after: Iterable[Host], removed: tuple[str, ...]
+) -> Changes:
+    names = [host.name for host in after]
+    return Changes(
+        added=tuple(name for name in names if name not in before),
+        changed=tuple(name for name in names if name in before),
+        removed=removed,
+    )

@@ -1,0 +1,146 @@
+"""A small control plane to apply inventories to: the real writer and store, a clock that is set.
+
+Shared by tests/control/test_inventory*.py; no test lives here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from forewarn.adapters.store import SqliteStore
+from forewarn.control import inventory
+from forewarn.control.memory import Memory, Transaction
+from forewarn.control.ticker import clock_stepped
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.writer import Command, Writer
+from forewarn.core.inventory import Applied
+from forewarn.core.model import Decision, Host, Policy, Scope, Vm
+from forewarn.ports import Change, JournalLine
+
+T = TypeVar("T")
+
+START_MS = 1_772_532_000_000  # 2026-03-03T10:00:00Z
+JOURNAL_LINES_MAX = 10_000
+
+
+class SetClock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+
+class CountedIds:
+    """Ids that are told apart at a glance."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def event_id(self) -> str:
+        return f"00000000-0000-4000-8000-ABCD{next(self._numbers):08d}"
+
+
+class HeardFrom:
+    """Every host has been heard from, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+
+    def alive(self, host: str) -> bool:
+        return host not in self.silent
+
+    def silent_ms(self, host: str) -> int:
+        return 60_000 if host in self.silent else 0
+
+
+class InventoryFleet:
+    """A fleet that begins empty. `restart` leaves only what is durable."""
+
+    def __init__(self, folder: Path | None = None, *, policy: Policy | None = None) -> None:
+        self.clock = SetClock()
+        self.heard_from = HeardFrom()
+        self.commits: list[Change] = []
+        self._ids = CountedIds()
+        self._policy = policy or Policy(always_enabled=True, domain_recovery_ms=0)
+        self._folder = folder
+        self._open()
+
+    def _open(self) -> None:
+        folder = self._folder
+        self.store = SqliteStore.in_memory() if folder is None else SqliteStore.in_folder(folder)
+        self.memory = Memory(self.store.load(), self.heard_from)
+        self._writer = Writer(
+            memory=self.memory,
+            store=self.store,
+            timekeeper=Timekeeper(self.clock),
+            policy=self._policy,
+            ids=self._ids,
+            on_step=clock_stepped,
+            on_commit=self._committed,
+        )
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self.commits.extend(changes)
+
+    def restart(self) -> None:
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def run(self, command: Command[T]) -> T:
+        done = self._writer.run([command])[0]
+        if done.error is not None:
+            raise done.error
+        value: T = done.value
+        return value
+
+    def run_together(self, *commands: Command[Any]) -> list[Any]:
+        """Commands that share one commit; refusals come back as they are."""
+        return [done.error or done.value for done in self._writer.run(list(commands))]
+
+    def apply(self, text: str) -> Applied:
+        return self.run(inventory.apply(text, by="operator"))
+
+    # What is there now.
+
+    def scope(self, name: str) -> Scope:
+        return self.memory.scopes[name]
+
+    def host(self, name: str) -> Host:
+        return self.memory.hosts[name]
+
+    def vm(self, name: str) -> Vm:
+        vm = self.memory.scopes[self.memory.scope_of_vm[name]].vm(name)
+        assert vm is not None
+        return vm
+
+    def everything(self) -> tuple[dict[str, Scope], dict[str, Host], dict[str, str], str | None]:
+        memory = self.memory
+        return (
+            dict(memory.scopes),
+            dict(memory.hosts),
+            dict(memory.scope_of_vm),
+            memory.inventory,
+        )
+
+    def journal(self) -> Sequence[JournalLine]:
+        return self.store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)
+
+    def edit(self, scope: Scope) -> None:
+        """Put a scope as a rule would have left it."""
+
+        def command(tx: Transaction) -> None:
+            tx.apply(Decision(scopes=(scope,)))
+
+        self.run(command)
