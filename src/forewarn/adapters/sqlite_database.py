@@ -41,6 +41,7 @@ from forewarn.ports import StoreFailed
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
 READERS_MAX = 4  # reading connections; further readers wait for one of them
+READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
 
 Parameters = Mapping[str, str | int | None]
 Rows = list[sqlite3.Row]
@@ -226,7 +227,7 @@ class Database:
             try:
                 yield Reading(self._writer)
             except sqlite3.Error as error:
-                raise failure(error, "reading", unknown_is_fatal=False) from error
+                self._fail(error, "reading", unknown_is_fatal=False)
 
     # Ending
 
@@ -361,7 +362,11 @@ class Database:
                     return self._open_reader(path)
                 except sqlite3.Error as error:
                     raise failure(error, "opening a reader", unknown_is_fatal=False) from error
-        return self._readers_idle.get()
+        try:
+            return self._readers_idle.get(timeout=READER_WAIT_LIMIT_S)
+        except queue.Empty:
+            words = f"no reading connection was free for {READER_WAIT_LIMIT_S} s"
+            raise StoreFailed(words, fatal=False) from None
 
     def _give_back(self, reader: sqlite3.Connection) -> None:
         with suppress(sqlite3.Error):  # closed meanwhile; whoever borrows it next is told
