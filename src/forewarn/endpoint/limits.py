@@ -14,6 +14,8 @@ DEFAULT_REQUESTS_PER_S = 5.0
 BURST_S = 4.0
 # Requests that are always possible at once, however low the rate.
 BURST_REQUESTS_MIN = 5
+# Sums of fractions of a second are a little off; the last token of a burst is still a token.
+_ROUNDING_S = 1e-6
 
 # Heads up to this size are kept with their parsed form: polls repeat byte for byte.
 CACHED_HEAD_BYTES = 1_024
@@ -65,7 +67,7 @@ class Bucket:
     def __init__(self, requests_per_s: float) -> None:
         self._every_s = 1.0 / requests_per_s if requests_per_s > 0 else 0.0
         burst = max(BURST_REQUESTS_MIN, requests_per_s * BURST_S)
-        self._burst_s = (burst - 1) * self._every_s
+        self._burst_s = (burst - 1) * self._every_s + _ROUNDING_S
         self._full_at_s = 0.0
 
     def take(self, now_s: float) -> float:

@@ -62,6 +62,8 @@ class Listeners:
 
     async def open_shared(self, listen: str) -> tuple[str, int]:
         """Open the listener that knows guests by source address; return where it really is."""
+        if self._shared is not None:
+            raise ListenFailed("The shared guest listener is open already. Close it first.")
         endpoint, identify = self._endpoint, self._identity.by_peer
         self._shared = await _open(
             "the shared guest listener", listen, lambda: endpoint.connection(identify)
