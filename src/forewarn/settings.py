@@ -11,7 +11,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from forewarn.control.toml_lines import TomlLines, syntax_mistake
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import SECOND_MS, Policy
+from forewarn.core.spelling import meant, shown
 from forewarn.wire.instance import Place
 
 PREFIX = "FOREWARN_"
@@ -31,7 +31,6 @@ OTHER_VARIABLES = frozenset(
 SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
 INVENTORY_FILE_BYTES_MAX = 16 * 1_024 * 1_024
 MISTAKES_NAMED_MAX = 20
-_SHOWN_CHARS_MAX = 64
 
 REQUESTS_PER_SECOND_MAX = 1_000_000
 USER_EVENTS_MAX = 1_000  # scheduling.EVENTS_PER_SCOPE_MAX
@@ -233,14 +232,11 @@ def load(
 
 
 def _refused(key: str, given: _Given) -> str:
-    shown = repr(given.value)
-    if len(shown) > _SHOWN_CHARS_MAX:
-        shown = f"{shown[:_SHOWN_CHARS_MAX]}..."
-    if isinstance(given.value, bool):
-        shown = shown.lower()
-    unquoted = not given.as_text and isinstance(given.value, str)
-    hint = ", without quotes" if unquoted and "whole number" in _KINDS[key].accepted else ""
-    return f"{given.where}: {shown} is refused for {key}. Accepted: {_KINDS[key].accepted}{hint}."
+    accepted = _KINDS[key].accepted
+    quoted = not given.as_text and isinstance(given.value, str)
+    if quoted and "whole number" in accepted:
+        accepted += ", without quotes"
+    return f"{given.where}: {key} = {shown(given.value)} is refused. Accepted: {accepted}."
 
 
 def _clashes(settings: Settings) -> Iterable[str]:
@@ -268,8 +264,8 @@ def _from_environment(
         key = variables.get(name)
         if key is None:
             mistakes.append(
-                f"environment: there is no setting {name}."
-                + _meant(name, [*variables, *sorted(OTHER_VARIABLES)])
+                f"environment: {name} is no setting. "
+                + meant(name, [*variables, *sorted(OTHER_VARIABLES)])
             )
             continue
         value = environment[name]
@@ -294,20 +290,12 @@ def _from_file(file: Path, home: Path, mistakes: list[str]) -> Iterable[tuple[st
     for key, value in table.items():
         where = f"{file}, line {lines.line_of(key)}"
         if key not in _KINDS:
-            mistakes.append(f"{where}: there is no setting {key!r}.{_meant(key, _KINDS)}")
+            mistakes.append(f"{where}: there is no setting {shown(key)}. {meant(key, _KINDS)}")
             continue
         yield (
             key,
             _Given(where=where, value=value, as_text=False, folder=file.parent, home=home),
         )
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = get_close_matches(word, names, n=1)
-    if close:
-        return f" Did you mean {close[0]}?"
-    return f" There are: {', '.join(names)}."
 
 
 class _Unreadable(Exception):  # noqa: N818 - never leaves this module

@@ -6,7 +6,7 @@ text is kept with everything else, so a file is compared with it after a restart
 
 from __future__ import annotations
 
-from forewarn.control.inventory_file import in_words, parse
+from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.memory import Transaction
 from forewarn.control.toml_lines import Path
 from forewarn.control.writer import Command
@@ -48,7 +48,7 @@ def apply(text: str, *, by: str) -> Command[Applied]:
             now_ms=tx.now_ms,
         )
         if step.clashes:
-            found = [(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
+            found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
             raise InventoryConflict(*in_words(text, found))
         tx.apply(step.decision)
         for name in step.removed_scopes:

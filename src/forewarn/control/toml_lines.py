@@ -44,8 +44,8 @@ class TomlLines:
     """The lines of every table, array element and key of one text, counted from 1."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._newlines = [match.start() for match in re.finditer("\n", text)]
+        self._text = text.removeprefix("\ufeff")
+        self._newlines = [match.start() for match in re.finditer("\n", self._text)]
         self._lines: dict[Path, int] = {}
         self._lengths: dict[Path, int] = {}  # of arrays of tables, as far as they were read
         for path, offset in self._scan():
@@ -75,8 +75,10 @@ class TomlLines:
                 table = self._enter(keys, repeated=opened == 2)
                 yield table, start
                 continue
-            path = (*table, *keys)
-            yield path, start
+            path = table
+            for key in keys:
+                path = (*path, key)
+                yield path, start
             position = yield from self._value(path, position)
 
     def _keys(self, position: int) -> tuple[tuple[str, ...], int]:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forewarn.core.model import MINUTE_MS, EventType, Priority, ScopeKind
+from forewarn.core.model import (
+    MINUTE_MS,
+    EventType,
+    Phase,
+    Priority,
+    ScheduledEvent,
+    ScopeKind,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +86,27 @@ class Applied:
     scopes: Changes = Changes()
     vms: Changes = Changes()
     still_deleted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """One reason why the file cannot be applied now. `where` is the part of the file, if any."""
+
+    where: HostEntry | ScopeEntry | VmEntry | None
+    refused: str
+    accepted: str
+
+
+def event_words(event: ScheduledEvent) -> str:
+    """An event that stands in the way, as a clash names it."""
+    return f"the {event.phase.value} {event.event_type.value} event {event.event_id}"
+
+
+def remedy(event: ScheduledEvent) -> str:
+    """What gets an event out of the way."""
+    if event.phase is not Phase.SCHEDULED:
+        return "Apply the file again when that event has ended."
+    return (
+        "Apply the file again when that event has ended, or cancel it: "
+        f"`forewarn event cancel {event.event_id}`."
+    )

@@ -10,34 +10,24 @@ it to come back at incarnation 1, guests could see the incarnation go back (I4).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.core import edits
 from forewarn.core.fleet import Fleet
-from forewarn.core.inventory import Applied, Changes, HostEntry, Inventory, ScopeEntry, VmEntry
-from forewarn.core.model import (
-    Decision,
-    Fact,
-    Health,
-    Host,
-    Phase,
-    ScheduledEvent,
-    Scope,
-    Vm,
+from forewarn.core.inventory import (
+    Applied,
+    Changes,
+    Clash,
+    HostEntry,
+    Inventory,
+    ScopeEntry,
+    VmEntry,
+    event_words,
+    remedy,
 )
-
-NAMES_SHOWN_MAX = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clash:
-    """One reason why the file cannot be applied now. `where` is the part of the file, if any."""
-
-    where: HostEntry | ScopeEntry | VmEntry | None
-    refused: str
-    accepted: str
+from forewarn.core.model import Decision, Fact, Host, Phase, ScheduledEvent, Scope, Vm
+from forewarn.core.placing import host_clashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +51,14 @@ def step(
     now_ms: int,
 ) -> Step:
     """What must change, or every clash that forbids it."""
-    work = _Work(wanted, scopes=scopes, hosts=hosts, fleet=fleet, new_id=new_id, now_ms=now_ms)
+    work = _Work(wanted, scopes=scopes, hosts=hosts, new_id=new_id, now_ms=now_ms)
     work.look_at_scopes()
     work.look_at_vms()
-    work.look_at_hosts()
+    work.clashes.extend(
+        host_clashes(
+            wanted.hosts, work.new, hosts=hosts, scopes_after=work.scopes.values(), fleet=fleet
+        )
+    )
     if work.clashes:
         return Step(clashes=tuple(work.clashes))
     return work.finish()
@@ -79,14 +73,12 @@ class _Work:
         *,
         scopes: Mapping[str, Scope],
         hosts: Mapping[str, Host],
-        fleet: Fleet,
         new_id: Callable[[], str],
         now_ms: int,
     ) -> None:
         self.wanted = wanted
         self.scopes_before = scopes
         self.hosts_before = hosts
-        self.fleet = fleet
         self.new_id = new_id
         self.now_ms = now_ms
         self.clashes: list[Clash] = []
@@ -123,8 +115,8 @@ class _Work:
                 self.clash(
                     entry,
                     f"scope {entry.name} cannot become a {entry.kind.value}: "
-                    f"{_words(shown)} is visible.",
-                    _remedy(shown),
+                    f"{event_words(shown)} is visible.",
+                    remedy(shown),
                 )
             self.scopes[entry.name] = replace(
                 before,
@@ -152,8 +144,8 @@ class _Work:
         if binding is not None:
             self.clash(
                 None,
-                f"VM {vm.name} is not in the file, but {_words(binding)} names it.",
-                f"List it again. {_remedy(binding)} To have it deleted with notice, say "
+                f"VM {vm.name} is not in the file, but {event_words(binding)} names it.",
+                f"List it again. {remedy(binding)} To have it deleted with notice, say "
                 f"`forewarn vm delete {vm.name}`.",
             )
             return
@@ -182,8 +174,8 @@ class _Work:
         for what, binding in changes:
             self.clash(
                 entry,
-                f"the {what} of VM {vm.name} cannot change: {_words(binding)} names it.",
-                f"Keep it as it was. {_remedy(binding)}",
+                f"the {what} of VM {vm.name} cannot change: {event_words(binding)} names it.",
+                f"Keep it as it was. {remedy(binding)}",
             )
         if changes:
             return
@@ -207,94 +199,6 @@ class _Work:
             kept.extend(vm for vm in marks.get(name, ()) if vm not in kept)
             if tuple(kept) != scope.deleted:
                 self.scopes[name] = replace(scope, deleted=tuple(kept))
-
-    # Hosts.
-
-    def look_at_hosts(self) -> None:
-        on_host: Counter[str] = Counter(
-            vm.host for scope in self.scopes.values() for vm in scope.vms
-        )
-        new: Counter[str] = Counter(entry.host for entry in self.new)
-        listed = {entry.name: entry for entry in self.wanted.hosts}
-        for entry in self.wanted.hosts:
-            if not new[entry.name]:
-                continue
-            host = self.hosts_before.get(entry.name)
-            if host is not None:
-                self._refuse_unfit(host)
-            self._refuse_full(entry, on_host[entry.name], new[entry.name])
-        for name in self.hosts_before:
-            if name not in listed:
-                self._refuse_needed(name)
-
-    def _refuse_unfit(self, host: Host) -> None:
-        operation = next(iter(self.fleet.operations_on(host.name)), None)
-        if host.closed:
-            why, remedy = "is closed", f"say `forewarn host open {host.name}` first"
-        elif host.health is not Health.OK:
-            why = "has failed" if host.health is Health.FAILED else "is degraded"
-            remedy = f"say `forewarn host repair {host.name}` first"
-        elif operation is not None:
-            why = f"has an open {operation.event_type.value} operation, {operation.operation_id}"
-            remedy = "wait until that has ended"
-        else:
-            return
-        for vm in self.new:
-            if vm.host == host.name:
-                self.clash(
-                    vm,
-                    f"VM {vm.name} cannot be placed on host {host.name}, which {why}.",
-                    f"Place it on another host, or {remedy}.",
-                )
-
-    def _refuse_full(self, entry: HostEntry, on_host: int, new: int) -> None:
-        coming = len(self.fleet.arriving(entry.name)) if entry.name in self.hosts_before else 0
-        if entry.capacity is None or on_host + coming <= entry.capacity:
-            return
-        there = on_host - new + coming
-        self.clash(
-            entry,
-            f"host {entry.name} takes {entry.capacity} VMs; it has {there} "
-            f"and the file adds {new}.",
-            "Place some of them elsewhere, or raise its capacity.",
-        )
-
-    def _refuse_needed(self, name: str) -> None:
-        """A host that anything is on, or is about to happen to, cannot be dropped."""
-        vms = [vm.name for scope in self.scopes.values() for vm in scope.vms if vm.host == name]
-        vms.extend(vm.name for _, vm in self.fleet.arriving(name))
-        if vms:
-            self.clash(
-                None,
-                f"host {name} is not in the file, but {_some(vms)} is there.",
-                "List it again, or move its VMs away first: "
-                f"`forewarn host maintain {name} --type Redeploy`.",
-            )
-            return
-        operation = next(iter(self.fleet.operations_on(name)), None)
-        if operation is not None:
-            self.clash(
-                None,
-                f"host {name} is not in the file, but its {operation.event_type.value} operation "
-                f"{operation.operation_id} is open.",
-                "List it again until the operation has ended.",
-            )
-            return
-        event = next(
-            (
-                event
-                for scope in self.scopes.values()
-                for event in scope.events
-                if not event.phase.ended and _about(event, name)
-            ),
-            None,
-        )
-        if event is not None:
-            self.clash(
-                None,
-                f"host {name} is not in the file, but {_words(event)} is about it.",
-                f"List it again. {_remedy(event)}",
-            )
 
     # The end.
 
@@ -422,31 +326,6 @@ def _bound_changes(
             yield "address", binding
         if after.listen != vm.listen:
             yield "listen", binding
-
-
-def _about(event: ScheduledEvent, host: str) -> bool:
-    return event.host == host or any(
-        host in (action.host, action.target_host) for action in event.actions if not action.ended
-    )
-
-
-def _words(event: ScheduledEvent) -> str:
-    return f"the {event.phase.value} {event.event_type.value} event {event.event_id}"
-
-
-def _remedy(event: ScheduledEvent) -> str:
-    if event.phase is Phase.SCHEDULED:
-        return (
-            "Apply the file again when that event has ended, or cancel it: "
-            f"`forewarn event cancel {event.event_id}`."
-        )
-    return "Apply the file again when that event has ended."
-
-
-def _some(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    more = len(ordered) - NAMES_SHOWN_MAX
-    return ", ".join(ordered[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _described(scope: Scope) -> tuple[object, ...]:

@@ -1,0 +1,34 @@
+"""How a refusal shows what somebody wrote, and what was probably meant. Words only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+SHOWN_CHARS_MAX = 64
+NAMES_SHOWN_MAX = 20
+
+
+def shown(value: object) -> str:
+    """A value of a TOML file or of the environment, in one short line."""
+    if isinstance(value, str):
+        text = json.dumps(value[: SHOWN_CHARS_MAX + 1], ensure_ascii=False)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known word, or, if none is close, what there is."""
+    names = list(known)
+    close = get_close_matches(word, names, n=1)
+    if close:
+        return f"Did you mean {close[0]}?"
+    if not names:
+        return "There are none."
+    more = len(names) - NAMES_SHOWN_MAX
+    rest = f" and {more} more" if more > 0 else ""
+    return f"There are: {', '.join(names[:NAMES_SHOWN_MAX])}{rest}."
