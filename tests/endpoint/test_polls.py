@@ -302,6 +302,20 @@ def test_answering_a_parked_poll_is_not_a_sign_of_life() -> None:
         world.show(CHANGED)
         client.answer()
         assert world.service.back == []
+        world.get()
+        assert world.service.back == ["web_0"], "its next poll is one"
+
+
+def test_a_scope_that_fell_silent_is_enabled_again_although_a_parked_poll_was_answered() -> None:
+    with running() as world:
+        client = world.client()
+        client.send(WAIT)
+        world.until(lambda: world.endpoint.counters.parked == 1)
+        world.show(replace(CHANGED, enabled=False))
+        client.answer()
+        assert world.service.enabled == []
+        client.ask(POLL)
+        assert world.service.enabled == [("web", "web_0")]
 
 
 def test_polls_are_remembered_for_the_saver_and_refusals_are_not() -> None:

@@ -79,11 +79,12 @@ class Endpoint:
             del self.heads[next(iter(self.heads))]
         self.heads[key] = request
 
-    def work(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def work(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run it to its end, whatever becomes of the connection that began it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+        return task
 
     async def enable(self, guest: Guest) -> None:
         """Have the guest's scope enabled; many guests that ask at once cause one commit.
@@ -93,7 +94,7 @@ class Endpoint:
         """
         page = guest.page
         if page.enabling is None:
-            page.enabling = asyncio.ensure_future(self._enable(page, guest.name))
+            page.enabling = self.work(self._enable(page, guest.name))
         await asyncio.shield(page.enabling)
 
     async def _enable(self, page: Page, vm: str) -> None:
@@ -122,6 +123,9 @@ class Endpoint:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
+        for connection in tuple(self.connections):
+            connection.cut()
+        await asyncio.sleep(0)  # one turn of the loop sends what was written
         for connection in tuple(self.connections):
             connection.abort()
         await asyncio.sleep(0)

@@ -179,9 +179,11 @@ class Guest:
         self.polled_serial = -1
 
     def read(self, document: Document) -> frozenset[str]:
-        """Note that the guest is sent this document; return the events that are new to it."""
+        """Note that the guest is sent this document; return the events that are new to it.
+
+        `read_serial` is for the caller to set: only a poll that has looked at everything rare may.
+        """
         new = document.event_ids - self.read_ids
-        self.read_serial = document.serial
         if new or not self.read_ids <= self.page.event_ids:
             read = (self.read_ids | document.event_ids) & self.page.event_ids
             # Most guests of a scope have read the same: let them share one set.

@@ -212,6 +212,7 @@ class Connection(asyncio.Protocol):
             if not self._look(request, guest, document):
                 return
             self._note_read(guest, document)
+            guest.read_serial = document.serial
         if request.close:
             self._write_document(request, document)
             return
@@ -238,14 +239,10 @@ class Connection(asyncio.Protocol):
         self._at = _IDLE
         # What is shown may be new: enabling makes silent events appear.
         document = guest.page.documents[request.version]
-        if guest.page.enabled:
-            guest.polled_serial = document.serial
         if request.tags is not None and (document.tag in request.tags or request.any_tag):
             self._unchanged(request, guest, document)
         else:
             self._note_read(guest, document)
-            if not guest.page.enabled:
-                guest.look_again()
             self._write_document(request, document)
         self._read_on()
 
