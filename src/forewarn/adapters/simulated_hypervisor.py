@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, HypervisorFailed, Sight, SightKind
 
+# Looks come soon after the end of an action; older ends are forgotten.
+REMEMBERED_MAX = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
@@ -26,8 +29,9 @@ class SimulatedHypervisor:
         self._clock = clock
         self._boots: dict[str, int] = {}
         self._vms: dict[str, str] = {}
-        self._begun: dict[str, _Begun] = {}
-        self._done: dict[str, Sight] = {}
+        # By (host, action id): what one host did says nothing of another that got the action later.
+        self._begun: dict[tuple[str, str], _Begun] = {}
+        self._done: dict[tuple[str, str], Sight] = {}
         self._failures: dict[str, str] = {}
         self._extra_ms: dict[str, int] = {}
         self._dead: set[str] = set()
@@ -49,14 +53,17 @@ class SimulatedHypervisor:
     def kill_host(self, host: str) -> None:
         """Power the host off: nothing on it can be looked at or begun, and what ran is gone."""
         self._dead.add(host)
-        gone = [key for key, begun in self._begun.items() if begun.action.host == host]
-        for key in gone:
-            del self._begun[key]
+        self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
+        self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
 
     def boot_host(self, host: str) -> None:
         """Power the host on again: it has a new boot id."""
         self._dead.discard(host)
         self._boots[host] = self._boots.get(host, 0) + 1
+
+    def dead(self, host: str) -> bool:
+        """True while the host is powered off."""
+        return host in self._dead
 
     def where(self, vm: str) -> str | None:
         """The host a VM really runs on."""
@@ -70,10 +77,11 @@ class SimulatedHypervisor:
 
     async def look(self, host: str, action: Action) -> Sight:
         self._refuse_dead(host)
-        self._settle(action.action_id)
-        if action.action_id in self._done:
-            return self._done[action.action_id]
-        if action.action_id in self._begun:
+        key = (host, action.action_id)
+        self._settle(key)
+        if key in self._done:
+            return self._done[key]
+        if key in self._begun:
             return Sight(SightKind.UNDER_WAY)
         if action.kind is ActionKind.REBOOT_HOST and await self.boot_id(host) != action.boot_id:
             return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
@@ -88,26 +96,28 @@ class SimulatedHypervisor:
             raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
         ends_ms = self._clock.monotonic_ms() + max(0, action.duration_s) * SECOND_MS
         ends_ms += self._extra_ms.pop(name, 0)
-        self._begun[action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+        self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
 
     def _refuse_dead(self, host: str) -> None:
         if host in self._dead:
             raise HypervisorFailed(f"host {host} does not answer")
 
-    def _settle(self, action_id: str) -> None:
+    def _settle(self, key: tuple[str, str]) -> None:
         """Let an action whose time is over take effect."""
-        begun = self._begun.get(action_id)
+        begun = self._begun.get(key)
         if begun is None or self._clock.monotonic_ms() < begun.ends_monotonic_ms:
             return
-        del self._begun[action_id]
+        del self._begun[key]
+        if len(self._done) >= REMEMBERED_MAX:
+            self._done.pop(next(iter(self._done)))
         if begun.failure:
-            self._done[action_id] = Sight(SightKind.FAILED, begun.failure)
+            self._done[key] = Sight(SightKind.FAILED, begun.failure)
             return
-        action = begun.action
+        host, action = key[0], begun.action
         if action.kind is ActionKind.DELETE_VM and action.vm is not None:
             self._vms.pop(action.vm, None)
         elif action.target_host is not None and action.vm is not None:
             self._vms[action.vm] = action.target_host
-        elif action.kind is ActionKind.REBOOT_HOST and action.host is not None:
-            self._boots[action.host] = self._boots.get(action.host, 0) + 1
-        self._done[action_id] = Sight(SightKind.DONE)
+        elif action.kind is ActionKind.REBOOT_HOST:
+            self._boots[host] = self._boots.get(host, 0) + 1
+        self._done[key] = Sight(SightKind.DONE)

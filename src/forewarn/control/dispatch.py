@@ -34,6 +34,30 @@ LEASE_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
 
 
+def host_silent(host: str) -> Command[None]:
+    """Stop the notice of the events on a host that is not heard; it runs on when it confirms."""
+
+    def command(tx: Transaction) -> None:
+        silent_ms = tx.memory.liveness.silent_ms(host)
+        stopped = [
+            consent.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
+            for scope in tx.scopes_on(host)
+        ]
+        for decision in stopped:
+            tx.apply(decision)
+        if any(decision.scopes for decision in stopped):
+            tx.note(
+                Fact(
+                    kind=FactKind.DOWNTIME,
+                    at_ms=tx.now_ms,
+                    host=host,
+                    detail={"lost_ms": silent_ms},
+                )
+            )
+
+    return command
+
+
 @dataclass(frozen=True, slots=True)
 class _Lease:
     epoch: int
@@ -64,18 +88,21 @@ class Dispatch:
         heard = self._heard.get(host)
         return heard is not None and self._clock.monotonic_ms() - heard < HOST_SILENT_AFTER_MS
 
+    def silent_ms(self, host: str) -> int:
+        """For how long the host has not been heard, counted from our own start at most."""
+        return self._clock.monotonic_ms() - self._heard.get(host, self._began_monotonic_ms)
+
     def heartbeat(self, host: str, holding: Mapping[str, int]) -> Command[None]:
         """The host is there and still works on the claims in `holding` (action id, epoch).
 
-        If it was silent before, guests there could not read: that time was no notice.
+        If it was silent for long, guests there could not read: that time was no notice.
         """
 
         def command(tx: Transaction) -> None:
             tx.need_host(host)
             now = self._clock.monotonic_ms()
-            silent_ms = now - self._heard.get(host, self._began_monotonic_ms)
-            if silent_ms >= HOST_SILENT_AFTER_MS:
-                self._host_was_silent(tx, host, silent_ms)
+            if self.silent_ms(host) >= HOST_SILENT_AFTER_MS:
+                host_silent(host)(tx)
             self._heard[host] = now
             for action_id, epoch in holding.items():
                 lease = self._leases.get(action_id)
@@ -83,22 +110,6 @@ class Dispatch:
                     self._leases[action_id] = _Lease(epoch, now + LEASE_MS)
 
         return command
-
-    def _host_was_silent(self, tx: Transaction, host: str, silent_ms: int) -> None:
-        for scope in tx.scopes_on(host):
-            tx.apply(
-                consent.lose_time(
-                    scope, lost_ms=silent_ms, now_ms=tx.now_ms, since_ms=None, host=host
-                )
-            )
-        tx.note(
-            Fact(
-                kind=FactKind.DOWNTIME,
-                at_ms=tx.now_ms,
-                host=host,
-                detail={"lost_ms": silent_ms},
-            )
-        )
 
     def claim(self, host: str, boot_id: str) -> Command[list[Action]]:
         """Take what the host has to do: what nobody has taken, and what a lapsed lease freed."""
@@ -152,10 +163,8 @@ class Dispatch:
                 (h for h in self._all_actions(tx, host) if h.action.action_id == action_id), None
             )
             if held is None:
-                raise NotFound(
-                    f"Host {host} has no open action {action_id}.",
-                    "Drop the report: its event has ended.",
-                )
+                self._report_late(tx, host, action_id, epoch, outcome)
+                return
             if held.operation is not None:
                 decision = ending.report_for_operation(
                     held.operation,
@@ -172,6 +181,22 @@ class Dispatch:
             self._leases.pop(action_id, None)
 
         return command
+
+    @staticmethod
+    def _report_late(
+        tx: Transaction, host: str, action_id: str, epoch: int, outcome: Outcome
+    ) -> None:
+        """Take what a host really did after its event was given up, or refuse the report."""
+        event = tx.store.event(action_id.partition("/")[0])
+        actions = event.actions if event else ()
+        action = next((a for a in actions if a.action_id == action_id and a.host == host), None)
+        scope = tx.scope(event.scope) if event else None
+        if event is None or scope is None or action is None or outcome is not Outcome.DONE:
+            raise NotFound(
+                f"Host {host} has no open action {action_id}.",
+                "Drop the report: its event has ended.",
+            )
+        tx.apply(ending.late_report(scope, event, action, epoch=epoch, now_ms=tx.now_ms))
 
     @staticmethod
     def _report_for_event(

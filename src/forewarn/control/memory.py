@@ -33,6 +33,8 @@ class Liveness(Protocol):
 
     def alive(self, host: str) -> bool: ...
 
+    def silent_ms(self, host: str) -> int: ...
+
 
 def hosts_mentioned(scope: Scope) -> set[str]:
     """Hosts that carry VMs of the scope, or that an open event or action of it is about."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from forewarn.control.dispatch import HOST_SILENT_AFTER_MS, host_silent
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
@@ -42,20 +43,30 @@ def survey(tx: Transaction) -> Nominated:
 
 def _housekeeping(tx: Transaction) -> Iterator[Command[Any]]:
     for scope in tx.memory.scopes.values():
-        silent_ms = tx.now_ms - (scope.polled_ms or tx.now_ms)
-        if scope.enabled and silent_ms >= notice.ENABLED_FOR_MS:
+        unpolled_ms = tx.now_ms - (scope.polled_ms or tx.now_ms)
+        if scope.enabled and unpolled_ms >= notice.ENABLED_FOR_MS:
             yield disable(scope.name)
+    running: set[str] = set()  # hosts on which somebody's notice runs
     for name in sorted(tx.memory.busy_scopes):
         scope = tx.memory.scopes[name]
         if any(tx.now_ms >= recovery.until_ms for recovery in scope.recoveries):
             yield end_recoveries(name)
         for event in scope.events:
-            if _expired(tx, event):
-                yield expire_event(name, event.event_id)
-            elif event.cause is Cause.FAILURE and any(
-                action.host is None and not action.ended for action in event.actions
-            ):
-                yield assign(name, event.event_id)
+            if consent.notice_runs(event):
+                running.add(event.host)
+            yield from _of_started(tx, event)
+    for host in sorted(running):
+        if tx.memory.liveness.silent_ms(host) >= HOST_SILENT_AFTER_MS:
+            yield host_silent(host)
+
+
+def _of_started(tx: Transaction, event: ScheduledEvent) -> Iterator[Command[Any]]:
+    if _expired(tx, event):
+        yield expire_event(event.scope, event.event_id)
+    elif event.cause is Cause.FAILURE and any(
+        action.host is None and not action.ended for action in event.actions
+    ):
+        yield assign(event.scope, event.event_id)
 
 
 def _expired(tx: Transaction, event: ScheduledEvent) -> bool:
@@ -276,7 +287,10 @@ def clock_stepped(stepped_ms: int) -> Command[None]:
     """Take a step of the wall clock out of every notice, deadline and recovery."""
 
     def command(tx: Transaction) -> None:
-        _lose_everywhere(tx, lost_ms=stepped_ms, since_ms=None)
+        for scope in list(tx.memory.scopes.values()):
+            tx.apply(consent.clock_stepped(scope, stepped_ms))
+        for operation in list(tx.memory.operations.values()):
+            tx.apply(consent.operation_loses_time(operation, stepped_ms))
         tx.beat()
         tx.note(
             Fact(
@@ -290,24 +304,33 @@ def clock_stepped(stepped_ms: int) -> Command[None]:
 
 
 def was_down(since_ms: int | None) -> Command[None]:
-    """Take the time since the last heartbeat, in which nobody could read, out of every notice."""
+    """Take the time since the last heartbeat, in which nobody could read, out of every notice.
+
+    Which hosts had fallen silent just before that died with the process, so every notice also
+    loses as long as such a silence may have gone unnoticed.
+    """
 
     def command(tx: Transaction) -> None:
         if since_ms is not None:
-            lost_ms = tx.now_ms - since_ms
-            _lose_everywhere(tx, lost_ms=lost_ms, since_ms=since_ms)
-            tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": lost_ms}))
+            _lose_downtime(tx, since_ms)
         tx.beat()
 
     return command
 
 
-def _lose_everywhere(tx: Transaction, *, lost_ms: int, since_ms: int | None) -> None:
-    for scope in list(tx.memory.scopes.values()):
-        tx.apply(consent.lose_time(scope, lost_ms=lost_ms, now_ms=tx.now_ms, since_ms=since_ms))
-    for operation in list(tx.memory.operations.values()):
+def _lose_downtime(tx: Transaction, since_ms: int) -> None:
+    down_ms = tx.now_ms - since_ms
+    for name in list(tx.memory.scopes):
+        scope = tx.need_scope(name)
+        tx.apply(consent.was_down(scope, down_ms))
         tx.apply(
-            consent.operation_loses_time(
-                operation, lost_ms=lost_ms, now_ms=tx.now_ms, since_ms=since_ms
+            consent.not_heard(
+                tx.need_scope(name),
+                host=None,
+                lost_ms=down_ms + HOST_SILENT_AFTER_MS,
+                now_ms=tx.now_ms,
             )
         )
+    for operation in list(tx.memory.operations.values()):
+        tx.apply(consent.operation_loses_time(operation, down_ms))
+    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": down_ms}))

@@ -39,9 +39,7 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
             events.append(event)
             continue
         not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
-        shown = replace(
-            event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms), shown_ms=None
-        )
+        shown = replace(event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms))
         events.append(shown)
         facts.append(
             Fact(
@@ -88,7 +86,7 @@ def disable_if_silent(scope: Scope, now_ms: int) -> Decision:
 
 
 def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decision:
-    """The host shows this incarnation: the notice of its events begins to run."""
+    """The host shows this incarnation: the notice of its events runs from now, or runs on."""
     newly = [
         event
         for event in scope.events
@@ -101,7 +99,7 @@ def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decisi
         return Decision()
     facts = []
     for event in newly:
-        scope = edits.with_event(scope, replace(event, shown_ms=now_ms, unreadable_ms=0))
+        scope = edits.with_event(scope, replace(event, shown_ms=now_ms))
         facts.append(
             Fact(
                 kind=FactKind.CONFIRMED,
@@ -191,50 +189,69 @@ def release(scope: Scope, *, by: str, now_ms: int) -> Decision:
     return Decision(scopes=(replace(scope, hold=None),), facts=(fact,))
 
 
-def lose_time(
-    scope: Scope, *, lost_ms: int, now_ms: int, since_ms: int | None, host: str | None = None
-) -> Decision:
-    """Wall time passed that was no notice: a downtime, a silent host, a step of the clock.
+def not_heard(scope: Scope, *, host: str | None, lost_ms: int, now_ms: int) -> Decision:
+    """A host (or with None, every host) is silent, and was for `lost_ms` already.
 
-    With `since_ms` (a downtime that began then, by the wall clock) nothing younger than it loses
-    more than its own age. Without, everything loses `lost_ms`, which may be negative for a clock
-    that was set back. With `host`, only the notice of that host's events is concerned.
+    Nobody knows whether it shows anything. The notice given until then is kept, and it runs on
+    when the host confirms again.
     """
+    events = tuple(
+        replace(
+            event,
+            shown_ms=None,
+            unreadable_ms=-notice.readable_ms(event, now_ms, lost_ms=lost_ms),
+        )
+        if notice_runs(event) and host in (None, event.host)
+        else event
+        for event in scope.events
+    )
+    if events == scope.events:
+        return Decision()
+    return Decision(scopes=(replace(scope, events=events),))
 
-    def lost(begin_ms: int) -> int:
-        return lost_ms if since_ms is None else now_ms - max(since_ms, begin_ms)
 
+def notice_runs(event: ScheduledEvent) -> bool:
+    """True while a host shows the event and it has not started."""
+    return event.phase is Phase.SCHEDULED and event.shown_ms is not None
+
+
+def clock_stepped(scope: Scope, stepped_ms: int) -> Decision:
+    """The wall clock jumped by this much: take the jump out of everything that counts time."""
     events = []
     for event in scope.events:
-        moved = event
-        if event.phase is Phase.SCHEDULED and event.shown_ms is not None:
-            if host is None or event.host == host:
-                lost_notice_ms = lost(event.shown_ms)
-                moved = replace(event, unreadable_ms=event.unreadable_ms + lost_notice_ms)
-        elif event.deadline_ms is not None and host is None:
-            began_ms = event.started_ms or event.deadline_ms
-            moved = replace(event, deadline_ms=event.deadline_ms + lost(began_ms))
+        if notice_runs(event):
+            moved = replace(event, unreadable_ms=event.unreadable_ms + stepped_ms)
+        elif event.deadline_ms is not None:
+            moved = replace(event, deadline_ms=event.deadline_ms + stepped_ms)
+        else:
+            moved = event
         events.append(moved)
-    changed = replace(scope, events=tuple(events))
-    if host is None:
-        changed = replace(
-            changed,
-            recoveries=tuple(
-                replace(r, until_ms=r.until_ms + lost(r.since_ms)) for r in scope.recoveries
-            ),
-            polled_ms=(
-                None if scope.polled_ms is None else scope.polled_ms + lost(scope.polled_ms)
-            ),
-        )
-    return Decision(scopes=(changed,)) if changed != scope else Decision()
+    recoveries = tuple(replace(r, until_ms=r.until_ms + stepped_ms) for r in scope.recoveries)
+    polled_ms = None if scope.polled_ms is None else scope.polled_ms + stepped_ms
+    moved_scope = replace(scope, events=tuple(events), recoveries=recoveries, polled_ms=polled_ms)
+    return Decision(scopes=(moved_scope,)) if moved_scope != scope else Decision()
 
 
-def operation_loses_time(
-    operation: Operation, *, lost_ms: int, now_ms: int, since_ms: int | None
-) -> Decision:
-    """The same for the deadline of a started operation."""
-    if operation.deadline_ms is None or operation.started_ms is None:
+def was_down(scope: Scope, down_ms: int) -> Decision:
+    """The service was down for this long by the wall clock: nobody could poll or report.
+
+    Deadlines, recoveries and the 24 hours of enablement wait for the service. The notice of every
+    event stops until its host confirms again (`not_heard`, which the caller applies as well).
+    """
+    events = tuple(
+        replace(event, deadline_ms=event.deadline_ms + down_ms)
+        if event.deadline_ms is not None
+        else event
+        for event in scope.events
+    )
+    recoveries = tuple(replace(r, until_ms=r.until_ms + down_ms) for r in scope.recoveries)
+    polled_ms = None if scope.polled_ms is None else scope.polled_ms + down_ms
+    after = replace(scope, events=events, recoveries=recoveries, polled_ms=polled_ms)
+    return Decision(scopes=(after,)) if after != scope else Decision()
+
+
+def operation_loses_time(operation: Operation, lost_ms: int) -> Decision:
+    """The deadline of a started operation waits for time that was lost."""
+    if operation.deadline_ms is None:
         return Decision()
-    lost = lost_ms if since_ms is None else now_ms - max(since_ms, operation.started_ms)
-    moved = replace(operation, deadline_ms=operation.deadline_ms + lost)
-    return Decision(operations=(moved,))
+    return Decision(operations=(replace(operation, deadline_ms=operation.deadline_ms + lost_ms),))

@@ -119,6 +119,28 @@ def report_for_event(
     return Decision(scopes=(scope,), facts=tuple(facts))
 
 
+def late_report(
+    scope: Scope, event: ScheduledEvent, action: Action, *, epoch: int, now_ms: int
+) -> Decision:
+    """A host says "done" of an action that was already given up as lost.
+
+    The event stays failed, but the VM is where it is: what was really done takes effect. Only the
+    last holder of the claim is believed, and only while nothing else has happened to the VM.
+    """
+    vm = scope.vm(action.vm or "")
+    if action.outcome is not Outcome.LOST or action.epoch != epoch + 1:
+        raise StaleReport(
+            f"The report on action {action.action_id} is for a claim that is no longer held.",
+            "Drop it: its event has ended.",
+        )
+    if vm is None or vm.host != event.host:
+        return Decision()
+    scope, facts = _take_effect(scope, event, action, now_ms)
+    done = replace(action, epoch=epoch, outcome=Outcome.DONE, detail="late")
+    fact = replace(_report_fact(done, now_ms), scope=scope.name, event_id=event.event_id)
+    return Decision(scopes=(scope,), facts=(fact, *facts))
+
+
 def _report_fact(action: Action, now_ms: int) -> Fact:
     return Fact(
         kind=FactKind.REPORTED,

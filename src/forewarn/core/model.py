@@ -159,8 +159,8 @@ class ScheduledEvent:
 
     All VMs of an event are in one update domain and on one host. `not_before_ms` never changes
     once the event is visible. A silent event is never shown (`document.visible`).
-    `shown_ms` is when the host confirmed that it shows the event; `unreadable_ms` is wall time
-    since then in which the event could not be read (signed, see `notice`).
+    `shown_ms` is when the host confirmed that it shows the event, None while nobody knows;
+    `unreadable_ms` corrects the time since then for steps and outages (signed, see `notice`).
     """
 
     event_id: str

@@ -4,9 +4,10 @@ The promises are a table. Whether an event is due is one function, used by the r
 events, by `explain`, and by the invariants.
 
 Readable time is what counts as notice: wall time since the host confirmed that it shows the event
-(`shown_ms`), less `unreadable_ms`. For any stretch of time, `unreadable_ms` grows by the wall time
-that passed minus the time in which the event could truly be read. So a downtime counts in full, a
-clock that jumps ahead adds the jump, and a clock that is set back subtracts it.
+(`shown_ms`), less `unreadable_ms`, which is signed. A clock that jumps ahead adds the jump to it, a
+clock that is set back subtracts it. While the service or the host is down nothing is shown:
+`shown_ms` is None and `-unreadable_ms` keeps the notice given so far, which runs on when the host
+confirms again.
 """
 
 from __future__ import annotations
@@ -58,11 +59,14 @@ def deadline_after_ms(event_type: EventType, cause: Cause) -> int:
     return FAILURE_DEADLINE_MS if cause is Cause.FAILURE else DEADLINE_MS[event_type]
 
 
-def readable_ms(event: ScheduledEvent, now_ms: int) -> int:
-    """For how long guests could have read the event by now."""
+def readable_ms(event: ScheduledEvent, now_ms: int, *, lost_ms: int = 0) -> int:
+    """For how long guests could have read the event by now, the last `lost_ms` left out.
+
+    `lost_ms` may be negative: a clock may have been set back during an outage.
+    """
     if event.shown_ms is None:
-        return 0
-    return max(0, now_ms - event.shown_ms - event.unreadable_ms)
+        return max(0, -event.unreadable_ms)
+    return max(0, now_ms - event.shown_ms - event.unreadable_ms - lost_ms)
 
 
 def due_from_ms(event: ScheduledEvent) -> int | None:

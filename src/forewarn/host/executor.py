@@ -23,6 +23,7 @@ class Executor:
         self._link = link
         self._hypervisor = hypervisor
         self._held: dict[str, Action] = {}
+        self._unreachable = False
 
     @property
     def busy(self) -> bool:
@@ -40,8 +41,11 @@ class Executor:
         try:
             boot_id = await self._hypervisor.boot_id(self.host)
         except HypervisorFailed as failed:
-            log.warning("hypervisor_unreachable", host=self.host, reason=str(failed))
+            if not self._unreachable:
+                log.warning("hypervisor_unreachable", host=self.host, reason=str(failed))
+            self._unreachable = True
             return
+        self._unreachable = False
         for action in await self._link.claim(self.host, boot_id):
             self._held[action.action_id] = action
         for action in list(self._held.values()):

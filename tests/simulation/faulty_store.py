@@ -1,0 +1,104 @@
+"""A store that crashes the service, or fails, at a chosen durable step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from forewarn.core.model import Operation, ScheduledEvent
+from forewarn.ports import (
+    Change,
+    FirstRead,
+    JournalLine,
+    Remembered,
+    Snapshot,
+    Store,
+    StoreFailed,
+)
+
+
+class Crash(BaseException):
+    """kill -9: nothing that would run after this runs."""
+
+
+class Fault(StrEnum):
+    """Where the next transaction goes wrong."""
+
+    CRASH_BEFORE_SAVE = "crash before save"
+    CRASH_AFTER_SAVE = "crash after save"
+    CRASH_BEFORE_COMMIT = "crash before commit"
+    CRASH_AFTER_COMMIT = "crash after commit"
+    DISK_FULL = "disk full"
+
+
+class FaultyStore:
+    """`ports.Store` around a real one. `fault` is used up by the first step it fits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.fault: Fault | None = None
+
+    def _meet(self, *faults: Fault) -> None:
+        if self.fault not in faults:
+            return
+        fault, self.fault = self.fault, None
+        if fault is Fault.DISK_FULL:
+            raise StoreFailed("the disk is full", fatal=False)
+        raise Crash(fault.value if fault else "")
+
+    def load(self) -> Snapshot:
+        return self._store.load()
+
+    def begin(self) -> None:
+        self._store.begin()
+
+    def save(self, change: Change) -> None:
+        self._meet(Fault.CRASH_BEFORE_SAVE)
+        self._store.save(change)
+        self._meet(Fault.CRASH_AFTER_SAVE)
+
+    def commit(self) -> None:
+        self._meet(Fault.CRASH_BEFORE_COMMIT, Fault.DISK_FULL)
+        self._store.commit()
+        self._meet(Fault.CRASH_AFTER_COMMIT)
+
+    def rollback(self) -> None:
+        self._store.rollback()
+
+    def remembered(self, key: str) -> Remembered | None:
+        return self._store.remembered(key)
+
+    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
+        return self._store.known_ids(scope, event_ids)
+
+    def event(self, event_id: str) -> ScheduledEvent | None:
+        return self._store.event(event_id)
+
+    def events(
+        self, *, scope: str | None, open_only: bool, limit: int
+    ) -> Sequence[ScheduledEvent]:
+        return self._store.events(scope=scope, open_only=open_only, limit=limit)
+
+    def operation(self, operation_id: str) -> Operation | None:
+        return self._store.operation(operation_id)
+
+    def operations(self, *, open_only: bool, limit: int) -> Sequence[Operation]:
+        return self._store.operations(open_only=open_only, limit=limit)
+
+    def first_reads(self, event_id: str) -> Sequence[FirstRead]:
+        return self._store.first_reads(event_id)
+
+    def journal(
+        self, *, after: int, limit: int, scope: str | None, event_id: str | None
+    ) -> Sequence[JournalLine]:
+        return self._store.journal(after=after, limit=limit, scope=scope, event_id=event_id)
+
+    def journal_end(self) -> int:
+        return self._store.journal_end()
+
+    def backup(self, target: Path) -> None:
+        self._store.backup(target)
+
+    def close(self) -> None:
+        self._store.close()

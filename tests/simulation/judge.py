@@ -1,0 +1,279 @@
+"""Keeps the simulated world's own record and judges the invariants on it.
+
+The judge knows what guests could read and when, which VM really was hit and when, and what was
+answered to whom. It never looks at our rows except where a promise is about them (I5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from forewarn.core.model import Action, ActionKind, EventType
+
+# Steps of the wall clock up to two seconds are not noticed, by design (section 1).
+NOTICE_TOLERANCE_MS = 2_000
+
+NOTICE_MS = {
+    "Freeze": 900_000,
+    "Reboot": 900_000,
+    "Redeploy": 600_000,
+    "Preempt": 30_000,
+    "Terminate": 300_000,
+}
+RULED = {"Freeze", "Reboot", "Redeploy"}
+TYPE_OF_ACTION = {
+    ActionKind.FREEZE_HOST: {"Freeze"},
+    ActionKind.REBOOT_HOST: {"Reboot"},
+    ActionKind.REBOOT_VM: {"Reboot"},
+    ActionKind.MOVE_VM: {"Redeploy"},
+    ActionKind.DELETE_VM: {"Preempt", "Terminate"},
+}
+
+
+class Broken(AssertionError):
+    """An invariant does not hold in this world."""
+
+
+@dataclass
+class Published:
+    """An event as guests came to know it."""
+
+    event_id: str
+    scope: str
+    event_type: str
+    not_before_ms: int
+    resources: set[str]
+    status: str = "Scheduled"
+    readable_ms: dict[str, int] = field(default_factory=dict)
+    approved: bool = False
+    gone: bool = False
+    failure: bool = False
+
+
+@dataclass
+class Impact:
+    """Something that is happening to a VM now.
+
+    An eviction or deletion may begin after a ruled event has started and really happen before
+    it, so physical impacts of those are no proof against the service; documents are.
+    """
+
+    scope: str
+    update_domain: int
+    event_type: str
+    exempt: bool
+
+
+def parse_not_before(text: str) -> int:
+    return int(parsedate_to_datetime(text).timestamp() * 1000)
+
+
+class Judge:
+    """Told everything that happens in the world; raises Broken at the first wrong thing."""
+
+    def __init__(self, domains: dict[str, tuple[str, int]]) -> None:
+        self.domains = domains  # vm -> (scope, update domain), fixed for the run
+        self.events: dict[str, Published] = {}
+        self.documents: dict[str, tuple[int, str]] = {}  # scope -> newest committed
+        self.seen: dict[str, tuple[int, str]] = {}  # vm -> last (incarnation, content)
+        self.impacts: dict[str, Impact] = {}
+        self.answered: set[str] = set()
+        self.maybe_approved: set[str] = set()
+        self.broke_domains: set[str] = set()  # hosts forced by an operator
+        self.told_scopes: set[str] = set()  # scopes a guest of which polls
+        self.auto_approving: set[str] = set()  # scopes whose owners approve their own reboots
+        self.polled_scopes: set[str] = set()
+        self.silent_orders: dict[str, set[str]] = {}  # vm -> types ordered while nobody listened
+        self.stats: dict[str, int] = {}
+
+    def count(self, what: str) -> None:
+        self.stats[what] = self.stats.get(what, 0) + 1
+
+    # What the service committed.
+
+    def committed(self, scope: str, document: dict[str, Any], text: str, wall_ms: int) -> None:
+        """A new document of a scope is durable."""
+        incarnation = document["DocumentIncarnation"]
+        content = text.partition(",")[2]
+        before = self.documents.get(scope)
+        if before is not None:
+            if incarnation < before[0]:
+                raise Broken(f"I4: incarnation of {scope} went back: {before[0]} {incarnation}")
+            if (incarnation == before[0]) != (content == before[1]):
+                raise Broken(f"I4: incarnation {incarnation} of {scope} does not match its content")
+        self.documents[scope] = (incarnation, content)
+        self._judge_started_domains(scope, document)
+        present = {event["EventId"] for event in document["Events"]}
+        for event in document["Events"]:
+            self._event_committed(scope, event, wall_ms)
+        for known in self.events.values():
+            if known.scope == scope and not known.gone and known.event_id not in present:
+                known.gone = True
+
+    def _judge_started_domains(self, scope: str, document: dict[str, Any]) -> None:
+        """I2 as guests see it: no ruled event turns Started beside another domain's."""
+        domains: dict[str, set[int]] = {"already": set(), "newly": set()}
+        for event in document["Events"]:
+            if event["EventStatus"] != "Started" or not event["Resources"]:
+                continue
+            known = self.events.get(event["EventId"])
+            domain = self.domains[event["Resources"][0]][1]
+            if known is not None and known.status == "Started":
+                domains["already"].add(domain)
+            elif known is not None and known.event_type in RULED:
+                domains["newly"].add(domain)
+        if len(domains["newly"]) > 1 and not self.broke_domains:
+            raise Broken(f"I2: two domains of {scope} started at once")
+        for domain in domains["newly"]:
+            if domains["already"] - {domain} and not self.broke_domains:
+                raise Broken(f"I2: domain {domain} of {scope} started beside another")
+
+    def _event_committed(self, scope: str, event: dict[str, Any], wall_ms: int) -> None:
+        known = self.events.get(event["EventId"])
+        started = event["EventStatus"] == "Started"
+        if known is None:
+            known = Published(
+                event_id=event["EventId"],
+                scope=scope,
+                event_type=event["EventType"],
+                not_before_ms=0 if started else parse_not_before(event["NotBefore"]),
+                resources=set(event["Resources"]),
+                failure=event["Description"] == "Virtual machine has encountered a failure.",
+                approved=event["EventId"] in self.maybe_approved
+                or self._auto_approved(scope, event),
+            )
+            self.events[event["EventId"]] = known
+            self.count(f"published {known.event_type}")
+        elif known.gone:
+            raise Broken(f"I3: {known.event_id} came back")
+        if known.scope != scope or known.event_type != event["EventType"]:
+            raise Broken(f"I3: {known.event_id} became another event")
+        if known.status == "Started" and not started:
+            raise Broken(f"I3: {known.event_id} went back to Scheduled")
+        if not started and parse_not_before(event["NotBefore"]) != known.not_before_ms:
+            raise Broken(f"NotBefore of {known.event_id} changed")
+        foreign = [n for n in event["Resources"] if self.domains[n][0] != scope]
+        if foreign:
+            raise Broken(f"I8: the document of {scope} names {foreign}")
+        if started and known.status == "Scheduled":
+            self._starts(known, wall_ms)
+        known.status = event["EventStatus"]
+        known.resources = set(event["Resources"])
+
+    def _auto_approved(self, scope: str, event: dict[str, Any]) -> bool:
+        user_reboot = event["EventSource"] == "User" and event["EventType"] == "Reboot"
+        return user_reboot and scope in self.auto_approving
+
+    def _starts(self, event: Published, wall_ms: int) -> None:
+        self.count(f"started {event.event_type}")
+        if event.failure or event.not_before_ms == 0:
+            return
+        if not event.approved and wall_ms < event.not_before_ms:
+            raise Broken(f"I1: {event.event_id} started before its NotBefore")
+
+    # What guests read and say.
+
+    def read(self, vm: str, incarnation: int, content: str, document: dict[str, Any]) -> None:
+        """A guest got a document."""
+        self.polled_scopes.add(self.domains[vm][0])
+        before = self.seen.get(vm)
+        if before is not None:
+            if incarnation < before[0]:
+                raise Broken(f"I4: {vm} read {incarnation} after {before[0]}")
+            if incarnation == before[0] and content != before[1]:
+                raise Broken(f"I4: {vm} read two contents under {incarnation}")
+        self.seen[vm] = (incarnation, content)
+        scope = self.domains[vm][0]
+        for event in document["Events"]:
+            if any(self.domains[name][0] != scope for name in event["Resources"]):
+                raise Broken(f"I8: {vm} reads events of another scope")
+
+    def readable(self, vm: str, event_id: str, ms: int) -> None:
+        """For this long the VM could have read the event, had it asked."""
+        event = self.events.get(event_id)
+        if event is not None:
+            event.readable_ms[vm] = event.readable_ms.get(vm, 0) + ms
+
+    def approved(self, event_id: str) -> None:
+        """An approval was answered 200."""
+        self.answered.add(event_id)
+        self.may_be_approved(event_id)
+
+    def may_be_approved(self, event_id: str) -> None:
+        """An approval was sent and may have been kept, though the answer never came."""
+        self.maybe_approved.add(event_id)
+        if event_id in self.events:
+            self.events[event_id].approved = True
+
+    # What really happens.
+
+    def impact_begins(self, action: Action, vms_on_host: list[str], *, failure: bool) -> None:
+        """A hypervisor begins to act."""
+        hit = [action.vm] if action.vm else vms_on_host
+        if action.kind is ActionKind.START_VM:
+            return  # the failure itself was the impact
+        types = TYPE_OF_ACTION[action.kind]
+        for vm in hit:
+            self.count(f"hit {sorted(types)[0]}")
+            self._judge_notice(vm, types)
+        for vm in hit:
+            self._judge_domains(vm, action, sorted(types)[0])
+
+    def _judge_notice(self, vm: str, types: set[str]) -> None:
+        scope = self.domains[vm][0]
+        told = [
+            event
+            for event in self.events.values()
+            if vm in event.resources and event.event_type in types and not event.gone
+        ]
+        if not told:
+            if types & self.silent_orders.get(vm, set()):
+                return
+            if scope in self.told_scopes:
+                raise Broken(f"I6: {vm} is hit by {sorted(types)} and was never told")
+            return
+        for event in told:
+            enough = NOTICE_MS[event.event_type] - NOTICE_TOLERANCE_MS
+            if event.approved or event.failure or event.readable_ms.get(vm, 0) >= enough:
+                return
+        if types & self.silent_orders.get(vm, set()):
+            return  # an order from before anybody of the scope polled: it stays silent
+        raise Broken(
+            f"I6: {vm} is hit by {told[0].event_type} {told[0].event_id} after "
+            f"{told[0].readable_ms.get(vm, 0)} ms of readable notice"
+        )
+
+    def _judge_domains(self, vm: str, action: Action, event_type: str) -> None:
+        scope, domain = self.domains[vm]
+        forced = action.vm is None and (action.host or "") in self.broke_domains
+        if event_type in RULED and not forced:
+            others = {
+                other
+                for other, impact in self.impacts.items()
+                if impact.scope == scope
+                and impact.update_domain != domain
+                and impact.event_type in RULED
+            }
+            if others:
+                raise Broken(f"I2: {vm} is hit while {sorted(others)} of {scope} are")
+        self.impacts[vm] = Impact(scope, domain, event_type, forced)
+
+    def impact_ends(self, vms: list[str]) -> None:
+        for vm in vms:
+            self.impacts.pop(vm, None)
+
+    def ordered(self, vms: list[str], event_type: str) -> None:
+        """An order that touches these VMs is about to be given."""
+        for vm in vms:
+            if self.domains[vm][0] not in self.polled_scopes:
+                self.silent_orders.setdefault(vm, set()).add(event_type)
+
+    def end_of_events(self, open_ids: list[str]) -> None:
+        """Everything is healed and had all the time in the world."""
+        if open_ids:
+            raise Broken(f"I7: events never ended: {open_ids}")
+
+
+assert set(NOTICE_MS) == {t.value for t in EventType}

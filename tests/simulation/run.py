@@ -1,0 +1,371 @@
+"""One seed, one world: random operators, guests and misfortunes, then healing and the last word.
+
+`python -m simulation.run SEED [COUNT]` (from tests/) replays seeds and prints what happened.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forewarn.control import maintenance
+from forewarn.control.writer import Command
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.model import (
+    MINUTE_MS,
+    EventType,
+    Health,
+    Host,
+    Policy,
+    Priority,
+    Scope,
+    ScopeKind,
+    Vm,
+)
+from simulation.faulty_store import Fault
+from simulation.judge import Broken
+from simulation.world import World
+
+STEPS = 60
+HEALING_HOURS = 30
+
+
+@dataclass
+class Cast:
+    """Who behaves how in this world."""
+
+    talkers: list[str]  # VMs that poll all the time
+    late: list[str]  # VMs that begin to poll at some point
+    mute: list[str]
+
+
+def build(seed: int) -> tuple[World, Cast]:
+    rng = random.Random(seed)
+    hosts = [
+        Host(name=f"h{i}", capacity=rng.choice([None, None, 6, 10]))
+        for i in range(rng.randint(2, 5))
+    ]
+    scopes: list[Scope] = []
+    cast = Cast([], [], [])
+    for index in range(rng.randint(1, 5)):
+        kind = rng.choice(list(ScopeKind))
+        domains = 1 if kind is ScopeKind.STANDALONE else rng.randint(1, 3)
+        per_domain = 1 if kind is ScopeKind.STANDALONE else rng.randint(1, 2)
+        vms = []
+        for domain in range(domains):
+            # Mostly one host per domain, as a scheduler would place them.
+            home = hosts[(index + domain) % len(hosts)].name
+            for number in range(per_domain):
+                name = f"s{index}-d{domain}-{number}"
+                host = home if rng.random() < 0.9 else rng.choice(hosts).name
+                vms.append(
+                    Vm(
+                        name=name,
+                        vm_id=name,
+                        update_domain=domain,
+                        host=host,
+                        priority=rng.choice([Priority.REGULAR, Priority.SPOT]),
+                    )
+                )
+        auto = frozenset({EventType.REBOOT}) if rng.random() < 0.2 else frozenset()
+        scopes.append(Scope(name=f"s{index}", kind=kind, vms=tuple(vms), auto_approve=auto))
+        rng.choices([cast.talkers, cast.late, cast.mute], [6, 2, 1])[0].extend(v.name for v in vms)
+    policy = Policy(domain_recovery_ms=rng.choice([0, 60_000, 600_000]))
+    world = World(rng, hosts, scopes, policy)
+    for vm in cast.talkers:
+        scope = world.judge.domains[vm][0]
+        world.pass_time(1_000)
+        if world.guest_document(vm) is not None:
+            world.judge.told_scopes.add(scope)
+    return world, cast
+
+
+class Run:
+    """The random walk through one world."""
+
+    def __init__(self, seed: int) -> None:
+        self.world, self.cast = build(seed)
+        self.rng = self.world.rng
+
+    def play(self) -> World:
+        acts: list[tuple[int, Callable[[], None]]] = [
+            (14, self.wait),
+            (12, self.guests_poll),
+            (8, self.guest_approves),
+            (9, self.owner_orders),
+            (7, self.operator_maintains),
+            (2, self.operator_cancels),
+            (2, self.operator_approves),
+            (2, self.operator_releases),
+            (2, self.host_health),
+            (2, self.daemon_dies_or_returns),
+            (3, self.service_crashes),
+            (2, self.clock_steps),
+            (3, self.store_fails),
+            (2, self.hypervisor_fails),
+            (1, self.intruder_approves),
+            (2, self.late_guests_begin),
+        ]
+        weights = [weight for weight, _ in acts]
+        for _ in range(STEPS):
+            act = self.rng.choices([act for _, act in acts], weights)[0]
+            self.world.say(act.__name__)
+            act()
+        self.heal()
+        return self.world
+
+    def order(self, command: Command[object], what: str) -> bool:
+        try:
+            self.world.submit(command)
+        except (Refusal, Unavailable) as refusal:
+            self.world.say(f"  {what}: {refusal}")
+            return False
+        self.world.say(f"  {what}: ok")
+        return True
+
+    # Time and guests.
+
+    def wait(self) -> None:
+        self.world.pass_time(self.rng.choice([500, 5_000, 31_000, 60_000, 300_000, 1_000_000]))
+        self.guests_poll()
+
+    def guests_poll(self) -> None:
+        for vm in self.cast.talkers:
+            if self.rng.random() < 0.8:
+                self.world.guest_document(vm)
+
+    def late_guests_begin(self) -> None:
+        """Somebody in a scope that was silent so far starts to poll."""
+        if self.cast.late:
+            vm = self.rng.choice(self.cast.late)
+            if self.world.guest_document(vm) is not None:
+                self.cast.late.remove(vm)
+                self.cast.talkers.append(vm)
+
+    def guest_approves(self) -> None:
+        pollers = self.cast.talkers or self.cast.late
+        if not pollers:
+            return
+        vm = self.rng.choice(pollers)
+        document = self.world.guest_document(vm)
+        if not document or not document["Events"]:
+            return
+        event_id = self.rng.choice(document["Events"])["EventId"]
+        self.approve(vm, event_id)
+
+    def approve(self, vm: str, event_id: str) -> None:
+        from forewarn.control import metadata  # noqa: PLC0415
+
+        self.world.judge.may_be_approved(event_id)
+        if self.order(metadata.approve(vm, [event_id]), f"{vm} approves {event_id}"):
+            self.world.judge.approved(event_id)
+
+    def intruder_approves(self) -> None:
+        from forewarn.control import metadata  # noqa: PLC0415
+
+        others = [e for e in self.world.judge.events.values() if not e.gone]
+        vms = list(self.world.judge.domains)
+        if not others:
+            return
+        event, vm = self.rng.choice(others), self.rng.choice(vms)
+        if self.world.judge.domains[vm][0] == event.scope:
+            return
+        if self.order(metadata.approve(vm, [event.event_id]), f"intruder {vm}"):
+            raise Broken(f"I8: {vm} approved {event.event_id} of another scope")
+
+    # Operators and owners.
+
+    def owner_orders(self) -> None:
+        vm = self.rng.choice(list(self.world.judge.domains))
+        wanted = self.rng.choices(
+            [EventType.REBOOT, EventType.REDEPLOY, EventType.TERMINATE, EventType.PREEMPT],
+            [5, 4, 1, 1],
+        )[0]
+        self.world.judge.ordered([vm], wanted.value)
+        self.order(maintenance.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+
+    def operator_maintains(self) -> None:
+        host = self.rng.choice(list(self.world.hosts))
+        wanted = self.rng.choice([EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY])
+        later = self.rng.choice([None, None, 30 * MINUTE_MS])
+        force = self.rng.random() < 0.3
+        self.world.judge.ordered(self.world.hypervisor.vms_on(host), wanted.value)
+        ordered = self.order(
+            maintenance.maintain_host(
+                host,
+                wanted,
+                by="operator",
+                not_before_ms=self.world.clock.now_ms() + later if later else None,
+                break_domains=force,
+            ),
+            f"maintain {host} {wanted}",
+        )
+        if ordered and force and wanted is not EventType.REDEPLOY:
+            self.world.judge.broke_domains.add(host)
+
+    def open_events(self) -> list[str]:
+        try:
+            scopes = self.world.submit(lambda tx: list(tx.memory.scopes.values()))
+        except Unavailable:
+            return []
+        return [event.event_id for scope in scopes for event in scope.events]
+
+    def open_operations(self) -> list[str]:
+        return self.world.submit(lambda tx: list(tx.memory.operations))
+
+    def operator_cancels(self) -> None:
+        events = self.open_events()
+        if events:
+            event_id = self.rng.choice(events)
+            self.order(maintenance.cancel_event(event_id, by="operator"), f"cancel {event_id}")
+
+    def operator_approves(self) -> None:
+        events = self.open_events()
+        if events:
+            event_id = self.rng.choice(events)
+            self.world.judge.may_be_approved(event_id)
+            if self.order(maintenance.approve_event(event_id, by="op"), f"approve {event_id}"):
+                self.world.judge.approved(event_id)
+
+    def operator_releases(self) -> None:
+        for scope in {scope for scope, _ in self.world.judge.domains.values()}:
+            if self.rng.random() < 0.5:
+                self.order(maintenance.release_scope(scope, by="operator"), f"release {scope}")
+
+    def host_health(self) -> None:
+        host = self.rng.choice(list(self.world.hosts))
+        choice = self.rng.choice(["degrade", "fail", "fenced", "repair", "repair", "close", "open"])
+        soon = self.world.clock.now_ms() + 20 * MINUTE_MS
+        commands: dict[str, Callable[[], Command[object]]] = {
+            "degrade": lambda: maintenance.degrade_host(host, by="op", not_before_ms=soon),
+            "fail": lambda: maintenance.fail_host(host, by="op", fenced=False),
+            "fenced": lambda: maintenance.fail_host(host, by="op", fenced=True),
+            "repair": lambda: maintenance.repair_host(host, by="op"),
+            "close": lambda: maintenance.close_host(host, by="op"),
+            "open": lambda: maintenance.open_host(host, by="op"),
+        }
+        if choice == "degrade":
+            self.world.judge.ordered(self.world.hypervisor.vms_on(host), "Redeploy")
+        if choice in ("fail", "fenced"):
+            # An operator who declares a failure has seen one: the machine is off.
+            self.world.hypervisor.inner.kill_host(host)
+            self.world.hosts[host].up = False
+        if choice == "repair":
+            self.revive(host)
+        self.order(commands[choice](), f"{choice} {host}")
+
+    # Misfortunes.
+
+    def revive(self, host: str) -> None:
+        self.world.hypervisor.inner.boot_host(host)
+        self.world.hosts[host].up = True
+
+    def daemon_dies_or_returns(self) -> None:
+        host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
+        host.up = not host.up and not self.world.hypervisor.inner.dead(host.name)
+        if not host.up:
+            host.shown = {}
+
+    def service_crashes(self) -> None:
+        if self.world.writer is not None:
+            self.world.crash("killed")
+        self.world.pass_time(self.rng.choice([500, 4_000, 30_000, 600_000, 100_000_000]))
+        self.ensure_up()
+
+    def clock_steps(self) -> None:
+        minutes = self.rng.choice([-120, -20, -1, 1, 20, 120])
+        self.world.clock.step_wall(minutes * MINUTE_MS)
+
+    def store_fails(self) -> None:
+        self.world.store.fault = self.rng.choice(list(Fault))
+        self.owner_orders()
+        self.ensure_up()
+
+    def ensure_up(self) -> None:
+        while self.world.writer is None:
+            try:
+                self.world.start_service()
+            except Unavailable:
+                continue
+
+    def hypervisor_fails(self) -> None:
+        name = self.rng.choice([*self.world.judge.domains, *self.world.hosts])
+        if self.rng.random() < 0.5:
+            self.world.hypervisor.inner.fail_next(name, "the hypervisor said no")
+        else:
+            self.world.hypervisor.inner.slow_next(name, extra_s=self.rng.choice([30, 3_000]))
+
+    # The end: everything is healed, and every event must end.
+
+    def heal(self) -> None:
+        world = self.world
+        world.say("healing")
+        world.store.fault = None
+        self.ensure_up()
+        for host in world.hosts:
+            world.hosts[host].up = True
+            world.hypervisor.inner.boot_host(host)
+            self.order(maintenance.repair_host(host, by="op"), f"repair {host}")
+            self.order(maintenance.open_host(host, by="op"), f"open {host}")
+        for _ in range(HEALING_HOURS * 4):
+            if not self.open_events() and not self.open_operations():
+                break
+            world.pass_time(15 * MINUTE_MS)
+            self.guests_poll()
+            self.operator_releases()
+            self.cancel_what_has_no_place_to_go()
+        world.judge.end_of_events(self.open_events())
+        self.nothing_stays_closed()
+
+    def cancel_what_has_no_place_to_go(self) -> None:
+        """A Redeploy may have no target for good; the operator is told and cancels it."""
+        from forewarn.core.explain import explain_event  # noqa: PLC0415
+        from forewarn.core.starting import HoldReason  # noqa: PLC0415
+
+        world = self.world
+        scopes = world.submit(lambda tx: list(tx.memory.scopes.values()))
+        for scope in scopes:
+            for event in scope.events:
+                found = world.submit(
+                    lambda tx, s=scope, e=event: explain_event(s, e, tx, tx.now_ms)
+                )
+                if any(hold.reason is HoldReason.NO_TARGET for hold in found.holds):
+                    self.order(
+                        maintenance.cancel_event(event.event_id, by="op"), "no target: cancel"
+                    )
+
+    def nothing_stays_closed(self) -> None:
+        hosts = self.world.submit(lambda tx: list(tx.hosts()))
+        for host in hosts:
+            if host.closed or host.health is not Health.OK:
+                raise Broken(f"I9: host {host.name} stays {host.health}")
+        if self.open_operations():
+            raise Broken("I9: an operation outlived its events")
+
+
+def run_seed(seed: int) -> World:
+    """Play one seed. Raises Broken with the seed and the tail of what happened."""
+    run = Run(seed)
+    try:
+        return run.play()
+    except Broken as broken:
+        tail = "\n".join(run.world.trace[-40:])
+        raise Broken(f"seed {seed}: {broken}\n{tail}") from broken
+
+
+def main() -> None:
+    first = int(sys.argv[1])
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    for seed in range(first, first + count):
+        try:
+            world = run_seed(seed)
+        except Broken as broken:
+            sys.stdout.write(f"{broken}\n")
+            sys.exit(1)
+        sys.stdout.write(f"seed {seed}: {world.judge.stats}\n")
+
+
+if __name__ == "__main__":
+    main()
