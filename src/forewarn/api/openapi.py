@@ -236,6 +236,14 @@ SCHEMAS: dict[str, Schema] = {
         by=TEXT_OR_NULL,
         detail={"type": "object"},
     ),
+    "Changes": _object(added=NAMES, changed=NAMES, removed=NAMES),
+    "InventoryApplied": _object(
+        differs=YES_NO,
+        hosts=_ref("Changes"),
+        scopes=_ref("Changes"),
+        vms=_ref("Changes"),
+        still_deleted=NAMES,
+    ),
     "JournalPage": _page("Fact", end=WHOLE),
     "Health": _object(
         status=TEXT, version=TEXT, now=TIME, vms=WHOLE, hosts=WHOLE, hosts_silent=NAMES

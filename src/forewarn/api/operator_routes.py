@@ -93,7 +93,8 @@ class OperatorRoutes:
         key = idempotency.key_of(request.headers.getlist("idempotency-key"))
         body = await read_body(request, bytes_max=bytes_max)
         mark = idempotency.fingerprint(request.method, request.url.path, body)
-        command = order(request, body)
+        # On a thread, because reading an inventory of thousands of VMs takes a while.
+        command = await asyncio.to_thread(order, request, body)
         return await self._control.submit(idempotency.once(command, key=key, fingerprint=mark))
 
     # The functions.

@@ -11,16 +11,17 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from forewarn.control import maintenance, overview
+from forewarn.control import inventory, maintenance, overview
 from forewarn.control.measures import OPERATOR
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits
-from forewarn.core.errors import Invalid
+from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import Cause, EventType, Host, Operation
 from forewarn.wire.operator_json import Json, event_json, parse_time
 
 BODY_BYTES_MAX = 64 * 1_024
+INVENTORY_BYTES_MAX = 16 * 1_024 * 1_024
 
 
 class NoWords(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,6 +172,41 @@ def release_scope(name: str) -> Command[Json]:
         return overview.scope_answer(tx, edits.seal(before, after))
 
     return command
+
+
+def apply_inventory(body: bytes) -> Command[Json]:
+    """Make the fleet what the file says: what that changed. Raises BadInventory at once.
+
+    Takes a while for a large file; not for the event loop.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        raise BadInventory(
+            f"Line {line} of the inventory is not UTF-8.", "A TOML file in UTF-8 is accepted."
+        ) from None
+    apply = inventory.apply(text, by=OPERATOR)
+
+    def command(tx: Transaction) -> Json:
+        applied = apply(tx)
+        return {
+            "differs": applied.differs,
+            "hosts": _changes_json(applied.hosts),
+            "scopes": _changes_json(applied.scopes),
+            "vms": _changes_json(applied.vms),
+            "still_deleted": list(applied.still_deleted),
+        }
+
+    return command
+
+
+def _changes_json(changes: inventory.Changes) -> Json:
+    return {
+        "added": list(changes.added),
+        "changed": list(changes.changed),
+        "removed": list(changes.removed),
+    }
 
 
 def _host_answer(tx: Transaction, name: str, order: Command[Host]) -> Json:

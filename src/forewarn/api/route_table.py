@@ -245,6 +245,19 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "JournalPage",
             query=JournalQuery,
         ),
+        RouteSpec(
+            method="POST",
+            path="/v1/inventory",
+            name="inventory-apply",
+            summary="Make the fleet what an inventory file says, whole or not at all.",
+            handler=routes.carrying_out(
+                "inventory-apply",
+                lambda _, body: orders.apply_inventory(body),
+                bytes_max=orders.INVENTORY_BYTES_MAX,
+            ),
+            answer="InventoryApplied",
+            body="application/toml",
+        ),
         _get(
             "/v1/backup",
             "backup",

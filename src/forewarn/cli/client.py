@@ -1,0 +1,254 @@
+"""The command line's way to the service: where it is, one request, one answer.
+
+Standard library only, with timeouts, and never through a proxy. Everything that goes wrong is a
+Stop: one sentence, what would help, and the exit code.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+from forewarn import settings
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+
+URL_FILE = "operator.url"
+TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 60.0
+COPY_CHUNK_BYTES = 1_024 * 1_024
+
+Body = Mapping[str, object] | bytes | None
+
+
+class Stop(Exception):  # noqa: N818 - an answer, not an error
+    """The command ends here: `sentence` says why, `remedy` what would help."""
+
+    def __init__(self, exit_code: int, sentence: str, remedy: str = "") -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+        self.sentence = sentence
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of the service, and what time it was there."""
+
+    content: Any
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the service is and what opens it."""
+
+    url: str
+    token: str
+
+
+def data_folder(data: Path | None, settings_file: Path | None) -> Path:
+    """The data folder that the options, the environment and the settings file mean."""
+    try:
+        chosen = settings.load(
+            file=settings_file,
+            environment=os.environ,
+            options={"data": None if data is None else str(data)},
+        )
+    except settings.BadSettings as bad:
+        raise Stop(EXIT_USAGE, str(bad)) from None
+    return chosen.data
+
+
+def find_service(data: Path | None, settings_file: Path | None) -> Place:
+    """FOREWARN_URL and FOREWARN_TOKEN, else what the service left in its data folder."""
+    url = os.environ.get("FOREWARN_URL", "")
+    token = os.environ.get("FOREWARN_TOKEN", "")
+    if not url or not token:
+        folder = data_folder(data, settings_file)
+        url = url or _left_in(folder, URL_FILE)
+        token = token or _left_in(folder, TOKEN_FILE)
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise Stop(EXIT_USAGE, f"{url!r} is no address of a service.", "Give http://HOST:PORT.")
+    return Place(url=url.rstrip("/"), token=token)
+
+
+def _left_in(folder: Path, name: str) -> str:
+    try:
+        return (folder / name).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise Stop(
+            EXIT_UNREACHABLE,
+            f"No service was found: there is no {folder / name}.",
+            f"Start one with `forewarn serve --data {folder}`, name its data folder with"
+            " `forewarn --data DIR ...`, or set FOREWARN_URL and FOREWARN_TOKEN.",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(
+            EXIT_UNREACHABLE,
+            f"{folder / name} cannot be read: {error}.",
+            "Ask as the user who runs the service, or set FOREWARN_URL and FOREWARN_TOKEN.",
+        ) from None
+
+
+class _Lost(Exception):  # noqa: N818 - never leaves this module
+    """The connection was lost after the request may have arrived."""
+
+
+class Client:
+    """Asks one service. Every method raises Stop if there is no good answer."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def get(
+        self, *path: str, query: Mapping[str, str | int] | None = None, wait_s: float = 0
+    ) -> Reply:
+        """What is at `path` (its parts, unquoted). `wait_s` is how long the answer may wait.
+
+        What is empty in the query is left out.
+        """
+        asked = {name: value for name, value in (query or {}).items() if value != ""}
+        target = _target(path) + (f"?{urlencode(asked)}" if asked else "")
+        try:
+            return self._ask("GET", target, None, {}, timeout_s=ANSWER_TIMEOUT_S + wait_s)
+        except _Lost as lost:
+            self._unreachable(lost)
+
+    def order(self, *path: str, body: Body = None) -> Reply:
+        """Give an order. It is sent again once, under the same key, if the connection is lost."""
+        target = _target(path)
+        content = body if isinstance(body, bytes) else json.dumps(dict(body or {})).encode()
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        try:
+            return self._ask("POST", target, content, headers)
+        except _Lost:
+            pass
+        try:
+            return self._ask("POST", target, content, headers)
+        except _Lost as lost:
+            self._unreachable(lost)
+
+    def download(self, *path: str, to: Path) -> int:
+        """Save what is at `path` in a file, durably, and say how many bytes. Whole or not at all.
+
+        Raises OSError if the file cannot be written.
+        """
+        try:
+            with self._answer("GET", _target(path), None, {}, ANSWER_TIMEOUT_S) as answer:
+                if answer.status != 200:
+                    _refused(answer.status, answer.read())
+                return _save(answer, to)
+        except (http.client.HTTPException, _Lost) as lost:
+            self._unreachable(lost)
+
+    def _ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Reply:
+        with self._answer(method, target, body, headers, timeout_s) as answer:
+            try:
+                content = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise _Lost(str(error)) from error
+            if answer.status != 200:
+                _refused(answer.status, content)
+            return Reply(json.loads(content), _now(answer))
+
+    @contextmanager
+    def _answer(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Iterator[http.client.HTTPResponse]:
+        parts = urlsplit(self._place.url)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+        try:
+            try:
+                connection.connect()
+            except OSError as error:
+                self._unreachable(error)
+            connection.sock.settimeout(timeout_s)
+            sent = {"Authorization": f"Bearer {self._place.token}", **headers}
+            try:
+                connection.request(method, parts.path + target, body=body, headers=sent)
+                answer = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise _Lost(str(error) or type(error).__name__) from error
+            yield answer
+        finally:
+            connection.close()
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        raise Stop(
+            EXIT_UNREACHABLE,
+            f"The service at {self._place.url} cannot be reached: {error}.",
+            "See whether `forewarn serve` runs there, and whether --data or FOREWARN_URL names"
+            " the right one.",
+        ) from None
+
+
+def _target(path: tuple[str, ...]) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") for part in path)
+
+
+def _refused(status: int, content: bytes) -> NoReturn:
+    """Turn a problem into a Stop; whatever is no problem of ours is quoted."""
+    try:
+        problem = json.loads(content)
+        sentence, remedy = str(problem["detail"]), str(problem["remedy"])
+    except (ValueError, KeyError, TypeError):
+        shown = content[:200].decode("utf-8", "replace")
+        raise Stop(EXIT_REFUSED, f"The answer was {status}: {shown!r}.") from None
+    raise Stop(EXIT_REFUSED, sentence, remedy)
+
+
+def _now(answer: http.client.HTTPResponse) -> datetime:
+    try:
+        return datetime.fromisoformat(answer.headers.get("forewarn-now", ""))
+    except ValueError:
+        return datetime.now(UTC)
+
+
+def _save(answer: http.client.HTTPResponse, to: Path) -> int:
+    partial = to.with_name(f"{to.name}.partial-{uuid.uuid4().hex[:8]}")
+    size = 0
+    try:
+        with open(partial, "xb", opener=_private) as file:
+            while chunk := answer.read(COPY_CHUNK_BYTES):
+                size += file.write(chunk)
+            if answer.length:  # read(n) ends quietly when the connection is cut
+                raise http.client.IncompleteRead(b"", answer.length)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(to)
+    finally:
+        partial.unlink(missing_ok=True)
+    return size
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)

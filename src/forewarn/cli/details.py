@@ -1,0 +1,298 @@
+"""Single things, receipts, explanations and the answers to orders, as text and small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from forewarn.cli import tables, times
+
+Json = dict[str, Any]
+Rows = Iterable[tuple[str, RenderableType]]
+
+_KEPT = {
+    "yes": Text("kept", style="bold green"),
+    "no": Text("NOT KEPT", style="bold red"),
+    "not-yet": Text("not yet", style="yellow"),
+    "not-applicable": Text("not applicable", style="dim"),
+}
+
+
+def _fields(rows: Rows) -> Table:
+    """Names and values in two columns; what has no value is left out."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        if not isinstance(value, str) or value:
+            table.add_row(name, value)
+    return table
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def event(shown: Json, now: datetime) -> RenderableType:
+    """An event and its receipt."""
+    return Group(
+        _title(f"Event {shown['event_id']}"), _event_fields(shown, now), *_receipt(shown, now)
+    )
+
+
+def _event_fields(shown: Json, now: datetime) -> Table:
+    return _fields(
+        [
+            ("type", f"{shown['event_type']}, {shown['event_source']}, cause {shown['cause']}"),
+            ("phase", tables.phase(shown["phase"])),
+            ("outcome", "" if shown["outcome"] == shown["phase"] else shown["outcome"]),
+            ("VMs", ", ".join(shown["resources"])),
+            ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
+            ("host", shown["host"]),
+            ("not before", times.both(shown["not_before"], now)),
+            ("ordered by", shown["ordered_by"]),
+            ("operation", shown["operation_id"] or ""),
+            ("description", shown["description"]),
+            (
+                "silent",
+                "yes: nobody in the scope polls, so nobody is told" if shown["silent"] else "",
+            ),
+            *(("action", _action(action)) for action in shown["actions"]),
+        ]
+    )
+
+
+def _action(action: Json) -> str:
+    what = action["kind"].replace("-", " ")
+    whom = f" {action['vm']}" if action["vm"] else ""
+    where = f" by {action['host']}" if action["host"] else " (no host yet)"
+    to = f" to {action['target_host']}" if action["target_host"] else ""
+    outcome = action["outcome"] or action["phase"]
+    detail = f" ({action['detail']})" if action["detail"] else ""
+    return f"{what}{whom}{to}{where}: {outcome}{detail}"
+
+
+def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
+    receipt = shown["receipt"]
+    by = f" by {receipt['approved_by']}" if receipt["approved_by"] else ""
+    promised = times.span(receipt["notice_promised_seconds"])
+    given = times.span(receipt["notice_given_seconds"])
+    verdict = _KEPT[receipt["kept"]].copy().append(f": {receipt['why']}", style="not bold default")
+    return [
+        Text(),
+        _title("Receipt"),
+        _fields(
+            [
+                ("scheduled", times.both(receipt["scheduled"], now)),
+                ("appeared", times.both(receipt["appeared"], now) or "never, it is silent"),
+                ("shown", times.both(receipt["shown"], now) or "not yet"),
+                *(("read by", _first_read(read, now)) for read in receipt["first_reads"]),
+                ("approved", times.both(receipt["approved"], now) + by or "no"),
+                ("started", times.both(receipt["started"], now) or "not yet"),
+                ("ended", times.both(receipt["ended"], now) or "not yet"),
+                ("notice", f"{given} given, {promised} promised"),
+                ("promise", verdict),
+            ]
+        ),
+    ]
+
+
+def _first_read(read: Json, now: datetime) -> str:
+    if read["read"] is None:
+        return f"{read['vm']}: not yet"
+    before = ""
+    if read["notice_seconds"] is not None:
+        before = f", {times.span(read['notice_seconds'])} before the start"
+    return f"{read['vm']}: {times.clock(read['read'], now)}{before}"
+
+
+def explanation(explained: Json, now: datetime) -> RenderableType:
+    """What holds it, since when, until when, and what would free it."""
+    what = "Event" if "event_id" in explained else "Operation"
+    identity = explained.get("event_id") or explained.get("operation_id")
+    head = _title(f"{what} {identity} is ").append_text(tables.phase(explained["phase"]))
+    if not explained["holds"]:
+        outcome = f" ({explained['outcome']})" if explained["outcome"] else ""
+        return Group(head, f"Nothing holds it{outcome}.")
+    parts: list[RenderableType] = [head]
+    for hold in explained["holds"]:
+        until = times.both(hold["until"], now) or "nobody can say"
+        fields: list[tuple[str, RenderableType]] = [
+            ("held by", Text(f"{hold['what']}", style="yellow")),
+            ("since", times.both(hold["since"], now)),
+            ("until", until),
+            ("freed by", Text(hold["remedy"])),
+        ]
+        parts.extend([Text(), _fields(fields)])
+    if explained["until"]:
+        parts.extend([Text(), f"At the latest {times.both(explained['until'], now)}."])
+    return Group(*parts)
+
+
+def vm(shown: Json, now: datetime) -> RenderableType:
+    tags = ", ".join(f"{key}={value}" for key, value in shown["tags"].items())
+    fields = _fields(
+        [
+            ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
+            ("host", shown["host"]),
+            ("priority", shown["priority"]),
+            ("address", shown["address"] or ""),
+            ("listen", shown["listen"] or ""),
+            ("tags", tags),
+            ("vm id", shown["vm_id"]),
+            ("told", _told(shown, now)),
+        ]
+    )
+    return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _told(shown: Json, now: datetime) -> str:
+    polled = times.both(shown["polled"], now)
+    if shown["enabled"]:
+        return f"yes, last saved poll {polled}" if polled else "yes"
+    return "no, nobody in the scope polls" + (f" since {polled}" if polled else "")
+
+
+def _events(items: list[Json], now: datetime) -> list[RenderableType]:
+    return [Text(), tables.events(items, now)] if items else [Text(), "No open events."]
+
+
+def host(shown: Json, now: datetime) -> RenderableType:
+    parts: list[RenderableType] = [_title(f"Host {shown['name']}"), _host_fields(shown)]
+    if shown["vms"]:
+        table = tables.new_table("VM", "SCOPE", "DOMAIN", "PRIORITY", numbers=("DOMAIN",))
+        for one in shown["vms"]:
+            table.add_row(one["name"], one["scope"], str(one["update_domain"]), one["priority"])
+        parts.extend([Text(), table])
+    if shown["operations"]:
+        parts.extend([Text(), tables.operations(shown["operations"], now)])
+    return Group(*parts)
+
+
+def _host_fields(shown: Json) -> Table:
+    places = "" if shown["capacity"] is None else f" of {shown['capacity']}"
+    return _fields(
+        [
+            ("health", tables.health(shown)),
+            ("heartbeat", "yes" if shown["alive"] else Text("none", style="bold red")),
+            ("placement", tables.placement(shown)),
+            ("VMs", f"{shown['vm_count']}{places}"),
+        ]
+    )
+
+
+def scope(shown: Json, now: datetime) -> RenderableType:
+    hold = shown["hold"]
+    fields = _fields(
+        [
+            ("kind", shown["kind"]),
+            ("told", _told(shown, now)),
+            ("incarnation", str(shown["incarnation"])),
+            ("VMs", ", ".join(vm["name"] for vm in shown["vms"])),
+            ("auto approve", ", ".join(shown["auto_approve"])),
+            ("terminate", f"{times.span(shown['terminate_notice_seconds'])} of notice"),
+            ("deleted", ", ".join(shown["deleted"])),
+            *(
+                (
+                    "recovering",
+                    (
+                        f"update domain {recovery['update_domain']} until"
+                        f" {times.both(recovery['until'], now)}, or until"
+                        f" {', '.join(recovery['waiting_for'])} has polled"
+                    ),
+                )
+                for recovery in shown["recoveries"]
+            ),
+            (
+                "held",
+                Text(
+                    f"since {times.both(hold['since'], now)}: event"
+                    f" {tables.short(hold['event_id'])} failed, {hold['reason']}."
+                    f" `forewarn scope release {shown['name']}` lets it go on.",
+                    style="red",
+                )
+                if hold
+                else "",
+            ),
+        ]
+    )
+    return Group(_title(f"Scope {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def operation(shown: Json, now: datetime) -> RenderableType:
+    fields = _fields(
+        [
+            ("type", f"{shown['event_type']} of host {shown['host']}, cause {shown['cause']}"),
+            ("phase", tables.phase(shown["phase"])),
+            ("outcome", shown["outcome"]),
+            ("ordered", f"{times.both(shown['ordered'], now)} by {shown['ordered_by']}"),
+            ("not before", times.both(shown["ordered_not_before"], now)),
+            (
+                "domains",
+                f"broken by {shown['broke_domains_by']}" if shown["broke_domains_by"] else "",
+            ),
+            ("action", _action(shown["action"]) if shown["action"] else ""),
+            ("started", times.both(shown["started"], now)),
+            ("ended", times.both(shown["ended"], now)),
+        ]
+    )
+    parts: list[RenderableType] = [_title(f"Operation {shown['operation_id']}"), fields]
+    events = [Text(), tables.events(shown["events"], now)] if shown["events"] else []
+    return Group(*parts, *events, *silence(shown))
+
+
+def silence(answer: Json) -> list[RenderableType]:
+    """Who is not told, if anybody."""
+    names = answer["silent_scopes"]
+    if not names:
+        return []
+    are = "scope is" if len(names) == 1 else "scopes are"
+    text = f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls)."
+    return [Text(text, style="yellow")]
+
+
+def ordered_event(answer: Json, now: datetime) -> RenderableType:
+    """The answer to an order for a VM, to an approval, or to a cancellation."""
+    whom = ", ".join(answer["resources"])
+    head = Text(f"{answer['event_type']} of {whom} is ").append_text(tables.phase(answer["phase"]))
+    head.append(f": event {answer['event_id']}")
+    if answer["phase"] == "scheduled":
+        head.append(f"\nIt starts {_start(answer, now)}.")
+    return Group(head, *silence(answer))
+
+
+def _start(answer: Json, now: datetime) -> str:
+    if answer["approved"]:
+        return f"as soon as nothing else holds it: {answer['approved_by']} approved it"
+    if answer["silent"]:
+        return "as soon as nothing else holds it"
+    return f"at {times.both(answer['not_before'], now)}, or once it is approved"
+
+
+def ordered_host(answer: Json, now: datetime) -> RenderableType:
+    """The answer to an order for a host."""
+    parts: list[RenderableType] = [_title(f"Host {answer['name']}"), _host_fields(answer)]
+    if answer.get("events"):
+        parts.extend([Text(), tables.events(answer["events"], now)])
+    return Group(*parts, *(silence(answer) if "silent_scopes" in answer else []))
+
+
+def applied(answer: Json) -> RenderableType:
+    """What applying an inventory did."""
+    if not answer["differs"]:
+        return "Nothing changed: this is the inventory that was applied last."
+    lines = []
+    for what in ("hosts", "scopes", "vms"):
+        for how, names in answer[what].items():
+            if names:
+                noun = "VMs" if what == "vms" else what
+                lines.append(f"{noun} {how}: {', '.join(names)}")
+    if answer["still_deleted"]:
+        names = ", ".join(answer["still_deleted"])
+        lines.append(f"Still deleted by an order, although listed: {names}")
+    return Text("\n".join(lines) or "Applied. No host, scope or VM had to change.")

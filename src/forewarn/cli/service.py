@@ -1,0 +1,165 @@
+"""`forewarn journal`, `inventory`, `backup` and `restore`: the service as a whole."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.cli import details, tables
+from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
+from forewarn.cli.session import AsJson, session_of
+from forewarn.core.errors import BadInventory
+from forewarn.ports import StoreFailed
+from forewarn.settings import read_inventory
+
+inventory = typer.Typer(no_args_is_help=True, help="The file that says what the fleet is.")
+
+PAGE_LINES = 1_000  # the most that the API gives at once
+FOLLOW_WAIT_S = 20
+
+Line = tuple[dict[str, Any], datetime]  # a fact, and what time it was at the service
+
+
+def journal(
+    context: typer.Context,
+    *,
+    scope: Annotated[str, typer.Option(help="Only lines of this scope.")] = "",
+    event: Annotated[str, typer.Option(help="Only lines of this event.")] = "",
+    last: Annotated[int | None, typer.Option(min=0, help="Only so many of the newest.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as lines are added.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the journal, oldest line first."""
+    session = session_of(context)
+    client = session.client()
+    reading = _Reading(client, {"scope": scope, "event": event, "limit": PAGE_LINES})
+    present: Iterable[Line] = reading.present()
+    if last is not None:
+        present = deque(present, maxlen=last)
+    if as_json and not follow:
+        items = [fact for fact, _ in present]
+        session.show_json({"items": items, "more": False, "end": reading.end})
+        return
+    any_line = False
+    try:
+        for fact, now in chain(present, reading.coming() if follow else ()):
+            any_line = True
+            if as_json:
+                session.show_json_line(fact)
+            else:
+                session.console.print(tables.fact_line(fact, now), soft_wrap=True)
+    except KeyboardInterrupt:
+        return
+    if not any_line:
+        session.console.print("The journal has no such line.")
+
+
+class _Reading:
+    """Reads the journal once, from its beginning. `end` is how far it has come."""
+
+    def __init__(self, client: Client, asked: Mapping[str, str | int]) -> None:
+        self._client = client
+        self._asked = asked
+        self.end = 0
+
+    def present(self) -> Iterator[Line]:
+        """The lines that are there."""
+        more = True
+        while more:
+            reply = self._client.get("journal", query={**self._asked, "after": self.end})
+            self.end = reply.content["end"]
+            more = reply.content["more"]
+            yield from ((fact, reply.now) for fact in reply.content["items"])
+
+    def coming(self) -> Iterator[Line]:
+        """Lines as they are added, for ever."""
+        while True:
+            asked = {**self._asked, "after": self.end, "wait": FOLLOW_WAIT_S}
+            reply = self._client.get("journal", query=asked, wait_s=FOLLOW_WAIT_S)
+            self.end = reply.content["end"]
+            yield from ((fact, reply.now) for fact in reply.content["items"])
+
+
+@inventory.command("apply")
+def apply_inventory(
+    context: typer.Context,
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the fleet what the file says, whole or not at all."""
+    session = session_of(context)
+    try:
+        text = read_inventory(file)
+    except BadInventory as bad:
+        raise Stop(EXIT_USAGE, bad.refused, bad.accepted) from None
+    reply = session.client().order("inventory", body=text.encode())
+    session.show(reply, lambda answer, _: details.applied(answer), as_json=as_json)
+
+
+def backup(
+    context: typer.Context,
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Save a consistent copy of the running service's database in a file."""
+    session = session_of(context)
+    if file.exists():
+        raise Stop(EXIT_REFUSED, f"{file} exists.", "Name a file that does not.")
+    client = session.client()
+    try:
+        size = client.download("backup", to=file)
+    except OSError as error:
+        raise Stop(
+            EXIT_REFUSED,
+            f"{file} cannot be written: {error.strerror or error}.",
+            "Name a file in a folder that you may write to and that has room.",
+        ) from None
+    if as_json:
+        session.show_json({"file": str(file), "bytes": size})
+    else:
+        session.console.print(f"Saved {size} bytes in {file}.", soft_wrap=True)
+
+
+def restore(
+    context: typer.Context,
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by `forewarn backup`.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the database that is there; it is kept aside.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the database of a data folder from a backup, while no service runs on it."""
+    session = session_of(context)
+    folder = session.data_folder()
+    wiring = importlib.import_module("forewarn.wiring")  # only here: it knows the whole service
+    try:
+        done = wiring.restore(file, folder, force=force)
+    except DatabaseRefused as refused:
+        raise Stop(EXIT_REFUSED, refused.refused, refused.accepted) from None
+    except (StoreFailed, OSError) as error:
+        raise Stop(
+            EXIT_REFUSED,
+            f"The restore failed, and the folder is as it was: {error}.",
+            "See that the folder can be written to and has room.",
+        ) from None
+    aside = None if done.kept_aside is None else str(done.kept_aside)
+    answer = {"database": str(done.database), "kept_aside": aside, "scopes": done.scopes}
+    if as_json:
+        session.show_json(answer)
+        return
+    text = f"Restored {done.database} with {tables.count(done.scopes, 'scope')}."
+    if aside:
+        text += f"\nThe database that was there is kept in {aside}."
+    session.console.print(Text(text), soft_wrap=True)

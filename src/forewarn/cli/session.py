@@ -1,0 +1,68 @@
+"""What every command shares: which service it asks, and how it prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from forewarn.cli.client import Client, Reply, data_folder, find_service
+
+# The option of every command. It may stand anywhere; `main` puts it where it belongs.
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the JSON of the operator API. May stand anywhere.")
+]
+
+Render = Callable[[Any, datetime], RenderableType]
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """A console that prints names as they are: nothing in them is markup."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the command line."""
+
+    data: Path | None = None
+    settings: Path | None = None
+    console: Console = field(default_factory=new_console)
+
+    def client(self) -> Client:
+        """The way to the service. Raises Stop if nobody knows where it is."""
+        return Client(find_service(self.data, self.settings))
+
+    def data_folder(self) -> Path:
+        return data_folder(self.data, self.settings)
+
+    def show(self, reply: Reply, render: Render, *, as_json: bool) -> None:
+        """Print an answer: its JSON, or what `render` makes of it."""
+        if as_json:
+            self.show_json(reply.content)
+        else:
+            self.console.print(render(reply.content, reply.now))
+
+    @staticmethod
+    def show_json(content: object) -> None:
+        """Print one JSON document."""
+        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    @staticmethod
+    def show_json_line(content: object) -> None:
+        """Print one JSON document on a line of its own, at once."""
+        sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+def session_of(context: typer.Context) -> Session:
+    """The session that the root of the command line has begun."""
+    found = context.find_object(Session)
+    return found if found is not None else Session()

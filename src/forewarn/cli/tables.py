@@ -1,0 +1,231 @@
+"""Lists as tables. JSON of the API in, something Rich can print out.
+
+Everything fits 80 columns: what does not fit in its column goes on below, nothing is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from forewarn.cli import times
+
+ID_CHARS_SHOWN = 8  # enough to name an event, and accepted wherever an id is
+
+_PHASE_STYLE = {
+    "scheduled": "yellow",
+    "waiting": "yellow",
+    "started": "bold magenta",
+    "completed": "green",
+    "ended": "green",
+    "failed": "bold red",
+    "canceled": "dim",
+}
+
+_FOR_MACHINES = frozenset({"action_id", "epoch", "event_source", "actions"})
+_FIRST_INSTANT_MS = 1_000_000_000_000  # in 2001; what is less is a length of time
+
+Items = Sequence[dict[str, Any]]
+
+
+def new_table(*columns: str, numbers: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+    """A table without lines. Columns in `whole` never wrap; those in `numbers` are to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        right = column in numbers
+        table.add_column(
+            column,
+            justify="right" if right else "left",
+            no_wrap=right or column in whole,
+            overflow="fold",
+        )
+    return table
+
+
+def phase(value: str) -> Text:
+    """A phase in its color."""
+    return Text(value, style=_PHASE_STYLE.get(value, ""))
+
+
+def short(identity: str | None) -> str:
+    """The beginning of an id, which is enough to name it."""
+    return (identity or "")[:ID_CHARS_SHOWN]
+
+
+def count(number: int, noun: str) -> str:
+    """`1 VM`, `2 VMs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def vms(items: Items, now: datetime) -> RenderableType:
+    del now
+    if not items:
+        return "There are no VMs. `forewarn inventory apply FILE` adds some."
+    table = new_table(
+        "VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS", numbers=("DOMAIN", "EVENTS")
+    )
+    for vm in items:
+        table.add_row(
+            vm["name"],
+            vm["scope"],
+            str(vm["update_domain"]),
+            vm["host"],
+            vm["priority"],
+            "yes" if vm["enabled"] else Text("silent", style="dim"),
+            str(vm["open_events"]),
+        )
+    return table
+
+
+def hosts(items: Items, now: datetime) -> RenderableType:
+    del now
+    if not items:
+        return "There are no hosts. `forewarn inventory apply FILE` adds some."
+    table = new_table("HOST", "HEALTH", "HEARTBEAT", "PLACEMENT", "VMS", "OPERATIONS")
+    for host in items:
+        places = "" if host["capacity"] is None else f" of {host['capacity']}"
+        table.add_row(
+            host["name"],
+            health(host),
+            "yes" if host["alive"] else Text("none", style="bold red"),
+            placement(host),
+            f"{host['vm_count']}{places}",
+            str(host["open_operations"]),
+        )
+    return table
+
+
+def health(host: dict[str, Any]) -> Text:
+    """What the operator has said of a host's hardware."""
+    style = {"ok": "green", "degraded": "yellow", "failed": "bold red"}[host["health"]]
+    fenced = ", fenced" if host["fenced"] else ""
+    return Text(f"{host['health']}{fenced}", style=style)
+
+
+def placement(host: dict[str, Any]) -> str:
+    """Whether VMs may be placed on a host, as far as the operator has said."""
+    if host["closed"]:
+        return "closed"
+    return "open" if host["listed"] else "no longer listed"
+
+
+def events(items: Items, now: datetime) -> RenderableType:
+    """Events with a countdown to the earliest start."""
+    if not items:
+        return "There are no open events. `forewarn event list --all` shows the ended ones."
+    table = new_table(
+        "EVENT", "TYPE", "PHASE", "NOT BEFORE", "SCOPE", "HOST", "VMS", whole=("EVENT", "TYPE")
+    )
+    for event in items:
+        scope = f"{event['scope']}/{event['update_domain']}"
+        table.add_row(
+            short(event["event_id"]),
+            Text.assemble(event["event_type"], "\n", (event["event_source"], "dim")),
+            _event_phase(event),
+            _when(event, now),
+            Text(scope),
+            event["host"],
+            ", ".join(event["resources"]),
+        )
+    return table
+
+
+def _event_phase(event: dict[str, Any]) -> Text:
+    shown = phase(event["phase"])
+    if event["phase"] == "scheduled" and event["approved"]:
+        shown.append("\napproved", style="green")
+    if event["silent"]:
+        shown.append("\nsilent", style="dim")
+    return shown
+
+
+def _when(event: dict[str, Any], now: datetime) -> Text:
+    """The earliest start of what has not started, else since when it is as it is."""
+    since = event["ended"] or event["started"]
+    if since:
+        style = "dim" if event["ended"] else ""
+        return Text(f"{times.clock(since, now)}\n{times.away(since, now)}", style=style)
+    return Text(f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}")
+
+
+def operations(items: Items, now: datetime) -> RenderableType:
+    if not items:
+        return "There are no open operations. `forewarn operation list --all` shows the ended ones."
+    table = new_table(
+        "OPERATION", "TYPE", "HOST", "PHASE", "CAUSE", "ORDERED", "EVENTS", whole=("OPERATION",)
+    )
+    for operation in items:
+        table.add_row(
+            short(operation["operation_id"]),
+            operation["event_type"],
+            operation["host"],
+            phase(operation["phase"]),
+            operation["cause"],
+            f"{times.clock(operation['ordered'], now)}\n{times.away(operation['ordered'], now)}",
+            str(len(operation["members"])),
+        )
+    return table
+
+
+def scopes(items: Items, now: datetime) -> RenderableType:
+    if not items:
+        return "There are no scopes. `forewarn inventory apply FILE` adds some."
+    table = new_table("SCOPE", "KIND", "TOLD", "LAST POLL", "VMS", "EVENTS", "HELD")
+    for scope in items:
+        table.add_row(
+            scope["name"],
+            scope["kind"],
+            "yes" if scope["enabled"] else Text("silent", style="dim"),
+            times.away(scope["polled"], now) or "never",
+            str(scope["vm_count"]),
+            str(scope["open_events"]),
+            Text("held", style="bold red") if scope["hold"] else "",
+        )
+    return table
+
+
+def fact_line(fact: dict[str, Any], now: datetime) -> Text:
+    """One line of the journal: number, time, what, about whom, by whom, and the rest."""
+    line = Text(f"{fact['number']:>5}  {times.clock(fact['at'], now)}  ")
+    line.append(f"{fact['kind']:<10}", style="bold")
+    for key, word in (("scope", ""), ("vm", "vm "), ("host", "host ")):
+        if fact[key]:
+            line.append(f"  {word}{fact[key]}")
+    if fact["event_id"]:
+        line.append(f"  event {short(fact['event_id'])}", style="cyan")
+    if fact["operation_id"]:
+        line.append(f"  operation {short(fact['operation_id'])}", style="cyan")
+    if fact["by"]:
+        line.append(f"  by {fact['by']}")
+    details = (_detail(key, value, now) for key, value in fact["detail"].items())
+    shown = ", ".join(detail for detail in details if detail)
+    if shown:
+        line.append(f"  {shown}", style="dim")
+    return line
+
+
+def _detail(key: str, value: object, now: datetime) -> str:
+    """A detail of a fact in words; what only machines need is left out."""
+    if key in _FOR_MACHINES or value in ("", None, []):
+        return ""
+    words = key.removesuffix("_ms").replace("_", " ")
+    if key.endswith("_ms") and isinstance(value, int):
+        if value >= _FIRST_INSTANT_MS:
+            return f"{words} {times.clock(times.from_ms(value), now)}"
+        return f"{words} {times.span(abs(value) / 1_000)}"
+    return f"{words} {_plain(value)}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list):
+        return "+".join(_plain(one) for one in value)
+    if isinstance(value, dict):
+        return " ".join(_plain(one) for one in value.values() if one)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,52 @@
+"""Times as people read them: UTC, and how far away. Text in, text out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+def parse(text: str) -> datetime:
+    """An instant of the API."""
+    return datetime.fromisoformat(text)
+
+
+def from_ms(ms: int) -> str:
+    """An instant in milliseconds, as the API writes it."""
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat()
+
+
+def clock(text: str | None, now: datetime) -> str:
+    """`10:15:00`, with the date in front if it is another day than today."""
+    if text is None:
+        return ""
+    at = parse(text)
+    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def away(text: str | None, now: datetime) -> str:
+    """`in 14m 32s`, `3m 5s ago`, or `now` for less than a second."""
+    if text is None:
+        return ""
+    left = parse(text) - now
+    if abs(left) < timedelta(seconds=1):
+        return "now"
+    if left < timedelta(0):
+        return f"{span(-left.total_seconds())} ago"
+    return f"in {span(left.total_seconds())}"
+
+
+def both(text: str | None, now: datetime) -> str:
+    """`10:15:00, in 14m 32s`."""
+    return "" if text is None else f"{clock(text, now)}, {away(text, now)}"
+
+
+def span(seconds: float) -> str:
+    """A length of time by its two largest units: `14m 32s`, `6d 23h`, `5s`."""
+    whole = int(seconds)
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    units = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
+    first = next((i for i, (count, _) in enumerate(units) if count), len(units) - 1)
+    shown = units[first : first + 2]
+    return " ".join(f"{count}{unit}" for i, (count, unit) in enumerate(shown) if count or i == 0)

@@ -1,0 +1,336 @@
+"""A control plane with an operator API on a loopback port, for the tests of API and command line.
+
+The clock stands still until a test moves it, the store is SQLite in memory or in a folder, and
+hosts do what they are told when a test says so. Everything runs on a thread with an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+
+from forewarn.adapters.store import SqliteStore
+from forewarn.api.app import create_app
+from forewarn.api.doorbell import Doorbell
+from forewarn.control import inventory, metadata, ticker
+from forewarn.control.control import Control
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.measures import Measures
+from forewarn.control.memory import Memory
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.writer import Command, Writer, WriterThread
+from forewarn.core.model import MINUTE_MS, Outcome, Policy
+from forewarn.ports import Change, FirstRead
+
+T = TypeVar("T")
+
+BEGIN_MS = 1_772_532_000_000  # Tue, 03 Mar 2026 10:00:00 GMT
+TOKEN = "the-operators-token"
+CALL_TIMEOUT_S = 20
+
+FLEET = """
+[[host]]
+name = "h1"
+[[host]]
+name = "h2"
+[[host]]
+name = "h3"
+
+[[scope]]
+name = "web"
+kind = "availability-set"
+[[vm]]
+name = "web-0"
+scope = "web"
+update_domain = 0
+host = "h1"
+address = "10.0.0.1"
+[[vm]]
+name = "web-1"
+scope = "web"
+update_domain = 1
+host = "h2"
+address = "10.0.0.2"
+
+[[vm]]
+name = "lonely"
+host = "h1"
+address = "10.0.0.3"
+
+[[vm]]
+name = "spotty"
+host = "h3"
+address = "10.0.0.4"
+priority = "spot"
+"""
+HOSTS = ("h1", "h2", "h3")
+
+
+class StillClock:
+    """`ports.Clock` that moves when told to."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+
+    def now_ms(self) -> int:
+        return BEGIN_MS + self.passed_ms
+
+    def monotonic_ms(self) -> int:
+        return self.passed_ms
+
+
+_COUNT = itertools.count(1)
+
+
+class CountingIds:
+    """`ports.Ids` whose beginnings differ, also after the world was started again."""
+
+    def event_id(self) -> str:
+        count = next(_COUNT)
+        return f"{count * 0x1000001 % 2**32:08X}-0000-4000-8000-{count:012X}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API said."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class World:
+    """A running service, as a test sees it."""
+
+    port: int
+    clock: StillClock
+    control: Control
+    measures: Measures
+    loop: asyncio.AbstractEventLoop
+    doorbell: Doorbell
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    # As an operator.
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | Mapping[str, object] | None = None,
+        *,
+        token: str | None = TOKEN,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        if isinstance(body, Mapping):
+            body = json.dumps(body)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=CALL_TIMEOUT_S)
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, dict(answer.getheaders()), answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        answer = self.call("GET", path)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def order(self, path: str, body: Mapping[str, object] | None = None, key: str = "") -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.call("POST", path, body, headers=headers)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    # As everybody else.
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(CALL_TIMEOUT_S)
+
+    def submit(self, command: Command[T]) -> T:
+        return self.run(self.control.submit(command))
+
+    def polls(self, scope: str, vm: str) -> None:
+        """A guest polls for the first time: the scope is enabled."""
+        self.submit(metadata.enable(scope, vm=vm))
+        self.hosts_beat()
+
+    def reads(self, scope: str, event_id: str, vm: str) -> None:
+        read = FirstRead(scope=scope, event_id=event_id, vm=vm, read_ms=self.clock.now_ms())
+        self.submit(metadata.save_first_reads([read]))
+
+    def hosts_beat(self) -> None:
+        """Every host is alive and shows every document as it is now."""
+        for host in HOSTS:
+            self.submit(self.control.dispatch.heartbeat(host, {}))
+            for scope, incarnation in self.submit(_incarnations):
+                self.submit(metadata.confirm(host, scope, incarnation))
+
+    def hosts_work(self, outcome: Outcome = Outcome.DONE) -> None:
+        """Hosts take what there is to do and report how it ended."""
+        for host in HOSTS:
+            for action in self.submit(self.control.dispatch.claim(host, "boot-1")):
+                self.submit(
+                    self.control.dispatch.report(
+                        host, action.action_id, epoch=action.epoch, outcome=outcome, detail=""
+                    )
+                )
+
+    def tick(self) -> None:
+        for command in self.submit(ticker.survey):
+            self.submit(command)
+
+    def pass_minutes(self, minutes: float) -> None:
+        """Let time pass, with a heartbeat of every host often enough, then tick."""
+        left_ms = round(minutes * MINUTE_MS)
+        while left_ms > 0:
+            step_ms = min(left_ms, 10_000)
+            left_ms -= step_ms
+            self.clock.passed_ms += step_ms
+            self.hosts_beat()
+        self.tick()
+
+
+def _incarnations(tx: Any) -> list[tuple[str, int]]:
+    return [(scope.name, scope.incarnation) for scope in tx.memory.scopes.values()]
+
+
+@contextmanager
+def running(data_dir: Path | None = None, fleet: str = FLEET) -> Iterator[World]:
+    """A service with its operator API on a loopback port, until the block ends."""
+    store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
+    ready: list[World] = []
+    problems: list[BaseException] = []
+    up = threading.Event()
+    stop: list[Callable[[], None]] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(_serve(store, ready, stop, up))
+        except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
+            problems.append(error)
+        finally:
+            up.set()
+
+    thread = threading.Thread(target=work, name="operator-world")
+    thread.start()
+    try:
+        assert up.wait(CALL_TIMEOUT_S)
+        if problems:
+            raise problems[0]
+        world = ready[0]
+        if fleet:
+            world.submit(inventory.apply(fleet, by="test"))
+            world.hosts_beat()
+        yield world
+    finally:
+        if ready:
+            ready[0].loop.call_soon_threadsafe(stop[0])
+        thread.join(CALL_TIMEOUT_S)
+        store.close()
+    assert not thread.is_alive()
+    assert not problems
+
+
+async def _serve(
+    store: SqliteStore,
+    ready: list[World],
+    stop: list[Callable[[], None]],
+    up: threading.Event,
+) -> None:
+    clock = StillClock()
+    snapshot = store.load()
+    dispatch = Dispatch(clock)
+    measures = Measures(version="test")
+    measures.loaded(snapshot.scopes)
+    doorbell = Doorbell()
+    threads: list[WriterThread] = []
+
+    def kept(changes: Sequence[Change]) -> None:
+        threads[0].committed(changes)
+
+    writer = Writer(
+        memory=Memory(snapshot, dispatch),
+        store=store,
+        timekeeper=Timekeeper(clock),
+        policy=Policy(),
+        ids=CountingIds(),
+        on_step=ticker.clock_stepped,
+        on_commit=kept,
+    )
+
+    def publish(changes: Sequence[Change]) -> None:
+        measures.committed(changes)
+        doorbell.ring()
+
+    failures: list[str] = []
+    thread = WriterThread(writer, publish=publish, on_fatal=failures.append)
+    threads.append(thread)
+    thread.start()
+    control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
+    app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=5
+        )
+        server = _QuietServer(config, up)
+
+        def end() -> None:
+            doorbell.close()
+            server.should_exit = True
+
+        stop.append(end)
+        ready.append(
+            World(
+                port=listener.getsockname()[1],
+                clock=clock,
+                control=control,
+                measures=measures,
+                loop=asyncio.get_running_loop(),
+                doorbell=doorbell,
+                failures=failures,
+            )
+        )
+        await server.serve(sockets=[listener])
+    await thread.stop()
+
+
+class _QuietServer(uvicorn.Server):
+    """A server on a thread of a test: says when it is up; signals are the test runner's."""
+
+    def __init__(self, config: uvicorn.Config, up: threading.Event) -> None:
+        super().__init__(config)
+        self._up = up
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
