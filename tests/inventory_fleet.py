@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import inventory
-from forewarn.control.memory import Memory, Transaction
-from forewarn.control.ticker import clock_stepped
+from forewarn.control import inventory, maintenance, ticker
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.memory import Memory
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.inventory import Applied
-from forewarn.core.model import Decision, Host, Policy, Scope, Vm
+from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope, Vm
 from forewarn.ports import Change, JournalLine
 
 T = TypeVar("T")
@@ -78,13 +78,14 @@ class InventoryFleet:
         folder = self._folder
         self.store = SqliteStore.in_memory() if folder is None else SqliteStore.in_folder(folder)
         self.memory = Memory(self.store.load(), self.heard_from)
+        self._dispatch = Dispatch(self.clock)
         self._writer = Writer(
             memory=self.memory,
             store=self.store,
             timekeeper=Timekeeper(self.clock),
             policy=self._policy,
             ids=self._ids,
-            on_step=clock_stepped,
+            on_step=ticker.clock_stepped,
             on_commit=self._committed,
         )
 
@@ -137,10 +138,35 @@ class InventoryFleet:
     def journal(self) -> Sequence[JournalLine]:
         return self.store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)
 
-    def edit(self, scope: Scope) -> None:
-        """Put a scope as a rule would have left it."""
+    # What happens to it.
 
-        def command(tx: Transaction) -> None:
-            tx.apply(Decision(scopes=(scope,)))
+    def order(self, vm: str, event_type: EventType) -> ScheduledEvent:
+        return self.run(maintenance.order_vm(vm, event_type, by="owner"))
 
-        self.run(command)
+    def approve(self, event: ScheduledEvent) -> None:
+        self.run(maintenance.approve_event(event.event_id, by="owner"))
+
+    def tick(self) -> None:
+        for command in self.run(ticker.survey):
+            self.run(command)
+
+    def hosts_do_their_work(self) -> None:
+        for host in list(self.memory.hosts):
+            for action in self.run(self._dispatch.claim(host, "boot-1")):
+                self.run(
+                    self._dispatch.report(
+                        host, action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""
+                    )
+                )
+
+    def carry_out(self, vm: str, event_type: EventType) -> ScheduledEvent:
+        """Order it, approve it, and see it through to its end."""
+        event = self.order(vm, event_type)
+        self.approve(event)
+        self.tick()
+        self.hosts_do_their_work()
+        self.tick()
+        ended = self.store.event(event.event_id)
+        assert ended is not None
+        assert ended.phase.ended
+        return ended

@@ -72,14 +72,13 @@ class TomlLines:
             if not keys:
                 return  # nothing tomllib would accept
             if opened:
-                table = self._enter(keys, repeated=opened == 2)
-                yield table, start
-                continue
-            path = table
-            for key in keys:
-                path = (*path, key)
-                yield path, start
-            position = yield from self._value(path, position)
+                table = path = self._enter(keys, repeated=opened == 2)
+            else:
+                path = (*table, *keys)
+            for length in range(1, len(path) + 1):
+                yield path[:length], start
+            if not opened:
+                position = yield from self._value(path, position)
 
     def _keys(self, position: int) -> tuple[tuple[str, ...], int]:
         """A dotted key up to its `=` or closing bracket, and where it ends."""
