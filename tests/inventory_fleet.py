@@ -141,7 +141,11 @@ class InventoryFleet:
     # What happens to it.
 
     def order(self, vm: str, event_type: EventType) -> ScheduledEvent:
-        return self.run(maintenance.order_vm(vm, event_type, by="owner"))
+        """Order it; the event as it was committed."""
+        ordered = self.run(maintenance.order_vm(vm, event_type, by="owner"))
+        committed = self.store.event(ordered.event_id)
+        assert committed is not None
+        return committed
 
     def approve(self, event: ScheduledEvent) -> None:
         self.run(maintenance.approve_event(event.event_id, by="owner"))
