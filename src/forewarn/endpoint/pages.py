@@ -44,7 +44,7 @@ class Document:
     """
 
     __slots__ = (
-        "_date",
+        "date",
         "answer",
         "body",
         "event_ids",
@@ -62,13 +62,11 @@ class Document:
         self.event_ids = event_ids
         self.answer = b""
         self.unchanged = b""
-        self._date = b""
+        self.date = b""
 
     def dress(self, date: bytes) -> None:
-        """Make `answer` (200) and `unchanged` (304) carry this date."""
-        if self._date is date:
-            return
-        self._date = date
+        """Make `answer` (200) and `unchanged` (304) carry this date; `date` says which it is."""
+        self.date = date
         # The tag is quoted, unlike the real service's (design 5): strict clients fail otherwise.
         self.unchanged = b'HTTP/1.1 304 Not Modified\r\nETag: "%d"\r\nDate: %b\r\n\r\n' % (
             self.incarnation,

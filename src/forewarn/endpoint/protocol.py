@@ -217,7 +217,8 @@ class Connection(asyncio.Protocol):
             self._write_document(request, document)
             return
         endpoint.counters.polls_200 += 1
-        document.dress(dates.line)
+        if document.date is not dates.line:
+            document.dress(dates.line)
         self._transport.write(document.answer)
 
     def _look(self, request: Request, guest: Guest, document: Document) -> bool:
@@ -402,18 +403,20 @@ class Connection(asyncio.Protocol):
     # -- bytes out -----------------------------------------------------------------------------
 
     def _write_document(self, request: Request, document: Document) -> None:
-        endpoint = self._endpoint
-        endpoint.counters.polls_200 += 1
-        endpoint.dates.now_ms()
-        document.dress(endpoint.dates.line)
+        self._endpoint.counters.polls_200 += 1
+        self._dress(document)
         self._send(document.answer, close=self._closes(request))
 
     def _write_unchanged(self, request: Request, document: Document) -> None:
-        endpoint = self._endpoint
-        endpoint.counters.polls_304 += 1
-        endpoint.dates.now_ms()
-        document.dress(endpoint.dates.line)
+        self._endpoint.counters.polls_304 += 1
+        self._dress(document)
         self._send(document.unchanged, close=self._closes(request))
+
+    def _dress(self, document: Document) -> None:
+        dates = self._endpoint.dates
+        dates.now_ms()
+        if document.date is not dates.line:
+            document.dress(dates.line)
 
     def _send(self, answer: bytes, *, close: bool) -> None:
         if not close:
