@@ -25,6 +25,35 @@ T = TypeVar("T")
 START_MS = 1_772_532_000_000  # 2026-03-03T10:00:00Z
 JOURNAL_LINES_MAX = 10_000
 
+HOSTS = '[[host]]\nname = "h1"\n[[host]]\nname = "h2"\n[[host]]\nname = "h3"\n'
+WEB = '[[scope]]\nname = "web"\nkind = "placement-group"\n'
+
+
+def vm(name: str, **keys: object) -> str:
+    """A VM of scope web on h1 that is known by its address; None leaves a key out."""
+    number = sum(name.encode()) % 200 + 1
+    given: dict[str, object] = {
+        "name": name,
+        "scope": "web",
+        "update_domain": 0,
+        "host": "h1",
+        "address": f"192.0.2.{number}",
+        **keys,
+    }
+    lines = (f"{key} = {_toml(value)}" for key, value in given.items() if value is not None)
+    return "[[vm]]\n" + "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def alone(name: str, **keys: object) -> str:
+    return vm(name, **{"scope": None, "update_domain": None, **keys})
+
+
+BOTH = HOSTS + WEB + vm("web_0") + vm("web_1", update_domain=1, host="h2")
+
 
 class SetClock:
     """A clock that moves when it is told to."""
