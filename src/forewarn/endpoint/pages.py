@@ -44,9 +44,9 @@ class Document:
     """
 
     __slots__ = (
-        "date",
         "answer",
         "body",
+        "date",
         "event_ids",
         "incarnation",
         "serial",
