@@ -12,7 +12,7 @@ from forewarn import settings
 from forewarn.control import inventory, maintenance
 from forewarn.control.inventory import Changes
 from forewarn.core.errors import BadInventory
-from forewarn.core.model import EventType, FactKind, Priority, ScopeKind
+from forewarn.core.model import EventType, FactKind, Policy, Priority, ScopeKind
 from forewarn.ports import StoreFailed
 from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
 
@@ -287,6 +287,20 @@ def test_a_vm_that_is_no_longer_listed_is_removed_with_a_scope_of_its_own(
     durable.restart()
     assert durable.memory.scope_of_vm == {"web_0": "web"}
     assert list(durable.memory.scopes) == ["web"]
+
+
+def test_nobody_waits_for_the_return_of_a_removed_vm(tmp_path: Path) -> None:
+    fleet = InventoryFleet(tmp_path / "data", policy=Policy(always_enabled=True))
+    fleet.apply(BOTH)
+    fleet.carry_out("web_1", EventType.REBOOT)
+    assert fleet.scope("web").recoveries[0].waiting_for == ("web_1",)
+
+    fleet.apply(HOSTS + WEB + vm("web_0"))
+
+    assert fleet.scope("web").recoveries == ()
+    assert fleet.journal()[-1].fact.kind is FactKind.INVENTORY_APPLIED
+    assert fleet.journal()[-2].fact.kind is FactKind.RECOVERED
+    fleet.close()
 
 
 def test_a_host_that_is_no_longer_listed_is_removed_when_it_is_empty(
