@@ -68,10 +68,12 @@ def _judge_started(event: ScheduledEvent, started_ms: int) -> Verdict:
 def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Json:
     """The receipt: what was promised, what happened when, and who read it when."""
     verdict = judge(event)
+    first = _first_facts(event, store)
+    appeared_ms = None if event.silent else first.get(FactKind.APPEARED, event.scheduled_ms)
     return {
         "scheduled": time_text(event.scheduled_ms),
-        "appeared": time_text(_appeared_ms(event, store)),
-        "shown": time_text(event.shown_ms),
+        "appeared": time_text(appeared_ms),
+        "shown": time_text(first.get(FactKind.CONFIRMED)),
         "first_reads": _first_reads(event, store),
         "approved": time_text(event.approved_ms),
         "approved_by": event.approved_by,
@@ -84,17 +86,19 @@ def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Json:
     }
 
 
-def _appeared_ms(event: ScheduledEvent, store: Store) -> int | None:
-    """When the event came into the document: at once, or when its silent scope was enabled."""
-    if event.silent:
-        return None
-    facts = store.journal(
+def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
+    """When each kind of fact was first written down about the event.
+
+    An event comes into the document at once, or (APPEARED) when its silent scope is enabled; its
+    host confirms it (CONFIRMED) once more after every outage, and the first time is what counts.
+    """
+    lines = store.journal(
         after=0, limit=FACTS_SEARCHED_MAX, scope=event.scope, event_id=event.event_id
     )
-    return next(
-        (line.fact.at_ms for line in facts if line.fact.kind is FactKind.APPEARED),
-        event.scheduled_ms,
-    )
+    found: dict[FactKind, int] = {}
+    for line in lines:
+        found.setdefault(line.fact.kind, line.fact.at_ms)
+    return found
 
 
 def _first_reads(event: ScheduledEvent, store: Store) -> list[Json]:

@@ -1,0 +1,153 @@
+"""/metrics: delivered notice, and everything else an operator wants to see growing or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from forewarn.control import metadata
+from forewarn.control.measures import Measures
+from forewarn.endpoint.service import Counters
+from operator_world import World, running
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+
+
+def numbers(world: World) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every number by its name and the values of its labels."""
+    answer = world.call("GET", "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return parsed(answer.body)
+
+
+def parsed(exposition: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(exposition.decode())
+        for sample in family.samples
+    }
+
+
+def test_delivered_notice_is_a_histogram_by_event_type(world: World) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.hosts_beat()
+    world.pass_minutes(5)
+    world.reads("web", event_id, "web-0")
+    world.pass_minutes(10)
+
+    found = numbers(world)
+
+    assert found["forewarn_notice_seconds_count", ("Reboot",)] == 1
+    assert found["forewarn_notice_seconds_sum", ("Reboot",)] == 900
+    assert found["forewarn_notice_seconds_bucket", ("Reboot", "600.0")] == 0
+    assert found["forewarn_notice_seconds_bucket", ("Reboot", "900.0")] == 1
+    assert found["forewarn_read_notice_seconds_sum", ("Reboot",)] == 600
+    assert found["forewarn_first_reads_total", ()] == 1
+    assert ("forewarn_notice_short_total", ("Reboot",)) not in found
+
+
+def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: World) -> None:
+    world.order("/v1/vms/lonely/restart")
+    world.tick()
+    world.order("/v1/hosts/h2/fail")
+
+    found = numbers(world)
+
+    assert found["forewarn_starts_without_notice_total", ("Reboot", "silent")] == 1
+    assert found["forewarn_starts_without_notice_total", ("Reboot", "failure")] == 1
+    assert ("forewarn_notice_seconds_count", ("Reboot",)) not in found
+
+
+def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(world: World) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.order("/v1/vms/web-1/redeploy")
+    scheduled = numbers(world)
+    world.order(f"/v1/events/{event_id}/approve")
+    world.tick()
+    started = numbers(world)
+    world.hosts_work()
+    ended = numbers(world)
+
+    assert scheduled["forewarn_events", ("Reboot", "scheduled")] == 1
+    assert scheduled["forewarn_events", ("Redeploy", "scheduled")] == 1
+    assert started["forewarn_events", ("Reboot", "scheduled")] == 0
+    assert started["forewarn_events", ("Reboot", "started")] == 1
+    assert ended["forewarn_events", ("Reboot", "started")] == 0
+    assert ended["forewarn_events_ended_total", ("Reboot", "completed")] == 1
+
+
+def test_open_events_are_counted_after_a_restart_too(world: World) -> None:
+    world.order("/v1/vms/web-0/restart")
+    scopes = world.submit(lambda tx: list(tx.memory.scopes.values()))
+    measures = Measures()
+
+    measures.loaded(scopes)
+
+    assert parsed(measures.exposition())["forewarn_events", ("Reboot", "scheduled")] == 1
+
+
+def test_approvals_exemptions_and_orders_are_counted(world: World) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart", key="k")["event_id"]
+    world.order("/v1/vms/web-0/restart", key="k")
+    world.call("POST", "/v1/vms/nobody/restart")
+    world.order(f"/v1/events/{event_id}/approve")
+    world.tick()
+    world.order("/v1/vms/web-1/delete")
+    world.pass_minutes(6)
+
+    found = numbers(world)
+
+    assert found["forewarn_approvals_total", ("operator",)] == 1
+    assert found["forewarn_orders_total", ("vm-restart", "accepted")] == 1
+    assert found["forewarn_orders_total", ("vm-restart", "repeated")] == 1
+    assert found["forewarn_orders_total", ("vm-restart", "refused")] == 1
+    assert found["forewarn_domain_exemptions_total", ("Terminate",)] == 1
+    assert found["forewarn_operator_answers_total", ("404",)] == 1
+
+
+def test_an_approval_by_a_guest_is_counted_apart(world: World) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+
+    world.submit(metadata.approve("web-0", [event_id]))
+
+    assert numbers(world)["forewarn_approvals_total", ("guest",)] == 1
+
+
+def test_ticker_lag_and_store_failures_are_shown() -> None:
+    measures = Measures()
+    measures.tick(1.5)
+    measures.store_failed()
+
+    found = parsed(measures.exposition())
+
+    assert found["forewarn_ticker_lag_seconds", ()] == 1.5
+    assert found["forewarn_store_failures_total", ()] == 1
+
+
+def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
+    measures, counters = Measures(), Counters()
+    measures.endpoint(counters)
+    counters.polls_200 += 3
+    counters.polls_304 += 2
+    counters.parked = 7
+    counters.refusals["rate-limit"] += 4
+    counters.others[429] += 4
+
+    found = parsed(measures.exposition())
+
+    assert found["forewarn_guest_polls_total", ("200",)] == 3
+    assert found["forewarn_guest_polls_total", ("304",)] == 2
+    assert found["forewarn_guest_parked", ()] == 7
+    assert found["forewarn_guest_refusals_total", ("rate-limit",)] == 4
+    assert found["forewarn_guest_answers_total", ("429",)] == 4

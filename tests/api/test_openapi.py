@@ -1,0 +1,185 @@
+"""The OpenAPI document says what the API really does: every route, every key of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from forewarn.api.doorbell import Doorbell
+from forewarn.api.operator_routes import OperatorRoutes
+from forewarn.api.route_table import table
+from forewarn.core.model import Outcome
+from operator_world import FLEET, World, running
+
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def document(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.get("/v1/openapi.json")
+    return found
+
+
+def mistakes(value: Any, schema: dict[str, Any], document: dict[str, Any], at: str) -> list[str]:
+    """Where a value is not what its schema says, as far as our schemas go."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/components/schemas/")
+        return mistakes(value, document["components"]["schemas"][name], document, at)
+    if "anyOf" in schema:
+        tried = [mistakes(value, one, document, at) for one in schema["anyOf"]]
+        return [] if [] in tried else tried[0]
+    kinds = schema.get("type", list(TYPES))
+    names = [kinds] if isinstance(kinds, str) else kinds
+    if not any(isinstance(value, TYPES[name]) for name in names):
+        return [f"{at}: {value!r} is not {names}"]
+    if value not in schema.get("enum", [value]):
+        return [f"{at}: {value!r} is not one of {schema['enum']}"]
+    if isinstance(value, list):
+        return [
+            wrong
+            for number, one in enumerate(value)
+            for wrong in mistakes(one, schema["items"], document, f"{at}[{number}]")
+        ]
+    return of_object(value, schema, document, at) if "properties" in schema else []
+
+
+def of_object(value: Any, schema: dict[str, Any], document: dict[str, Any], at: str) -> list[str]:
+    properties = schema["properties"]
+    found = [f"{at}: {key} is not documented" for key in value.keys() - properties.keys()]
+    found += [f"{at}: {key} is missing" for key in set(schema["required"]) - value.keys()]
+    for key in value.keys() & properties.keys():
+        found += mistakes(value[key], properties[key], document, f"{at}.{key}")
+    return found
+
+
+def test_every_route_is_in_the_document(world: World, document: dict[str, Any]) -> None:
+    routes = OperatorRoutes(
+        world.control,
+        measures=world.measures,
+        doorbell=Doorbell(),
+        scratch=None,
+        version="test",
+    )
+    expected = {(spec.method.lower(), spec.path) for spec in table(routes)}
+
+    documented = {(verb, path) for path, verbs in document["paths"].items() for verb in verbs}
+
+    assert documented == expected
+    assert document["openapi"].startswith("3.1")
+
+
+def test_every_route_in_the_document_is_there(world: World, document: dict[str, Any]) -> None:
+    for path, verbs in document["paths"].items():
+        (verb,) = verbs
+        other = "POST" if verb == "get" else "GET"
+        answer = world.call(other, path.format(name="nobody", id="nothing"))
+        assert answer.status == 405, path
+
+
+def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
+    def references(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                yield value["$ref"].removeprefix("#/components/schemas/")
+            for one in value.values():
+                yield from references(one)
+        elif isinstance(value, list):
+            for one in value:
+                yield from references(one)
+
+    assert set(references(document)) == set(document["components"]["schemas"])
+
+
+def test_every_order_takes_an_idempotency_key(document: dict[str, Any]) -> None:
+    for path, verbs in document["paths"].items():
+        if "post" in verbs:
+            names = [parameter["name"] for parameter in verbs["post"]["parameters"]]
+            assert "Idempotency-Key" in names, path
+
+
+def answers(world: World) -> Iterator[tuple[str, str, Any]]:
+    """(verb, path of the document, answer) of every route that answers JSON, in a busy fleet."""
+
+    def order(path: str, body: dict[str, object] | None = None, **names: str) -> Any:
+        return "post", path, world.order(path.format(**names), body)
+
+    def get(path: str, query: str = "", **names: str) -> Any:
+        return "get", path, world.get(path.format(**names) + query)
+
+    world.polls("web", "web-0")
+    restart = order("/v1/vms/{name}/restart", name="web-0")
+    yield restart
+    event_id = restart[2]["event_id"]
+    world.hosts_beat()
+    world.reads("web", event_id, "web-0")
+    yield get("/v1/events/{id}/explain", id=event_id)
+    yield order("/v1/events/{id}/approve", id=event_id)
+    world.tick()
+    yield get("/v1/vms/{name}", name="web-0")
+    world.hosts_work()
+    yield get("/v1/events/{id}", id=event_id)
+    for verb in ("redeploy", "delete"):
+        yield order(f"/v1/vms/{{name}}/{verb}", name="lonely")
+    yield order("/v1/vms/{name}/evict", name="spotty")
+    maintained = order("/v1/hosts/{name}/maintain", {"event_type": "Reboot"}, name="h2")
+    yield maintained
+    yield get("/v1/operations/{id}", id=maintained[2]["operation_id"])
+    yield get("/v1/operations/{id}/explain", id=maintained[2]["operation_id"])
+    yield get("/v1/operations")
+    yield get("/v1/hosts/{name}", name="h2")
+    yield order("/v1/events/{id}/cancel", id=maintained[2]["events"][0]["event_id"])
+    yield order("/v1/hosts/{name}/degrade", name="h1")
+    yield order("/v1/hosts/{name}/close", name="h2")
+    yield order("/v1/hosts/{name}/open", name="h2")
+    yield get("/v1/scopes/{name}", name="web")
+    world.order("/v1/hosts/h3/maintain", {"event_type": "Redeploy"})
+    world.tick()
+    world.hosts_work(Outcome.FAILED)
+    yield get("/v1/scopes/{name}", name="spotty")
+    yield order("/v1/scopes/{name}/release", name="spotty")
+    yield order("/v1/hosts/{name}/fail", {"fenced": True}, name="h2")
+    yield order("/v1/hosts/{name}/repair", name="h2")
+    more = f'{FLEET}\n[[host]]\nname = "h4"\n'
+    yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json
+    for path in ("/v1/vms", "/v1/hosts", "/v1/scopes", "/v1/events", "/v1/journal", "/v1/health"):
+        yield get(path)
+    yield get("/v1/events", "?all=true")
+    yield get("/v1/operations", "?all=true")
+    yield get("/v1/openapi.json")
+
+
+def test_every_answer_has_the_documented_keys_and_no_others(
+    world: World, document: dict[str, Any]
+) -> None:
+    with running() as busy:
+        given = list(answers(busy))
+
+    for verb, path, answer in given:
+        content = document["paths"][path][verb]["responses"]["200"]["content"]
+        assert mistakes(answer, content["application/json"]["schema"], document, path) == []
+    not_json = {("get", "/v1/backup"), ("get", "/metrics")}
+    documented = {(verb, path) for path, verbs in document["paths"].items() for verb in verbs}
+    assert {(verb, path) for verb, path, _ in given} == documented - not_json
+
+
+def test_a_problem_has_the_documented_keys(world: World, document: dict[str, Any]) -> None:
+    problem = world.call("GET", "/v1/nothing").json
+
+    schema = {"$ref": "#/components/schemas/Problem"}
+    assert mistakes(problem, schema, document, "problem") == []

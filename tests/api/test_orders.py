@@ -1,0 +1,254 @@
+"""Orders: what they do, what they answer, and that a key makes them happen once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forewarn.control.overview import only_one
+from forewarn.core.errors import Invalid
+from forewarn.core.model import Outcome
+from operator_world import FLEET, World, running
+
+KEYS_OF_AN_EVENT = {
+    "event_id",
+    "event_type",
+    "event_source",
+    "phase",
+    "not_before",
+    "resources",
+    "scope",
+    "update_domain",
+    "host",
+}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("vm", "verb", "event_type", "source"),
+    [
+        ("web-0", "restart", "Reboot", "User"),
+        ("web-0", "redeploy", "Redeploy", "User"),
+        ("web-0", "delete", "Terminate", "User"),
+        ("spotty", "evict", "Preempt", "Platform"),
+    ],
+)
+def test_an_order_for_a_vm_answers_its_event(
+    world: World, vm: str, verb: str, event_type: str, source: str
+) -> None:
+    answer = world.order(f"/v1/vms/{vm}/{verb}")
+
+    assert answer.keys() >= KEYS_OF_AN_EVENT
+    assert (answer["event_type"], answer["event_source"]) == (event_type, source)
+    assert answer["resources"] == [vm]
+    assert answer["phase"] == "scheduled"
+    assert world.get("/v1/events")["items"][0]["event_id"] == answer["event_id"]
+
+
+def test_an_order_tells_who_is_silent(world: World) -> None:
+    world.polls("web", "web-0")
+
+    assert world.order("/v1/vms/web-0/restart")["silent_scopes"] == []
+    assert world.order("/v1/vms/lonely/restart")["silent_scopes"] == ["lonely"]
+
+
+def test_maintaining_a_host_answers_the_operation_its_events_and_who_is_silent(
+    world: World,
+) -> None:
+    world.polls("web", "web-0")
+
+    answer = world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze", "not_before": "+2h"})
+
+    assert answer["phase"] == "waiting"
+    assert {event["scope"] for event in answer["events"]} == {"web", "lonely"}
+    assert {event["not_before"] for event in answer["events"]} == {"2026-03-03T12:00:00.000Z"}
+    assert answer["silent_scopes"] == ["lonely"]
+    shown = world.get(f"/v1/operations/{answer['operation_id'][:8]}")
+    assert shown["silent_scopes"] == ["lonely"]
+    assert [event["event_id"] for event in shown["events"]] == [
+        event["event_id"] for event in answer["events"]
+    ]
+
+
+def test_a_host_that_carries_two_domains_is_refused_unless_the_operator_accepts(
+    world: World,
+) -> None:
+    both = FLEET.replace('host = "h2"', 'host = "h1"')
+    with running(fleet=both) as crowded:
+        refused = crowded.call("POST", "/v1/hosts/h1/maintain", {"event_type": "Reboot"})
+        accepted = crowded.order(
+            "/v1/hosts/h1/maintain", {"event_type": "Reboot", "break_domains": True}
+        )
+
+    assert (refused.status, refused.json["code"]) == (409, "two-domains-on-host")
+    assert "web" in refused.json["detail"]
+    assert accepted["broke_domains_by"] == "operator"
+
+
+def test_a_host_is_closed_and_opened_again(world: World) -> None:
+    closed = world.order("/v1/hosts/h2/close")
+
+    assert closed["closed"] is True
+    assert closed in world.get("/v1/hosts")["items"]
+    assert world.get("/v1/hosts/h2")["revision"] == closed["revision"]
+    assert world.order("/v1/hosts/h2/open")["closed"] is False
+
+
+def test_a_failed_host_answers_the_events_of_its_vms(world: World) -> None:
+    answer = world.order("/v1/hosts/h1/fail", {"fenced": True})
+
+    assert (answer["health"], answer["fenced"]) == ("failed", True)
+    assert {event["scope"] for event in answer["events"]} == {"web", "lonely"}
+    assert {event["phase"] for event in answer["events"]} == {"started"}
+    assert answer["silent_scopes"] == ["lonely", "web"]
+    assert world.order("/v1/hosts/h1/repair")["health"] == "ok"
+
+
+def test_degrading_a_host_moves_its_vms_a_week_ahead(world: World) -> None:
+    answer = world.order("/v1/hosts/h1/degrade")
+
+    assert (answer["event_type"], answer["cause"]) == ("Redeploy", "degraded")
+    assert {event["not_before"] for event in answer["events"]} == {"2026-03-10T10:00:00.000Z"}
+
+
+def test_approving_and_canceling_answer_the_event_as_it_is_then(world: World) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+
+    approved = world.order(f"/v1/events/{event_id.lower()}/approve")
+    canceled = world.order(f"/v1/events/{event_id[:6]}/cancel")
+
+    assert (approved["phase"], approved["approved_by"]) == ("scheduled", "operator")
+    assert canceled["phase"] == "canceled"
+    assert world.get(f"/v1/events/{event_id}")["phase"] == "canceled"
+    assert world.call("POST", f"/v1/events/{event_id}/cancel").status == 409
+
+
+def test_an_event_is_named_by_six_characters_in_any_case_and_not_by_fewer(world: World) -> None:
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.order("/v1/vms/lonely/restart")
+
+    assert world.get(f"/v1/events/{event_id[:6].lower()}")["event_id"] == event_id
+    assert world.call("GET", f"/v1/events/{event_id[:5]}").status == 400
+
+
+def test_a_beginning_that_several_events_share_is_refused_with_their_ids() -> None:
+    with pytest.raises(Invalid, match="2 events begin with ABCDEF: ABCDEF01, ABCDEF02"):
+        only_one("ABCDEF", ["ABCDEF01", "ABCDEF02", "0BCDEF03"], noun="event")
+
+
+def test_a_held_scope_is_released(world: World) -> None:
+    world.order("/v1/hosts/h3/maintain", {"event_type": "Redeploy"})
+    world.tick()
+    world.hosts_work(Outcome.FAILED)
+    held = world.get("/v1/scopes/spotty")
+    assert held["hold"]
+
+    released = world.order("/v1/scopes/spotty/release")
+
+    assert released["hold"] is None
+    assert released == world.get("/v1/scopes/spotty")
+
+
+# Idempotency.
+
+
+def test_the_same_key_and_order_get_the_same_answer_and_one_event(world: World) -> None:
+    first = world.call("POST", "/v1/vms/spotty/evict", headers={"Idempotency-Key": "k1"})
+    world.order(f"/v1/events/{first.json['event_id']}/cancel")
+    again = world.call("POST", "/v1/vms/spotty/evict", headers={"Idempotency-Key": "k1"})
+
+    assert again.body == first.body
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "idempotency-replayed" not in first.headers
+    assert len(world.get("/v1/events?all=true")["items"]) == 1
+
+
+def test_a_key_is_remembered_after_a_restart(tmp_path: Path) -> None:
+    order = ("POST", "/v1/hosts/h1/maintain", {"event_type": "Reboot"})
+    with running(tmp_path) as before:
+        first = before.call(*order, headers={"Idempotency-Key": "over-the-night"})
+    with running(tmp_path, fleet="") as after:
+        again = after.call(*order, headers={"Idempotency-Key": "over-the-night"})
+        operations = after.get("/v1/operations?all=true")["items"]
+
+    assert first.status == 200
+    assert again.body == first.body
+    assert len(operations) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/hosts/h2/maintain", {"event_type": "Reboot"}),
+        ("/v1/hosts/h1/maintain", {"event_type": "Freeze"}),
+        ("/v1/hosts/h1/close", None),
+    ],
+)
+def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
+    world: World, path: str, body: dict[str, object] | None
+) -> None:
+    world.order("/v1/hosts/h1/maintain", {"event_type": "Reboot"}, key="k")
+    before = world.get("/v1/journal")["end"]
+
+    answer = world.call("POST", path, body, headers={"Idempotency-Key": "k"})
+
+    assert (answer.status, answer.json["code"]) == (422, "idempotency-mismatch")
+    assert world.get("/v1/journal")["end"] == before
+
+
+def test_a_refused_order_is_not_remembered(world: World) -> None:
+    world.order("/v1/hosts/h1/fail")
+    headers = {"Idempotency-Key": "k"}
+    body = {"event_type": "Reboot"}
+    assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 409
+
+    world.order("/v1/hosts/h1/repair")
+
+    assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 200
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 129, "\xe4"])
+def test_a_bad_key_is_refused(world: World, key: str) -> None:
+    answer = world.call("POST", "/v1/hosts/h1/close", headers={"Idempotency-Key": key})
+
+    assert (answer.status, answer.json["code"]) == (400, "invalid")
+    assert world.get("/v1/hosts/h1")["closed"] is False
+
+
+# Inventory.
+
+
+def test_an_inventory_is_applied_once_and_says_what_it_changed(world: World) -> None:
+    more = f'{FLEET}\n[[host]]\nname = "h4"\n'
+
+    answer = world.call("POST", "/v1/inventory", more).json
+    again = world.call("POST", "/v1/inventory", more).json
+
+    assert (answer["differs"], answer["hosts"]["added"]) == (True, ["h4"])
+    assert again["differs"] is False
+    assert world.get("/v1/hosts/h4")["name"] == "h4"
+
+
+def test_a_bad_inventory_is_refused_whole_with_the_line(world: World) -> None:
+    bad = f'[[host]]\nname = "h9"\n{FLEET}\n[[vm]]\nname = "x"\nhost = 7\n'
+
+    answer = world.call("POST", "/v1/inventory", bad)
+
+    assert (answer.status, answer.json["code"]) == (400, "bad-inventory")
+    assert f"line {bad.count(chr(10))}" in answer.json["detail"]
+    assert world.call("GET", "/v1/hosts/h9").status == 404
+
+
+def test_an_inventory_that_is_not_utf_8_is_refused_with_the_line(world: World) -> None:
+    answer = world.call("POST", "/v1/inventory", b"# one\n# \xff\n")
+
+    assert answer.status == 400
+    assert "Line 2" in answer.json["detail"]

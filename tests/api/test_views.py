@@ -1,0 +1,336 @@
+"""What an operator can look at: lists, receipts, explanations, the journal, a backup."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.api.operator_routes import FOLLOWERS_MAX
+from operator_world import World, running
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+
+
+def restarted(world: World) -> dict[str, Any]:
+    """A visible Reboot of web-0."""
+    world.polls("web", "web-0")
+    event: dict[str, Any] = world.order("/v1/vms/web-0/restart")
+    world.hosts_beat()
+    return event
+
+
+# Lists.
+
+
+def test_lists_are_pages_in_order_of_names(world: World) -> None:
+    first = world.get("/v1/vms?limit=3")
+    rest = world.get(f"/v1/vms?limit=3&after={first['items'][-1]['name']}")
+
+    names = [vm["name"] for page in (first, rest) for vm in page["items"]]
+    assert names == ["lonely", "spotty", "web-0", "web-1"]
+    assert (first["more"], rest["more"]) == (True, False)
+
+
+def test_vms_of_one_scope_or_host_can_be_asked_for(world: World) -> None:
+    of_scope = world.get("/v1/vms?scope=web")["items"]
+    on_host = world.get("/v1/vms?host=h1")["items"]
+
+    assert [vm["name"] for vm in of_scope] == ["web-0", "web-1"]
+    assert [vm["name"] for vm in on_host] == ["lonely", "web-0"]
+
+
+def test_ended_events_are_listed_when_asked_for(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.order(f"/v1/events/{event_id}/cancel")
+
+    assert world.get("/v1/events")["items"] == []
+    assert [e["event_id"] for e in world.get("/v1/events?all=true")["items"]] == [event_id]
+
+
+def test_a_list_of_events_says_when_there_are_more(world: World) -> None:
+    world.order("/v1/vms/web-0/restart")
+    world.order("/v1/vms/web-1/restart")
+
+    page = world.get("/v1/events?limit=1")
+
+    assert len(page["items"]) == 1
+    assert page["more"] is True
+
+
+def test_a_vm_shows_its_open_events_and_whether_it_is_told(world: World) -> None:
+    event = restarted(world)
+
+    shown = world.get("/v1/vms/web-0")
+
+    assert [e["event_id"] for e in shown["events"]] == [event["event_id"]]
+    assert (shown["enabled"], world.get("/v1/vms/lonely")["enabled"]) == (True, False)
+
+
+# Receipts.
+
+
+def test_the_receipt_of_an_event_that_waited_says_kept(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.pass_minutes(1)
+    world.reads("web", event_id, "web-0")
+    before = world.get(f"/v1/events/{event_id}")["receipt"]
+    world.pass_minutes(14)
+    world.hosts_work()
+
+    receipt = world.get(f"/v1/events/{event_id}")["receipt"]
+
+    assert (before["kept"], before["notice_given_seconds"]) == ("not-yet", 60)
+    assert receipt["scheduled"] == "2026-03-03T10:00:00.000Z"
+    assert receipt["appeared"] == "2026-03-03T10:00:00.000Z"
+    assert receipt["shown"] == "2026-03-03T10:00:00.000Z"
+    assert receipt["first_reads"] == [
+        {"vm": "web-0", "read": "2026-03-03T10:01:00.000Z", "notice_seconds": 840}
+    ]
+    assert receipt["approved"] is None
+    assert receipt["started"] == receipt["ended"] == "2026-03-03T10:15:00.000Z"
+    assert (receipt["notice_promised_seconds"], receipt["notice_given_seconds"]) == (900, 900)
+    assert receipt["kept"] == "yes"
+
+
+def test_the_receipt_of_an_approved_event_names_who_approved_it(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.pass_minutes(2)
+    world.order(f"/v1/events/{event_id}/approve")
+    world.tick()
+
+    receipt = world.get(f"/v1/events/{event_id}")["receipt"]
+
+    assert (receipt["approved"], receipt["approved_by"]) == (
+        "2026-03-03T10:02:00.000Z",
+        "operator",
+    )
+    assert receipt["notice_given_seconds"] == 120
+    assert receipt["kept"] == "not-applicable"
+    assert "operator approved" in receipt["why"]
+    assert receipt["first_reads"] == [{"vm": "web-0", "read": None, "notice_seconds": None}]
+
+
+def test_the_receipt_of_a_silent_event_says_that_nobody_was_told(world: World) -> None:
+    event_id = world.order("/v1/vms/lonely/restart")["event_id"]
+    world.tick()
+
+    receipt = world.get(f"/v1/events/{event_id}")["receipt"]
+
+    assert (receipt["appeared"], receipt["kept"]) == (None, "not-applicable")
+    assert "nobody" in receipt["why"]
+
+
+def test_the_receipt_of_a_failure_promises_nothing(world: World) -> None:
+    world.polls("web", "web-0")
+    event = world.order("/v1/hosts/h1/fail")["events"][0]
+
+    receipt = world.get(f"/v1/events/{event['event_id']}")["receipt"]
+
+    assert receipt["kept"] == "not-applicable"
+    assert "failure" in receipt["why"]
+
+
+def test_the_receipt_of_a_canceled_event_is_not_applicable(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.order(f"/v1/events/{event_id}/cancel")
+
+    assert world.get(f"/v1/events/{event_id}")["receipt"]["kept"] == "not-applicable"
+
+
+def test_an_event_that_was_silent_appears_in_its_receipt_when_the_scope_is_enabled(
+    world: World,
+) -> None:
+    answer = world.order("/v1/hosts/h2/maintain", {"event_type": "Reboot", "not_before": "+1h"})
+    world.pass_minutes(5)
+    world.polls("web", "web-1")
+    event_id = answer["events"][0]["event_id"]
+
+    receipt = world.get(f"/v1/events/{event_id}")["receipt"]
+
+    assert receipt["scheduled"] == "2026-03-03T10:00:00.000Z"
+    assert receipt["appeared"] == "2026-03-03T10:05:00.000Z"
+
+
+# Explanations.
+
+
+def test_an_event_is_explained_by_what_holds_it_until_when_and_what_frees_it(
+    world: World,
+) -> None:
+    event_id = restarted(world)["event_id"]
+
+    explained = world.get(f"/v1/events/{event_id[:6].lower()}/explain")
+
+    (hold,) = explained["holds"]
+    assert explained["event_id"] == event_id
+    assert explained["phase"] == "scheduled"
+    assert hold["reason"] == "consent"
+    assert hold["since"] == "2026-03-03T10:00:00.000Z"
+    assert hold["until"] == explained["until"] == "2026-03-03T10:15:00.000Z"
+    assert f"forewarn event approve {event_id}" in hold["remedy"]
+
+
+def test_a_started_event_is_explained_by_the_host_at_work(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.order(f"/v1/events/{event_id}/approve")
+    world.tick()
+
+    explained = world.get(f"/v1/events/{event_id}/explain")
+
+    assert (explained["phase"], explained["holds"][0]["reason"]) == ("started", "unclaimed")
+
+
+def test_an_ended_event_waits_for_nothing(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.order(f"/v1/events/{event_id}/cancel")
+
+    explained = world.get(f"/v1/events/{event_id}/explain")
+
+    assert (explained["phase"], explained["holds"], explained["until"]) == ("canceled", [], None)
+
+
+def test_an_operation_is_explained_by_every_scope_that_has_not_consented(world: World) -> None:
+    world.polls("web", "web-0")
+    world.polls("lonely", "lonely")
+    operation = world.order("/v1/hosts/h1/maintain", {"event_type": "Reboot"})
+    world.hosts_beat()
+
+    explained = world.get(f"/v1/operations/{operation['operation_id']}/explain")
+
+    assert explained["phase"] == "waiting"
+    assert [hold["reason"] for hold in explained["holds"]] == ["consent", "consent"]
+    assert {"scope lonely", "scope web"} == {
+        " ".join(hold["what"].split()[:2]) for hold in explained["holds"]
+    }
+
+
+def test_an_ended_operation_waits_for_nothing(world: World) -> None:
+    operation = world.order("/v1/hosts/h1/maintain", {"event_type": "Reboot"})
+    world.order(f"/v1/events/{operation['events'][0]['event_id']}/cancel")
+
+    explained = world.get(f"/v1/operations/{operation['operation_id']}/explain")
+
+    assert (explained["phase"], explained["outcome"]) == ("ended", "canceled")
+
+
+# The journal.
+
+
+def test_the_journal_tells_the_whole_story_of_an_event(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.order(f"/v1/events/{event_id}/approve")
+    world.tick()
+    world.hosts_work()
+
+    lines = world.get(f"/v1/journal?event={event_id}")["items"]
+
+    assert [line["kind"] for line in lines] == [
+        "scheduled",
+        "confirmed",
+        "approved",
+        "started",
+        "claimed",
+        "reported",
+        "completed",
+    ]
+    assert lines[0]["by"] == lines[2]["by"] == "operator"
+    numbers = [line["number"] for line in lines]
+    assert numbers == sorted(numbers)
+
+
+def test_the_journal_is_read_on_from_its_end_without_gap_or_repetition(world: World) -> None:
+    restarted(world)
+    whole = world.get("/v1/journal?limit=1000")["items"]
+    read: list[dict[str, Any]] = []
+    after, more = 0, True
+    while more:
+        page = world.get(f"/v1/journal?limit=2&after={after}")
+        read += page["items"]
+        after, more = page["end"], page["more"]
+
+    assert read == whole
+    assert world.get(f"/v1/journal?after={after}")["items"] == []
+
+
+def test_the_journal_of_a_scope_holds_no_other_scopes_lines(world: World) -> None:
+    restarted(world)
+    world.order("/v1/vms/lonely/restart")
+
+    lines = world.get("/v1/journal?scope=lonely")["items"]
+
+    assert lines
+    assert {line["scope"] for line in lines} == {"lonely"}
+
+
+def test_a_follower_is_answered_as_soon_as_a_line_is_added(world: World) -> None:
+    end = world.get("/v1/journal?limit=1000")["end"]
+    found: list[Any] = []
+    follower = threading.Thread(
+        target=lambda: found.append(world.get(f"/v1/journal?after={end}&wait=15"))
+    )
+    follower.start()
+    world.order("/v1/hosts/h1/close")
+    follower.join(10)
+
+    assert not follower.is_alive()
+    assert [line["kind"] for line in found[0]["items"]] == ["host-closed"]
+
+
+def test_a_follower_is_answered_empty_when_nothing_happens_in_time(world: World) -> None:
+    end = world.get("/v1/journal?limit=1000")["end"]
+
+    page = world.get(f"/v1/journal?after={end}&wait=1")
+
+    assert (page["items"], page["end"]) == ([], end)
+
+
+def test_more_followers_than_the_limit_are_answered_at_once(world: World) -> None:
+    end = world.get("/v1/journal?limit=1000")["end"]
+    path = f"/v1/journal?after={end}&wait=30"
+    answered: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: answered.append(world.get(path)))
+        for _ in range(FOLLOWERS_MAX + 1)
+    ]
+    for thread in threads:
+        thread.start()
+    while not answered:
+        threads[0].join(0.01)
+
+    assert answered[0]["items"] == []
+    world.order("/v1/hosts/h1/close")
+    for thread in threads:
+        thread.join(10)
+    assert len(answered) == FOLLOWERS_MAX + 1
+
+
+# The service.
+
+
+def test_a_backup_is_a_whole_database_with_what_was_committed(world: World, tmp_path: Path) -> None:
+    world.order("/v1/hosts/h1/close")
+    target = tmp_path / "copy.db"
+
+    target.write_bytes(world.call("GET", "/v1/backup").body)
+
+    with closing(sqlite3.connect(target)) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert copy.execute("SELECT closed FROM host WHERE name = 'h1'").fetchone() == (1,)
+
+
+def test_health_names_the_hosts_that_are_silent(world: World) -> None:
+    assert world.get("/v1/health")["hosts_silent"] == []
+
+    world.clock.passed_ms += 60_000
+
+    assert world.get("/v1/health")["hosts_silent"] == ["h1", "h2", "h3"]
