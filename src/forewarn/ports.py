@@ -233,3 +233,7 @@ class HostLink(Protocol):
     ) -> None:
         """How it ended. Refused with StaleReport or NotFound if the claim is no longer mine."""
         ...
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        """I show this incarnation of the scope's document: its notice may run."""
+        ...

@@ -273,7 +273,7 @@ class World:
         host.shown = {scope.name: documents.render(scope, NEWEST) for scope in scopes}
         for scope in scopes:
             if any(e.host == host.name and e.visible and e.shown_ms is None for e in scope.events):
-                self.submit(metadata.confirm(host.name, scope.name, scope.incarnation))
+                run_now(SimLink(self).confirm(host.name, scope.name, scope.incarnation))
 
     # Guests.
 
@@ -330,3 +330,6 @@ class SimLink:
                 host, action_id, epoch=epoch, outcome=outcome, detail=detail
             )
         )
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        self._world.submit(metadata.confirm(host, scope, incarnation))

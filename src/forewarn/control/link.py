@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from forewarn.control import metadata
 from forewarn.control.control import Control
 from forewarn.core.model import Action, Outcome
 
@@ -28,3 +29,6 @@ class LocalLink:
                 host, action_id, epoch=epoch, outcome=outcome, detail=detail
             )
         )
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        await self._control.submit(metadata.confirm(host, scope, incarnation))

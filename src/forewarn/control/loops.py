@@ -1,0 +1,132 @@
+"""What runs by itself in the control plane: the ticker, and saving what guests did in passing.
+
+Each turn catches everything, logs it once and counts on: a loop that ends would be a promise
+that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from forewarn.control import metadata, ticker
+from forewarn.control.control import Control
+from forewarn.control.measures import Measures
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.ports import FirstRead
+
+log = structlog.get_logger(__name__)
+
+TICK_EVERY_S = 1.0
+TICK_AGAIN_AFTER_S = 0.01
+POLLS_SAVED_EVERY_S = 300.0
+FIRST_READS_SAVED_EVERY_S = 0.5
+FIRST_READS_QUEUED_MAX = 50_000
+FIRST_READS_PER_COMMAND_MAX = 5_000
+
+
+class TickerLoop:
+    """One tick a second, and one more right after each ring."""
+
+    def __init__(self, control: Control, measures: Measures) -> None:
+        self._control = control
+        self._measures = measures
+        self._ring = asyncio.Event()
+        self._beat_monotonic_ms: int | None = None
+
+    def ring(self) -> None:
+        """Something was committed: look again soon."""
+        self._ring.set()
+
+    async def run(self) -> None:
+        """Tick until canceled."""
+        loop = asyncio.get_running_loop()
+        planned_s = loop.time()
+        while True:
+            self._ring.clear()
+            self._measures.tick(max(0.0, loop.time() - planned_s))
+            await self._tick_safely()
+            planned_s = loop.time() + TICK_EVERY_S
+            try:
+                async with asyncio.timeout_at(planned_s):
+                    await self._ring.wait()
+                planned_s = loop.time() + TICK_AGAIN_AFTER_S
+                await asyncio.sleep(TICK_AGAIN_AFTER_S)  # rings come in bursts
+            except TimeoutError:
+                continue
+
+    async def _tick_safely(self) -> None:
+        try:
+            await self.tick()
+        except Unavailable as why:
+            log.warning("tick_put_off", why=str(why))
+        except Exception:
+            log.exception("tick_failed")
+            self._measures.error()
+
+    async def tick(self) -> None:
+        """Survey, then try what the survey names, in its order."""
+        now = self._control.clock.monotonic_ms()
+        beat = self._beat_monotonic_ms
+        if beat is None or now - beat >= ticker.HEARTBEAT_EVERY_MS:
+            await self._control.submit(ticker.heartbeat)
+            self._beat_monotonic_ms = now
+        named = await self._control.ask(ticker.survey)
+        results = await asyncio.gather(
+            *(self._control.submit(command) for command in named), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, Refusal | Unavailable):
+                log.warning("tick_command_refused", why=str(result))
+            elif isinstance(result, BaseException):
+                raise result
+
+
+class GuestTraces:
+    """What guests did that may be saved a little later: polls and first reads."""
+
+    def __init__(self, control: Control, polled: Callable[[], Mapping[str, int]]) -> None:
+        self._control = control
+        self._polled = polled
+        self._first_reads: deque[FirstRead] = deque()
+        self.first_reads_dropped = 0
+
+    def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
+        """Queue receipts. The queue is bounded: what does not fit is counted and dropped."""
+        room = FIRST_READS_QUEUED_MAX - len(self._first_reads)
+        self.first_reads_dropped += max(0, len(event_ids) - room)
+        now_ms = self._control.clock.now_ms()
+        for event_id in sorted(event_ids)[: max(0, room)]:
+            self._first_reads.append(
+                FirstRead(scope=scope, event_id=event_id, vm=vm, read_ms=now_ms)
+            )
+
+    async def run(self) -> None:
+        """Save until canceled."""
+        loop = asyncio.get_running_loop()
+        polls_at_s = loop.time() + POLLS_SAVED_EVERY_S
+        while True:
+            await asyncio.sleep(FIRST_READS_SAVED_EVERY_S)
+            try:
+                await self.save_first_reads()
+                if loop.time() >= polls_at_s:
+                    polls_at_s = loop.time() + POLLS_SAVED_EVERY_S
+                    await self.save_polls()
+            except Unavailable as why:
+                log.warning("guest_traces_put_off", why=str(why))
+
+    async def save_first_reads(self) -> None:
+        """Save what is queued. What cannot be kept now stays queued."""
+        while self._first_reads:
+            some = list(self._first_reads)[:FIRST_READS_PER_COMMAND_MAX]
+            await self._control.submit(metadata.save_first_reads(some))
+            for _ in some:
+                self._first_reads.popleft()
+
+    async def save_polls(self) -> None:
+        polls = self._polled()
+        if polls:
+            await self._control.submit(metadata.save_polls(polls))
