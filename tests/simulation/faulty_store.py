@@ -75,9 +75,7 @@ class FaultyStore:
     def event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.event(event_id)
 
-    def events(
-        self, *, scope: str | None, open_only: bool, limit: int
-    ) -> Sequence[ScheduledEvent]:
+    def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
         return self._store.events(scope=scope, open_only=open_only, limit=limit)
 
     def operation(self, operation_id: str) -> Operation | None:

@@ -32,7 +32,7 @@ TYPE_OF_ACTION = {
 }
 
 
-class Broken(AssertionError):
+class Broken(AssertionError):  # noqa: N818 - says what is the case
     """An invariant does not hold in this world."""
 
 
@@ -144,6 +144,8 @@ class Judge:
                 approved=event["EventId"] in self.maybe_approved
                 or self._auto_approved(scope, event),
             )
+            if started and not known.failure and not self._auto_approved(scope, event):
+                raise Broken(f"I3: {known.event_id} was never Scheduled and is Started")
             self.events[event["EventId"]] = known
             self.count(f"published {known.event_type}")
         elif known.gone:
@@ -209,17 +211,16 @@ class Judge:
 
     # What really happens.
 
-    def impact_begins(self, action: Action, vms_on_host: list[str], *, failure: bool) -> None:
+    def impact_begins(self, action: Action, hit: list[str]) -> None:
         """A hypervisor begins to act."""
-        hit = [action.vm] if action.vm else vms_on_host
         if action.kind is ActionKind.START_VM:
             return  # the failure itself was the impact
         types = TYPE_OF_ACTION[action.kind]
         for vm in hit:
-            self.count(f"hit {sorted(types)[0]}")
+            self.count(f"hit {min(types)}")
             self._judge_notice(vm, types)
         for vm in hit:
-            self._judge_domains(vm, action, sorted(types)[0])
+            self._judge_domains(vm, action, min(types))
 
     def _judge_notice(self, vm: str, types: set[str]) -> None:
         scope = self.domains[vm][0]

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forewarn.control import maintenance
+from forewarn.control import maintenance, metadata
+from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.explain import explain_event
 from forewarn.core.model import (
     MINUTE_MS,
     EventType,
@@ -24,6 +26,7 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
+from forewarn.core.starting import HoldReason
 from simulation.faulty_store import Fault
 from simulation.judge import Broken
 from simulation.world import World
@@ -156,15 +159,11 @@ class Run:
         self.approve(vm, event_id)
 
     def approve(self, vm: str, event_id: str) -> None:
-        from forewarn.control import metadata  # noqa: PLC0415
-
         self.world.judge.may_be_approved(event_id)
         if self.order(metadata.approve(vm, [event_id]), f"{vm} approves {event_id}"):
             self.world.judge.approved(event_id)
 
     def intruder_approves(self) -> None:
-        from forewarn.control import metadata  # noqa: PLC0415
-
         others = [e for e in self.world.judge.events.values() if not e.gone]
         vms = list(self.world.judge.domains)
         if not others:
@@ -321,20 +320,18 @@ class Run:
 
     def cancel_what_has_no_place_to_go(self) -> None:
         """A Redeploy may have no target for good; the operator is told and cancels it."""
-        from forewarn.core.explain import explain_event  # noqa: PLC0415
-        from forewarn.core.starting import HoldReason  # noqa: PLC0415
 
-        world = self.world
-        scopes = world.submit(lambda tx: list(tx.memory.scopes.values()))
-        for scope in scopes:
-            for event in scope.events:
-                found = world.submit(
-                    lambda tx, s=scope, e=event: explain_event(s, e, tx, tx.now_ms)
-                )
-                if any(hold.reason is HoldReason.NO_TARGET for hold in found.holds):
-                    self.order(
-                        maintenance.cancel_event(event.event_id, by="op"), "no target: cancel"
-                    )
+        def question(tx: Transaction) -> list[str]:
+            return [
+                event.event_id
+                for scope in tx.memory.scopes.values()
+                for event in scope.events
+                for hold in explain_event(scope, event, tx, tx.now_ms).holds
+                if hold.reason is HoldReason.NO_TARGET
+            ]
+
+        for event_id in self.world.submit(question):
+            self.order(maintenance.cancel_event(event_id, by="op"), "no target: cancel")
 
     def nothing_stays_closed(self) -> None:
         hosts = self.world.submit(lambda tx: list(tx.hosts()))

@@ -1,4 +1,4 @@
-"""Virtual time for the simulation: one real course of time, and a wall clock that can be stepped."""
+"""Virtual time for the simulation: one course of real time, and a wall clock that can step."""
 
 from __future__ import annotations
 

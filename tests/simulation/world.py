@@ -76,7 +76,7 @@ class JudgedHypervisor:
         await self.inner.begin(host, action)
         hit = [action.vm] if action.vm else self.vms_on(host)
         self._under_way[action.action_id] = hit
-        self._judge.impact_begins(action, hit, failure=False)
+        self._judge.impact_begins(action, hit)
 
     def forget(self, action_ids: list[str]) -> None:
         """The event of these actions has ended without their hosts' word."""
@@ -326,9 +326,7 @@ class SimLink:
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
     ) -> None:
         self._world.submit(
-            self._dispatch().report(
-                host, action_id, epoch=epoch, outcome=outcome, detail=detail
-            )
+            self._dispatch().report(host, action_id, epoch=epoch, outcome=outcome, detail=detail)
         )
 
     async def confirm(self, host: str, scope: str, incarnation: int) -> None:

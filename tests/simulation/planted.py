@@ -1,0 +1,150 @@
+"""Bugs on purpose: for each invariant a change to the sources that breaks it.
+
+A planted bug is a textual edit of a copy of the sources; nothing of the running product is
+patched. `edits` name a file, the text that must be there exactly once, and what replaces it.
+Where the check before every save (`core.invariants`) would speak first, it is silenced in the
+copy, so that it is the world that has to notice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+SILENCED_CHECK = (
+    "core/invariants.py",
+    "    if before is None:\n        return\n    _check_counting(before, after)\n",
+    (
+        "    if before is None or after is not None:\n        return\n"
+        "    _check_counting(before, after)\n"
+    ),
+)
+
+Edit = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One bug and the invariant whose breach must be found."""
+
+    invariant: str
+    what: str
+    edits: tuple[Edit, ...]
+
+
+PLANTED = (
+    Planted(
+        "I1",
+        "NotBefore is forgotten once the minimum notice has been given",
+        (
+            SILENCED_CHECK,
+            (
+                "core/notice.py",
+                (
+                    "    return max(event.not_before_ms, event.shown_ms + event.unreadable_ms"
+                    " + event.minimum_notice_ms)\n"
+                ),
+                "    return event.shown_ms + event.unreadable_ms + event.minimum_notice_ms\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I2",
+        "a start does not look at other update domains",
+        (
+            SILENCED_CHECK,
+            (
+                "core/starting.py",
+                "    for other in started_elsewhere(scope, event):\n",
+                "    for other in ():\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I3",
+        "an event changes its EventId when it starts",
+        (
+            (
+                "wire/documents.py",
+                '        "EventId": event.event_id.upper(),\n',
+                '        "EventId": ("F" if started else "0") + event.event_id.upper()[1:],\n',
+            ),
+        ),
+    ),
+    Planted(
+        "I4",
+        "the incarnation does not move when an event appears",
+        (
+            SILENCED_CHECK,
+            (
+                "core/edits.py",
+                "    incarnation = before.incarnation + 1 if changed else before.incarnation\n",
+                "    incarnation = before.incarnation\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I5",
+        "an approval is answered and not written",
+        (
+            (
+                "control/metadata.py",
+                (
+                    "        tx.apply(consent.approve(scope, event_ids, known=known, by=vm,"
+                    " now_ms=tx.now_ms))\n"
+                ),
+                "        consent.approve(scope, event_ids, known=known, by=vm, now_ms=tx.now_ms)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I6",
+        "the silence of a host counts as notice",
+        (
+            SILENCED_CHECK,
+            (
+                "core/consent.py",
+                (
+                    "    if events == scope.events:\n        return Decision()\n"
+                    "    return Decision(scopes=(replace(scope, events=events),))\n"
+                ),
+                "    return Decision()\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I7",
+        "a started event without a report never expires",
+        (
+            (
+                "control/ticker.py",
+                "    return tx.now_ms >= event.deadline_ms and not explain.whole_host(operation)\n",
+                "    return False\n",
+            ),
+            (
+                "core/failing.py",
+                "            target = home.name\n",
+                "            target = None\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I8",
+        "an approval does not mind whose event it names",
+        (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),
+    ),
+)
+
+
+def plant(bug: Planted, source: Path, target: Path) -> None:
+    """Copy the sources to `target` with the bug in them. Fails if the text is not there once."""
+    shutil.copytree(source, target)
+    for name, right, wrong in bug.edits:
+        path = target / name
+        text = path.read_text(encoding="utf-8")
+        if text.count(right) != 1:
+            raise AssertionError(
+                f"{bug.what}: {name} holds the text {text.count(right)} times, not once:\n{right}"
+            )
+        path.write_text(text.replace(right, wrong), encoding="utf-8")
