@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
@@ -197,10 +198,8 @@ class OperatorRoutes:
         copy = await self._control.read(self._copy)
         size = copy.seek(0, 2)
         copy.seek(0)
-        return StreamingResponse(
-            _chunks(copy),
-            media_type="application/vnd.sqlite3",
-            headers={"Content-Length": str(size)},
+        return _FileResponse(
+            copy, media_type="application/vnd.sqlite3", headers={"Content-Length": str(size)}
         )
 
     def _copy(self, store: Store) -> BinaryIO:
@@ -240,6 +239,20 @@ class OperatorRoutes:
         return _json(await self._control.read(query))
 
 
+class _FileResponse(StreamingResponse):
+    """Sends an open file and closes it, also when the caller goes away half way."""
+
+    def __init__(self, file: BinaryIO, *, media_type: str, headers: Mapping[str, str]) -> None:
+        super().__init__(_chunks(file), media_type=media_type, headers=headers)
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+
+
 def _json(content: Json) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
 
@@ -260,7 +273,6 @@ async def _wait(rung: asyncio.Event, seconds: float) -> None:
         return
 
 
-def _chunks(copy: BinaryIO) -> Iterator[bytes]:
-    with copy:
-        while chunk := copy.read(BACKUP_CHUNK_BYTES):
-            yield chunk
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(BACKUP_CHUNK_BYTES):
+        yield chunk

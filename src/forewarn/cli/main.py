@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version as version_of
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -82,9 +80,8 @@ def _mount_serve(arguments: Sequence[str]) -> None:
         return
     if any(command.name == "serve" for command in app.registered_commands):
         return
-    if find_spec("forewarn.cli.run") is None:
-        return
-    run = importlib.import_module("forewarn.cli.run")
+    from forewarn.cli import run  # noqa: PLC0415 - see above
+
     app.command("serve")(run.serve)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -143,7 +142,8 @@ def restore(
     """Make the database of a data folder from a backup, while no service runs on it."""
     session = session_of(context)
     folder = session.data_folder()
-    wiring = importlib.import_module("forewarn.wiring")  # only here: it knows the whole service
+    from forewarn import wiring  # noqa: PLC0415 - the whole service, which only this one needs
+
     try:
         done = wiring.restore(file, folder, force=force)
     except DatabaseRefused as refused:

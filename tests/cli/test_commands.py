@@ -1,0 +1,299 @@
+"""Every command of an operator: what it does, and what a person or a script sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from cli_runner import ask, forewarn
+from forewarn.cli.main import app
+from operator_world import FLEET, World, running
+
+LONG = "a-virtual-machine-with-a-name-that-somebody-thought-about"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running() as world:
+        yield world
+
+
+def fits(text: str, columns: int = 80) -> bool:
+    return all(len(line.rstrip()) <= columns for line in text.splitlines())
+
+
+def column(table: str, name: str) -> str:
+    """What is in a column of the last table of an output, put together from its lines."""
+    lines = table.splitlines()
+    head = max(n for n, line in enumerate(lines) if name in line.split() and line.isupper())
+    begin = f"{lines[head]} ".index(f"{name} ")
+    rest = lines[head][begin + len(name) :]
+    end = begin + len(name) + len(rest) - len(rest.lstrip()) if rest.strip() else None
+    return "".join(line[begin:end].strip() for line in lines[head + 1 :])
+
+
+def restarted(world: World) -> str:
+    world.polls("web", "web-0")
+    event_id: str = ask(world, "vm", "restart", "web-0", "--json").json["event_id"]
+    world.hosts_beat()
+    return event_id
+
+
+# JSON.
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    children = getattr(command, "commands", {})
+    if not children:
+        yield path, command
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+def test_every_command_takes_json() -> None:
+    without = [
+        path
+        for path, command in leaves(typer.main.get_command(app))
+        if path != ("serve",)
+        and not any("--json" in parameter.opts for parameter in command.params)
+    ]
+
+    assert without == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("vm", "list", "--json"),
+        ("vm", "--json", "list"),
+        ("--json", "vm", "list"),
+    ],
+)
+def test_json_may_stand_anywhere(world: World, arguments: tuple[str, ...]) -> None:
+    assert ask(world, *arguments).json == world.get("/v1/vms")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (("vm", "show", "web-0"), "/v1/vms/web-0"),
+        (("host", "list"), "/v1/hosts"),
+        (("host", "show", "h1"), "/v1/hosts/h1"),
+        (("scope", "list"), "/v1/scopes"),
+        (("scope", "show", "web"), "/v1/scopes/web"),
+        (("event", "list"), "/v1/events"),
+        (("event", "list", "--all"), "/v1/events?all=true"),
+        (("operation", "list"), "/v1/operations"),
+        (("journal",), "/v1/journal"),
+    ],
+)
+def test_json_is_the_json_of_the_api(world: World, arguments: tuple[str, ...], path: str) -> None:
+    restarted(world)
+
+    assert ask(world, *arguments, "--json").json == world.get(path)
+
+
+def test_lists_are_read_to_their_end(world: World) -> None:
+    many = FLEET + "".join(
+        f'[[vm]]\nname = "m{n:04}"\nhost = "h3"\naddress = "10.1.{n // 200}.{n % 200}"\n'
+        for n in range(1_200)
+    )
+    assert world.call("POST", "/v1/inventory", many).status == 200
+
+    listed = ask(world, "vm", "list", "--json").json
+
+    assert len(listed["items"]) == 1_204
+    assert listed["more"] is False
+
+
+# What people see.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("vm", "list"), "There are no VMs."),
+        (("host", "list"), "There are no hosts."),
+        (("scope", "list"), "There are no scopes."),
+        (("event", "list"), "There are no open events."),
+        (("operation", "list"), "There are no open operations."),
+        (("journal",), "The journal has no such line."),
+    ],
+)
+def test_an_empty_list_says_so_in_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    with running(fleet="") as empty:
+        ran = ask(empty, *arguments)
+
+    assert ran.code == 0
+    assert ran.out.startswith(sentence)
+
+
+def test_tables_fit_80_columns_and_cut_no_name_off() -> None:
+    fleet = FLEET.replace("web-1", LONG).replace("lonely", f"x{LONG}")
+    with running(fleet=fleet) as wide:
+        wide.polls("web", "web-0")
+        for vm in ("web-0", LONG, f"x{LONG}"):
+            ask(wide, "vm", "redeploy", vm)
+        tables = [
+            ask(wide, *arguments).out
+            for arguments in (("vm", "list"), ("event", "list"), ("host", "show", "h2"))
+        ]
+
+    for table in tables:
+        assert fits(table), table
+    assert LONG in column(tables[0], "VM")
+    assert LONG in column(tables[1], "VMS")
+    assert LONG in column(tables[2], "VM")
+
+
+def test_a_list_of_events_counts_down(world: World) -> None:
+    event_id = restarted(world)
+    world.clock.passed_ms += 28_000
+
+    ran = ask(world, "event", "list")
+
+    assert event_id[:8] in ran.out
+    assert "10:15:00" in ran.out
+    assert "in 14m 32s" in ran.out
+
+
+def test_names_are_printed_as_they_are_and_not_as_markup(world: World) -> None:
+    ran = ask(world, "vm", "show", "[bold]x")
+
+    assert "There is no VM [bold]x." in ran.err
+
+
+def test_event_show_prints_the_receipt(world: World) -> None:
+    event_id = restarted(world)
+    world.pass_minutes(1)
+    world.reads("web", event_id, "web-0")
+    world.pass_minutes(14)
+    world.hosts_work()
+
+    ran = ask(world, "event", "show", event_id[:8].lower())
+
+    lines = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
+    assert "10:00:00, 15m ago" in lines["scheduled"]
+    assert "web-0: 10:01:00, 14m before the start" in lines["read by"]
+    assert "10:15:00" in lines["started"]
+    assert "15m given, 15m promised" in lines["notice"]
+    assert "kept" in lines["promise"]
+    assert fits(ran.out)
+
+
+def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: World) -> None:
+    event_id = restarted(world)
+
+    ran = ask(world, "event", "explain", event_id)
+
+    assert "scope web has not approved it" in ran.out
+    assert "10:15:00, in 15m" in ran.out
+    assert "forewarn event approve" in ran.out
+
+
+def test_operation_explain_says_what_the_host_waits_for(world: World) -> None:
+    world.polls("web", "web-0")
+    operation = ask(world, "host", "maintain", "h1", "--type", "Reboot", "--json").json
+    world.hosts_beat()
+
+    ran = ask(world, "operation", "explain", operation["operation_id"][:8])
+
+    assert "is waiting" in ran.out
+    assert "scope web has not approved it" in ran.out
+
+
+# Orders.
+
+
+@pytest.mark.parametrize(
+    ("verb", "vm", "event_type"),
+    [
+        ("restart", "web-0", "Reboot"),
+        ("redeploy", "web-0", "Redeploy"),
+        ("delete", "web-0", "Terminate"),
+        ("evict", "spotty", "Preempt"),
+    ],
+)
+def test_an_order_for_a_vm_prints_the_id_of_its_event(
+    world: World, verb: str, vm: str, event_type: str
+) -> None:
+    ran = ask(world, "vm", verb, vm)
+
+    (event,) = world.get("/v1/events")["items"]
+    assert ran.code == 0
+    assert event["event_type"] == event_type
+    assert event["event_id"] in ran.out
+
+
+def test_an_operator_is_told_which_scopes_are_silent(world: World) -> None:
+    world.polls("web", "web-0")
+
+    ran = ask(world, "host", "maintain", "h1", "--type", "Freeze")
+
+    assert "Nobody is told in lonely" in ran.out
+    assert "web/0" in ran.out
+
+
+def test_maintain_passes_time_and_consent_to_break_domains(world: World) -> None:
+    order = ("host", "maintain", "h1", "--type", "Reboot")
+
+    ran = ask(world, *order, "--not-before", "+2h", "--break-domains", "--json")
+
+    assert ran.json["ordered_not_before"] == "2026-03-03T12:00:00.000Z"
+    assert ran.json["events"][0]["event_type"] == "Reboot"
+
+
+def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: World) -> None:
+    assert ask(world, "host", "close", "h1", "--json").json["closed"] is True
+    assert ask(world, "host", "open", "h1", "--json").json["closed"] is False
+    degraded = ask(world, "host", "degrade", "h1", "--not-before", "+1d", "--json").json
+    assert degraded["ordered_not_before"] == "2026-03-04T10:00:00.000Z"
+    assert ask(world, "host", "fail", "h1", "--json").json["fenced"] is False
+    assert ask(world, "host", "fail", "h1", "--fenced", "--json").json["fenced"] is True
+    assert ask(world, "host", "repair", "h1", "--json").json["health"] == "ok"
+
+
+def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: World) -> None:
+    event_id = restarted(world)
+
+    approved = ask(world, "event", "approve", event_id[:6].lower())
+    canceled = ask(world, "event", "cancel", event_id.lower(), "--json")
+
+    assert "operator approved it" in approved.out
+    assert canceled.json["phase"] == "canceled"
+
+
+def test_an_inventory_file_is_applied(world: World, tmp_path: Any) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(f'{FLEET}\n[[host]]\nname = "h4"\n')
+
+    assert "hosts added: h4" in ask(world, "inventory", "apply", str(file)).out
+    assert "Nothing changed" in ask(world, "inventory", "apply", str(file)).out
+
+
+def test_a_bad_inventory_file_is_refused_with_its_line(world: World, tmp_path: Any) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text('[[host]]\nname = "h1"\nplaces = 3\n')
+
+    ran = ask(world, "inventory", "apply", str(file))
+
+    assert ran.code == 1
+    assert "line 3" in ran.err
+
+
+def test_the_journal_can_be_cut_to_its_newest_lines(world: World) -> None:
+    restarted(world)
+    whole = ask(world, "journal", "--json").json["items"]
+
+    assert ask(world, "journal", "--last", "2", "--json").json["items"] == whole[-2:]
+    assert len(ask(world, "journal", "--last", "2").out.splitlines()) == 2
+    web = ask(world, "journal", "--scope", "web", "--json").json["items"]
+    assert web == [line for line in whole if line["scope"] == "web"]
+
+
+def test_version_is_printed() -> None:
+    assert forewarn("--version").out.startswith("forewarn ")
+    assert forewarn("--version", "--json").json.keys() == {"version"}
