@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -101,11 +102,12 @@ def _say_where(where: wiring.Where) -> None:
         width = max(map(len, where.listeners))
         for vm, (vm_address, vm_port) in where.listeners.items():
             sys.stdout.write(f"    {vm:<{width}}  http://{vm_address}:{vm_port}\n")
-        vm, (vm_address, vm_port) = next(iter(where.listeners.items()))
+        vm = where.example
+        vm_address, vm_port = where.listeners[vm]
         sys.stdout.write(
             f"\nBe {vm} and read its document:\n"
             f"  curl -H Metadata:true 'http://{vm_address}:{vm_port}{query}'\n"
             f"Be the operator and restart it:\n"
-            f"  forewarn --data {where.data} vm restart {vm}\n"
+            f"  forewarn --data {shlex.quote(str(where.data))} vm restart {vm}\n"
         )
     sys.stdout.flush()
