@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
+from starlette.applications import Starlette
 
 from forewarn.adapters.store import SqliteStore
 from forewarn.api.app import create_app
@@ -219,9 +220,12 @@ def _incarnations(tx: Any) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def running(data_dir: Path | None = None, fleet: str = FLEET) -> Iterator[World]:
+def running(
+    data_dir: Path | None = None, fleet: str = FLEET, store: SqliteStore | None = None
+) -> Iterator[World]:
     """A service with its operator API on a loopback port, until the block ends."""
-    store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
+    if store is None:
+        store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
     ready: list[World] = []
     problems: list[BaseException] = []
     up = threading.Event()
@@ -291,14 +295,11 @@ async def _serve(
     threads.append(thread)
     thread.start()
     control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
-    app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=5
-        )
-        server = _QuietServer(config, up)
+        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell)
+        server = _QuietServer(app, up)
 
         def end() -> None:
             doorbell.close()
@@ -323,7 +324,10 @@ async def _serve(
 class _QuietServer(uvicorn.Server):
     """A server on a thread of a test: says when it is up; signals are the test runner's."""
 
-    def __init__(self, config: uvicorn.Config, up: threading.Event) -> None:
+    def __init__(self, app: Starlette, up: threading.Event) -> None:
+        config = uvicorn.Config(
+            app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=5
+        )
         super().__init__(config)
         self._up = up
 

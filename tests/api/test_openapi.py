@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,12 @@ def test_every_route_in_the_document_is_there(world: World, document: dict[str, 
         other = "POST" if verb == "get" else "GET"
         answer = world.call(other, path.format(name="nobody", id="nothing"))
         assert answer.status == 405, path
+
+
+def test_every_route_is_in_the_documentation(document: dict[str, Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operator-api.md").read_text(encoding="utf-8")
+
+    assert [path for path in document["paths"] if f"`{path}`" not in page] == []
 
 
 def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from forewarn.adapters.sqlite_database import Database
+from forewarn.adapters.store import SqliteStore
 from forewarn.control.overview import only_one
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Outcome
+from forewarn.ports import StoreFailed
 from operator_world import FLEET, World, running
 
 KEYS_OF_AN_EVENT = {
@@ -213,6 +217,45 @@ def test_a_refused_order_is_not_remembered(world: World) -> None:
     world.order("/v1/hosts/h1/repair")
 
     assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 200
+
+
+def test_the_same_order_sent_many_times_at_once_is_carried_out_once(world: World) -> None:
+    def send(_: int) -> bytes:
+        headers = {"Idempotency-Key": "k"}
+        return world.call("POST", "/v1/vms/web-0/restart", headers=headers).body
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(send, range(16)))
+
+    assert len(answers) == 1
+    assert len(world.get("/v1/events")["items"]) == 1
+
+
+class FullStore(SqliteStore):
+    """A store on a disk that can become full."""
+
+    full = False
+
+    def commit(self) -> None:
+        if self.full:
+            raise StoreFailed("no space left on device", fatal=False)
+        super().commit()
+
+
+def test_an_order_that_cannot_be_kept_is_503_and_can_be_sent_again() -> None:
+    store = FullStore(Database.in_memory())
+    headers = {"Idempotency-Key": "k"}
+    with running(store=store) as world:
+        store.full = True
+        failed = world.call("POST", "/v1/vms/web-0/restart", headers=headers)
+        nothing = world.get("/v1/events")["items"]
+        store.full = False
+        kept = world.call("POST", "/v1/vms/web-0/restart", headers=headers)
+
+    assert (failed.status, failed.json["code"]) == (503, "unavailable")
+    assert int(failed.headers["retry-after"]) > 0
+    assert nothing == []
+    assert kept.status == 200
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 129, "\xe4"])

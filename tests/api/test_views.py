@@ -102,6 +102,18 @@ def test_the_receipt_of_an_event_that_waited_says_kept(world: World) -> None:
     assert receipt["kept"] == "yes"
 
 
+def test_a_receipt_names_impacted_vms_first_and_others_that_read_it_after(world: World) -> None:
+    event_id = restarted(world)["event_id"]
+    world.reads("web", event_id, "web-1")
+
+    reads = world.get(f"/v1/events/{event_id}")["receipt"]["first_reads"]
+
+    assert [(read["vm"], read["read"] is not None) for read in reads] == [
+        ("web-0", False),
+        ("web-1", True),
+    ]
+
+
 def test_the_receipt_of_an_approved_event_names_who_approved_it(world: World) -> None:
     event_id = restarted(world)["event_id"]
     world.pass_minutes(2)

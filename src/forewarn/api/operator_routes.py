@@ -30,7 +30,7 @@ from forewarn.control.control import Control
 from forewarn.control.measures import CONTENT_TYPE, Measures
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
-from forewarn.core.errors import Refusal
+from forewarn.core.errors import Conflict, Refusal
 from forewarn.ports import Store
 from forewarn.wire.operator_json import Json, time_text
 
@@ -61,6 +61,7 @@ class OperatorRoutes:
         self._scratch = scratch
         self._version = version
         self._followers = 0
+        self._copying = False  # one at a time: each takes the size of the database
         self._document = b""
 
     def describe(self, document: bytes) -> None:
@@ -195,7 +196,13 @@ class OperatorRoutes:
         The operator never names a file on this machine: there is none to overwrite.
         """
         read_query(request, NoQuery)
-        copy = await self._control.read(self._copy)
+        if self._copying:
+            raise Conflict("A backup is being made already.", "Ask again when it is done.")
+        self._copying = True
+        try:
+            copy = await self._control.read(self._copy)
+        finally:
+            self._copying = False
         size = copy.seek(0, 2)
         copy.seek(0)
         return _FileResponse(

@@ -108,6 +108,22 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             lambda request, body: _plain(body, orders.open_host(_name(request))),
             answer="Host",
         ),
+        *_host_judgements(routes, at),
+        _order(
+            routes,
+            f"{at}/maintain",
+            "host-maintain",
+            "Freeze or reboot the host, or move its VMs away.",
+            lambda request, body: orders.maintain_host(_name(request), words(body, MaintainWords)),
+            answer="OperationShown",
+            body=MaintainWords,
+        ),
+    ]
+
+
+def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
+    """What an operator says of a host's hardware."""
+    return [
         _order(
             routes,
             f"{at}/degrade",
@@ -133,15 +149,6 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "Say that the host is well again.",
             lambda request, body: _plain(body, orders.repair_host(_name(request))),
             answer="Host",
-        ),
-        _order(
-            routes,
-            f"{at}/maintain",
-            "host-maintain",
-            "Freeze or reboot the host, or move its VMs away.",
-            lambda request, body: orders.maintain_host(_name(request), words(body, MaintainWords)),
-            answer="OperationShown",
-            body=MaintainWords,
         ),
     ]
 

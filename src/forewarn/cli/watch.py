@@ -54,7 +54,10 @@ def watch(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch open events and operations live. With --json, a line whenever they have changed."""
+    """Watch open events and operations live. With --json, a line whenever they have changed.
+
+    Where the output is no terminal, the view is printed once.
+    """
     session = session_of(context)
     client = session.client()
     began_s = time.monotonic()
@@ -65,8 +68,10 @@ def watch(
     try:
         if as_json:
             _print_changes(session, client, over)
-        else:
+        elif session.console.is_terminal:
             _draw(session, client, over)
+        else:
+            session.console.print(_render(_look(client, None), time.monotonic()))
     except KeyboardInterrupt:
         return
 
@@ -91,7 +96,7 @@ def _draw(session: Session, client: Client, over: Callable[[], bool]) -> None:
         _render(picture, time.monotonic()),
         console=session.console,
         auto_refresh=False,
-        screen=session.console.is_terminal,
+        screen=True,
         vertical_overflow="crop",
     ) as live:
         while not over():
@@ -99,8 +104,7 @@ def _draw(session: Session, client: Client, over: Callable[[], bool]) -> None:
             if time.monotonic() - picture.seen_s >= LOOK_EVERY_S:
                 picture = _look_again(client, picture)
             live.update(_render(picture, time.monotonic()), refresh=True)
-    if session.console.is_terminal:
-        session.console.print(_render(picture, time.monotonic()))
+    session.console.print(_render(picture, time.monotonic()))
 
 
 def _look_again(client: Client, before: Picture) -> Picture:

@@ -69,7 +69,7 @@ class Measures:
         )
         self._read_notice = self._histogram(
             "forewarn_read_notice_seconds",
-            "From the first read of an event by a VM to its start, one observation per VM.",
+            "From the first read of an event by a VM that it impacts to its start.",
         )
         self._short = self._counter(
             "forewarn_notice_short",
@@ -215,7 +215,7 @@ class Measures:
             return
         given_ms = notice.readable_ms(event, started_ms)
         self._delivered.labels(event_type).observe(given_ms / SECOND_MS)
-        for read_ms in reads.values():
+        for read_ms in (reads[vm] for vm in event.resources if vm in reads):
             before_start_ms = max(0, started_ms - read_ms)
             self._read_notice.labels(event_type).observe(before_start_ms / SECOND_MS)
         if judge(event).kept is Kept.NO:

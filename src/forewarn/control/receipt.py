@@ -102,11 +102,10 @@ def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
 
 
 def _first_reads(event: ScheduledEvent, store: Store) -> list[Json]:
-    """One entry per VM: those that read it, oldest first, then those that have not."""
+    """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
     read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
-    unread = [name for name in event.resources if name not in read]
     entries: list[Json] = []
-    for vm in (*read, *unread):
+    for vm in dict.fromkeys((*event.resources, *read)):
         read_ms = read.get(vm)
         before_start_s = None
         if read_ms is not None and event.started_ms is not None:
