@@ -34,13 +34,14 @@ from forewarn.control.memory import Memory
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
+from forewarn.core.addresses import read_listen
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
-from forewarn.host.listeners import Listeners, ListenFailed, parse_listen
+from forewarn.host.listeners import Listeners, ListenFailed
 from forewarn.ports import Change, StoreFailed
 from forewarn.settings import Settings
 
@@ -91,6 +92,7 @@ class Where:
     guest: tuple[str, int]
     operator_url: str
     listeners: dict[str, tuple[str, int]]
+    example: str  # a VM with a listener, to try things on: one of the largest scope
     data: Path
 
 
@@ -230,16 +232,22 @@ class Service:
         async with _serving(server, self._settings.operator) as operator:
             url = f"http://{_bracketed(operator[0])}:{operator[1]}"
             _write_private(self._settings.data / OPERATOR_URL_FILE, f"{url}\n")
-            started(
-                Where(
-                    guest=guest,
-                    operator_url=url,
-                    listeners=self._listeners.addresses(),
-                    data=self._settings.data,
-                )
-            )
+            started(self._where(guest, url))
             await self._work_until_stopped()
             self._doorbell.close()
+
+    def _where(self, guest: tuple[str, int], operator_url: str) -> Where:
+        listeners = dict(sorted(self._listeners.addresses().items()))
+        sizes = {
+            vm.name: len(scope.vms) for scope in self._memory.scopes.values() for vm in scope.vms
+        }
+        return Where(
+            guest=guest,
+            operator_url=operator_url,
+            listeners=listeners,
+            example=max(listeners, key=lambda vm: sizes.get(vm, 0), default=""),
+            data=self._settings.data,
+        )
 
     def _operator_server(self, token: str) -> uvicorn.Server:
         app = create_app(
@@ -305,7 +313,7 @@ def open_service(settings: Settings) -> Service:
 @asynccontextmanager
 async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[str, int]]:
     """Serve the operator API on `listen`; yields where it really is."""
-    address, port = parse_listen(listen)
+    address, port = read_listen(listen)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

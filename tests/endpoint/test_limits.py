@@ -8,9 +8,9 @@ from endpoint_world import POLL, URL, get, running
 from forewarn.endpoint.limits import Bucket
 
 
-def test_a_full_bucket_allows_its_burst_and_then_the_rate() -> None:
+def test_a_quiet_guest_may_send_one_second_s_worth_at_once_and_then_the_rate() -> None:
     bucket = Bucket(5)
-    assert [bucket.take(100.0) for _ in range(20)] == [0.0] * 20
+    assert [bucket.take(100.0) for _ in range(5)] == [0.0] * 5
     assert bucket.take(100.0) == pytest.approx(0.2, abs=1e-3)
     assert bucket.take(100.1) == pytest.approx(0.1, abs=1e-3)
     assert bucket.take(100.21) == 0.0
@@ -30,7 +30,7 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
     bucket = Bucket(5)
     bucket.take(0.0)
     allowed = sum(bucket.take(1_000_000.0) == 0.0 for _ in range(100))
-    assert allowed == 20
+    assert allowed == 5
 
 
 def test_a_guest_that_polls_every_second_is_never_refused() -> None:

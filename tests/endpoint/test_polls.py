@@ -272,10 +272,11 @@ def test_a_scope_that_fell_silent_is_enabled_again_by_the_next_poll() -> None:
 
 
 @pytest.mark.parametrize("failure", [Unavailable("disk full"), RuntimeError("a bug")])
-def test_a_guest_gets_its_document_while_enabling_fails(failure: Exception) -> None:
+def test_a_first_poll_that_cannot_be_kept_is_told_so(failure: Exception) -> None:
     with running(replace(WEB, enabled=False)) as world:
         world.service.fails_with = failure
-        assert world.get().status == 200
+        answer = world.get()
+        assert (answer.status, "retry-after" in answer.headers) == (503, True)
         world.service.fails_with = None
         assert world.get().status == 200
         assert len(world.service.enabled) == 2, "the next poll tries again"

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from endpoint_world import DB, POLL, Client, World, a_vm, running
-from forewarn.core.errors import Invalid
-from forewarn.host.listeners import ListenFailed, parse_listen
+from forewarn.host.listeners import ListenFailed
 
 
 def name_at(world: World, address: tuple[str, int]) -> str:
@@ -30,24 +29,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("127.0.0.1:80", ("127.0.0.1", 80)),
-        ("[::1]:0", ("::1", 0)),
-        ("localhost:8080", ("localhost", 8080)),
-    ],
-)
-def test_addresses_to_listen_on_are_understood(text: str, parsed: tuple[str, int]) -> None:
-    assert parse_listen(text) == parsed
-
-
-@pytest.mark.parametrize("text", ["", "80", ":80", "127.0.0.1", "127.0.0.1:x", "a:65536", "a:-1"])
-def test_what_is_no_address_to_listen_on_is_refused(text: str) -> None:
-    with pytest.raises(Invalid):
-        parse_listen(text)
 
 
 def test_port_zero_takes_a_free_port_and_says_which() -> None:

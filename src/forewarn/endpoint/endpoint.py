@@ -16,9 +16,10 @@ from forewarn.core.errors import Unavailable
 from forewarn.endpoint.answers import Dates
 from forewarn.endpoint.limits import CACHED_HEADS, Limits, Timeouts
 from forewarn.endpoint.pages import Guest, Link, Page
-from forewarn.endpoint.protocol import Connection, Identify, patience_s
+from forewarn.endpoint.protocol import Connection, Identify
 from forewarn.endpoint.routes import Ask, MetadataHeader, Request
 from forewarn.endpoint.service import Counters, Service
+from forewarn.endpoint.stages import patience_s
 from forewarn.wire.instance import Place
 
 _log = structlog.get_logger(__name__)
@@ -89,8 +90,7 @@ class Endpoint:
     async def enable(self, guest: Guest) -> None:
         """Have the guest's scope enabled; many guests that ask at once cause one commit.
 
-        When the service cannot do it now, the guest still gets its document, and its next poll
-        asks again: a guest keeps its last document while the control plane is away.
+        When the service cannot do it now, the page stays as it is and the next poll asks again.
         """
         page = guest.page
         if page.enabling is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 # R1: five requests per second and VM. Zero turns the rate limit off.
 DEFAULT_REQUESTS_PER_S = 5.0
-# A guest that was quiet may ask for this many seconds' worth of requests at once: an agent, a
-# monitor and a person with curl in one VM do not refuse each other.
-BURST_S = 4.0
+# A guest that was quiet may ask for one second's worth of requests at once, and no more: the limit
+# is so many requests in a second, not on average.
+BURST_S = 1.0
 # Requests that are always possible at once, however low the rate.
 BURST_REQUESTS_MIN = 5
 # Sums of fractions of a second are a little off; the last token of a burst is still a token.

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
-from forewarn.endpoint.limits import Timeouts
 from forewarn.endpoint.messages import Message, MessageReader
 from forewarn.endpoint.pages import Document, Guest, Link
 from forewarn.endpoint.routes import Ask, Request
+from forewarn.endpoint.stages import BODY, BUSY, CLOSING, HEAD, IDLE, LINGERING, PARKED
 from forewarn.wire import approvals, problems
 from forewarn.wire.problems import GuestProblem
 
@@ -29,28 +29,6 @@ if TYPE_CHECKING:
 Identify = Callable[[asyncio.BaseTransport], Guest | None]
 
 RETRY_AFTER_S = 2
-
-# Where a connection is. Plain integers, because the first is compared for every request.
-_IDLE: Final = 0  # between requests
-_HEAD: Final = 1  # part of a head is here
-_BODY: Final = 2  # part of a body is here
-_BUSY: Final = 3  # an answer waits for the service
-_PARKED: Final = 4  # a poll waits for the document to change
-_LINGERING: Final = 5  # refused; what the client still sends is thrown away until it closes
-_CLOSING: Final = 6  # closed by us; the last answer is on its way
-
-
-def patience_s(timeouts: Timeouts) -> tuple[float, ...]:
-    """For how long a connection may be where it is, by where it is."""
-    return (
-        timeouts.idle_s,
-        timeouts.head_s,
-        timeouts.body_s,
-        math.inf,  # the service's own time-outs end it
-        math.inf,  # a parked poll knows its end
-        timeouts.linger_s,
-        timeouts.write_s,
-    )
 
 
 class Connection(asyncio.Protocol):
@@ -81,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._guest: Guest | None = None
         self._heads = endpoint.heads
         self._reader: MessageReader | None = None
-        self._at: int = _IDLE
+        self._at: int = IDLE
         self._until_s = 0.0
         self._request: Request | None = None  # the one that is parked
         self._tag = ""  # of the document it was parked with
@@ -111,15 +89,15 @@ class Connection(asyncio.Protocol):
         crowd.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        if self._at == _PARKED:
+        if self._at == PARKED:
             self._unpark()
-        self._at = _CLOSING
+        self._at = CLOSING
         if self._guest is not None:
             self._guest.connections.discard(self)
         self._endpoint.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._at == _IDLE:
+        if self._at == IDLE:
             request = self._heads.get(data)
             if request is not None:
                 self._poll(request)
@@ -129,7 +107,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client may close its side and still read an answer; one that is parked has left."""
         self._last = True
-        return self._at == _BUSY
+        return self._at == BUSY
 
     def pause_writing(self) -> None:
         self._writing_since_s = self._time_s()
@@ -138,7 +116,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_since_s = None
         self._regulate()
-        if self._reader is not None and self._at <= _BODY:
+        if self._reader is not None and self._at <= BODY:
             self._read_on()
 
     # -- called by the endpoint, the page and the guest ----------------------------------------
@@ -149,14 +127,14 @@ class Connection(asyncio.Protocol):
         writing_s = self._writing_since_s
         if writing_s is not None and now_s - writing_s > self._endpoint.timeouts.write_s:
             self.abort()
-        elif at == _PARKED:
+        elif at == PARKED:
             if now_s >= self._until_s:
                 self.wake()
         elif now_s - self._since_s <= self._endpoint.patience_s[at]:
             return
-        elif at == _IDLE:
+        elif at == IDLE:
             self._close()
-        elif at <= _BODY:
+        elif at <= BODY:
             self._refuse(problems.request_timeout(), close=True)
         else:
             self.abort()
@@ -165,7 +143,7 @@ class Connection(asyncio.Protocol):
         """Answer a parked poll from the document of now. It is no poll of now: only a read."""
         request = self._request
         guest = self._guest
-        if self._at != _PARKED or request is None or guest is None:
+        if self._at != PARKED or request is None or guest is None:
             return
         self._unpark()
         document = guest.page.documents[request.version]
@@ -227,7 +205,7 @@ class Connection(asyncio.Protocol):
             guest.expected = False
             self._endpoint.service.returned(guest.name)
         if not guest.page.enabled:
-            self._at = _BUSY
+            self._at = BUSY
             self._endpoint.work(self._enable(request, guest))
             return False
         guest.polled_serial = document.serial
@@ -235,9 +213,13 @@ class Connection(asyncio.Protocol):
 
     async def _enable(self, request: Request, guest: Guest) -> None:
         await self._endpoint.enable(guest)
-        if self._at != _BUSY:
+        if self._at != BUSY:
             return
-        self._at = _IDLE
+        self._at = IDLE
+        if not guest.page.enabled:  # not kept: an answer would promise notice nobody will give
+            self._refuse(problems.unavailable(RETRY_AFTER_S), request)
+            self._read_on()
+            return
         # What is shown may be new: enabling makes silent events appear.
         document = guest.page.documents[request.version]
         if request.tags is not None and (document.tag in request.tags or request.any_tag):
@@ -259,7 +241,7 @@ class Connection(asyncio.Protocol):
         guest.parked += 1
         endpoint.counters.parked += 1
         endpoint.counters.waits += 1
-        self._at = _PARKED
+        self._at = PARKED
         self._request = request
         self._tag = document.tag
         self._until_s = self._time_s() + min(request.wait_s, endpoint.timeouts.wait_s)
@@ -272,7 +254,7 @@ class Connection(asyncio.Protocol):
             guest.page.waiters.pop(self, None)
         self._endpoint.counters.parked -= 1
         self._request = None
-        self._at = _IDLE
+        self._at = IDLE
         self._since_s = self._time_s()
 
     def _note_read(self, guest: Guest, document: Document) -> None:
@@ -304,7 +286,7 @@ class Connection(asyncio.Protocol):
                 raise request.problem
             if request.ask is Ask.APPROVE:
                 event_ids = approvals.parse(message.body)
-                self._at = _BUSY
+                self._at = BUSY
                 endpoint.work(self._approve(request, guest, event_ids))
                 return
             content_type, body = routes.respond(request, guest, endpoint.place)
@@ -329,9 +311,9 @@ class Connection(asyncio.Protocol):
         except Exception:  # noqa: BLE001 - the top of this piece of work: a guest must get an answer
             endpoint.failed("an approval failed", vm=guest.name)
             problem = problems.unavailable(RETRY_AFTER_S)
-        if self._at != _BUSY:
+        if self._at != BUSY:
             return  # the client has gone; what was approved stays approved
-        self._at = _IDLE
+        self._at = IDLE
         if problem is not None:
             self._refuse(problem, request)
         else:
@@ -341,7 +323,7 @@ class Connection(asyncio.Protocol):
     # -- bytes in ------------------------------------------------------------------------------
 
     def _receive(self, data: bytes) -> None:
-        if self._at >= _LINGERING:
+        if self._at >= LINGERING:
             self._discarded += len(data)
             if self._discarded > self._endpoint.limits.discarded_bytes:
                 self.abort()
@@ -349,7 +331,7 @@ class Connection(asyncio.Protocol):
         if self._reader is None:
             self._reader = MessageReader(self._endpoint.limits)
         self._reader.feed(data)
-        if self._at in (_BUSY, _PARKED):
+        if self._at in (BUSY, PARKED):
             self._regulate()
         else:
             self._read_on()
@@ -357,7 +339,7 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Handle the requests that are here until one has to wait or none is whole."""
         reader = self._reader
-        while reader is not None and self._at <= _BODY and self._writing_since_s is None:
+        while reader is not None and self._at <= BODY and self._writing_since_s is None:
             try:
                 message = reader.next_message()
             except GuestProblem as problem:
@@ -366,18 +348,18 @@ class Connection(asyncio.Protocol):
             if message is None:
                 self._wait_for_more(reader)
                 break
-            self._at = _IDLE
+            self._at = IDLE
             self._handle(message)
         self._regulate()
-        if self._last and self._at == _IDLE:
+        if self._last and self._at == IDLE:
             self._close()
 
     def _wait_for_more(self, reader: MessageReader) -> None:
         if not reader.begun:
-            self._at = _IDLE
+            self._at = IDLE
             self._reader = None  # most requests come from the cache: idle ones hold no buffer
             return
-        at = _BODY if reader.in_body else _HEAD
+        at = BODY if reader.in_body else HEAD
         if self._at != at:
             self._at = at
             self._since_s = self._time_s()
@@ -386,7 +368,7 @@ class Connection(asyncio.Protocol):
 
     def _regulate(self) -> None:
         """Read from the socket only while there is room for what it brings."""
-        pipelined = self._at in (_BUSY, _PARKED) and self._reader is not None
+        pipelined = self._at in (BUSY, PARKED) and self._reader is not None
         full = pipelined and self._unread_bytes() > self._endpoint.limits.pipelined_bytes
         pause = self._writing_since_s is not None or full
         if pause == self._reading_paused or self._transport.is_closing():
@@ -482,7 +464,7 @@ class Connection(asyncio.Protocol):
 
         Closing with unread bytes would reset the connection, and the client would never see why.
         """
-        self._at = _LINGERING
+        self._at = LINGERING
         self._since_s = self._time_s()
         self._reader = None
         if self._transport.can_write_eof() and not self._last:
@@ -491,9 +473,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _close(self) -> None:
-        if self._at == _PARKED:
+        if self._at == PARKED:
             self._unpark()
-        self._at = _CLOSING
+        self._at = CLOSING
         self._since_s = self._time_s()
         self._reader = None
         self._transport.close()

@@ -10,33 +10,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from forewarn.core.errors import Invalid
+from forewarn.core.addresses import read_listen
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.pages import Guest
 from forewarn.host.identity import Identity
 
 LISTEN_BACKLOG = 4_096
-_PORT_MAX = 65_535
 
 _Connect = Callable[[], asyncio.Protocol]
 
 
 class ListenFailed(Exception):  # noqa: N818 - says what is the case
     """A listener could not be opened; nothing was changed. The message says whose and why."""
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """`ADDR:PORT` as a pair; an IPv6 address is written in brackets. Raises Invalid."""
-    address, separator, port = text.rpartition(":")
-    address = address.removeprefix("[").removesuffix("]")
-    if not separator or not address or not (port.isascii() and port.isdigit()):
-        raise Invalid(
-            f"{text!r} is not an address to listen on.",
-            "Write ADDR:PORT, like 127.0.0.1:8080 or [::1]:8080; port 0 takes a free one.",
-        )
-    if int(port) > _PORT_MAX:
-        raise Invalid(f"{port} is not a port.", f"Ports go from 0 to {_PORT_MAX}.")
-    return address, int(port)
 
 
 @dataclass(slots=True)
@@ -137,7 +122,7 @@ def _by_key(wanted: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The wanted listeners by address; with port 0, which is free for all, by VM."""
     by_key: dict[str, tuple[str, str]] = {}
     for vm, listen in wanted.items():
-        address, port = parse_listen(listen)
+        address, port = read_listen(listen)
         key = f"{address} {port}" if port else f"{address} {vm}"
         if key in by_key:
             raise ListenFailed(
@@ -149,7 +134,7 @@ def _by_key(wanted: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 
 async def _open(whose: str, listen: str, connect: _Connect) -> asyncio.Server:
-    address, port = parse_listen(listen)
+    address, port = read_listen(listen)
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(connect, address, port, backlog=LISTEN_BACKLOG)
