@@ -172,6 +172,7 @@ class Service:
     def __init__(
         self, folder: Path, *, fleet: str = FLEET, settings: Mapping[str, str] | None = None
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.data = folder / "data"
         self.inventory = folder / "inventory.toml"
@@ -271,13 +272,14 @@ class Service:
         return (self.data / "operator.token").read_text(encoding="utf-8").strip()
 
     def ask(self, method: str, path: str, body: object = None, *, key: str | None = None) -> Answer:
-        """One request of an operator to `/v1`."""
+        """One request of an operator; the path is under `/v1/` unless it begins with a slash."""
         headers = {"Authorization": f"Bearer {self.token()}"}
         if key is not None:
             headers["Idempotency-Key"] = key
         content = None if body is None else json.dumps(body).encode()
         where = self.operator_where()
-        return request(method, where, f"/v1/{path}", body=content, headers=headers)
+        target = path if path.startswith("/") else f"/v1/{path}"
+        return request(method, where, target, body=content, headers=headers)
 
     def look(self, path: str) -> Any:
         """What an operator sees there."""
@@ -296,6 +298,15 @@ class Service:
         query = f"&event={event_id}" if event_id else ""
         lines: list[Any] = self.look(f"journal?limit=1000{query}")["items"]
         return lines
+
+    def metric(self, name: str) -> float:
+        """One number of `/metrics`."""
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self._metrics(), re.MULTILINE)
+        assert found is not None, f"/metrics has no {name}"
+        return float(found[1])
+
+    def _metrics(self) -> str:
+        return self.ask("GET", "/metrics").body.decode()
 
     def wait_for_phase(self, event_id: str, *phases: str, limit_s: float = WAIT_LIMIT_S) -> Any:
         """The event, once it is in one of the phases."""
