@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from forewarn.api.app import create_app
 from forewarn.api.orders import BODY_BYTES_MAX
+from forewarn.api.requests import read_body
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 from forewarn.control.memory import Transaction
@@ -153,6 +156,19 @@ def test_a_chunked_body_beyond_the_limit_is_refused(world: World) -> None:
 
     assert connection.getresponse().status == 413
     connection.close()
+
+
+def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
+    async def nothing_comes() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    request = Request({"type": "http", "headers": []}, nothing_comes)
+
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(read_body(request, bytes_max=10, timeout_s=0.01))
+
+    assert refused.value.status_code == 408
 
 
 class BrokenControl(Control):

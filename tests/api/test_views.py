@@ -306,6 +306,20 @@ def test_a_follower_is_answered_empty_when_nothing_happens_in_time(world: World)
     assert (page["items"], page["end"]) == ([], end)
 
 
+def test_a_follower_is_let_go_when_the_service_stops(world: World) -> None:
+    end = world.get("/v1/journal?limit=1000")["end"]
+    found: list[Any] = []
+    follower = threading.Thread(
+        target=lambda: found.append(world.get(f"/v1/journal?after={end}&wait=30"))
+    )
+    follower.start()
+
+    world.loop.call_soon_threadsafe(world.doorbell.close)
+
+    follower.join(10)
+    assert found[0]["items"] == []
+
+
 def test_more_followers_than_the_limit_are_answered_at_once(world: World) -> None:
     end = world.get("/v1/journal?limit=1000")["end"]
     path = f"/v1/journal?after={end}&wait=30"

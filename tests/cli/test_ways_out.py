@@ -95,11 +95,20 @@ def test_a_wrong_token_is_refused_with_where_the_right_one_is(world: World) -> N
     assert "operator.token" in ran.err
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    ran = forewarn("vm", "list", environment={"FOREWARN_URL": "here", "FOREWARN_TOKEN": "x"})
+@pytest.mark.parametrize("url", ["here", "ftp://h", "http://", "http://h:99999", "http://[::1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    ran = forewarn("vm", "list", environment={"FOREWARN_URL": url, "FOREWARN_TOKEN": "x"})
 
     assert ran.code == 2
     assert "http://HOST:PORT" in ran.err
+
+
+@pytest.mark.parametrize("token", ["t\xf6ken", "two\nlines", "\u2603"])
+def test_a_token_that_cannot_be_one_is_refused(world: World, token: str) -> None:
+    ran = forewarn("vm", "list", environment={**at(world), "FOREWARN_TOKEN": token})
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "operator.token" in ran.err
 
 
 def test_proxies_of_the_environment_are_never_used(world: World) -> None:
@@ -194,6 +203,14 @@ def test_an_answer_of_somebody_else_is_quoted_and_not_believed() -> None:
     assert ran.code == 1
     assert "502" in ran.err
     assert "whoa!" in ran.err
+
+
+def test_an_answer_that_is_no_json_is_quoted() -> None:
+    with Listener(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>") as listener:
+        ran = forewarn("vm", "list", environment=listener.environment())
+
+    assert ran.code == 1
+    assert "<html>" in ran.err
 
 
 def test_a_backup_is_cut_off_and_leaves_no_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -76,10 +77,10 @@ class OperatorRoutes:
         async def handler(request: Request) -> Response:
             try:
                 answer = await self._carry_out(request, order, bytes_max=bytes_max)
-            except Refusal:
+            except (Refusal, HTTPException):
                 self._measures.order(name, "refused")
                 raise
-            except BaseException:
+            except Exception:
                 self._measures.order(name, "failed")
                 raise
             self._measures.order(name, "repeated" if answer.repeated else "accepted")

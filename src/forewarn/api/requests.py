@@ -87,7 +87,9 @@ def read_query(request: Request, kind: type[Query]) -> Query:
         raise Invalid(f"The query was not understood: {error}.", accepted) from None
 
 
-async def read_body(request: Request, *, bytes_max: int) -> bytes:
+async def read_body(
+    request: Request, *, bytes_max: int, timeout_s: float = BODY_TIMEOUT_S
+) -> bytes:
     """The whole body. Answers 413 for one that is too long and 408 for one that is too slow."""
     too_long = HTTPException(413, f"A body of at most {bytes_max} bytes is accepted.")
     declared = request.headers.get("content-length", "0")
@@ -95,13 +97,13 @@ async def read_body(request: Request, *, bytes_max: int) -> bytes:
         raise too_long
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > bytes_max:
                     raise too_long
     except TimeoutError:
         raise HTTPException(
-            408, f"The body did not arrive within {BODY_TIMEOUT_S:.0f} seconds."
+            408, f"The body did not arrive within {timeout_s:.0f} seconds."
         ) from None
     return bytes(body)

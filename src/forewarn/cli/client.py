@@ -81,9 +81,23 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
         folder = data_folder(data, settings_file)
         url = url or _left_in(folder, URL_FILE)
         token = token or _left_in(folder, TOKEN_FILE)
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    if not _is_address(url):
         raise Stop(EXIT_USAGE, f"{url!r} is no address of a service.", "Give http://HOST:PORT.")
+    if not token.isascii() or not token.isprintable():
+        raise Stop(
+            EXIT_USAGE,
+            "The operator's token has characters that no token has.",
+            f"Give what is in the file {TOKEN_FILE} of the service's data folder.",
+        )
     return Place(url=url.rstrip("/"), token=token)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        return False
 
 
 def _left_in(folder: Path, name: str) -> str:
@@ -171,7 +185,7 @@ class Client:
                 raise _Lost(str(error)) from error
             if answer.status != 200:
                 _refused(answer.status, content)
-            return Reply(json.loads(content), _now(answer))
+            return Reply(_understood(content), _now(answer))
 
     @contextmanager
     def _answer(
@@ -224,6 +238,18 @@ def _refused(status: int, content: bytes) -> NoReturn:
         shown = content[:200].decode("utf-8", "replace")
         raise Stop(EXIT_REFUSED, f"The answer was {status}: {shown!r}.") from None
     raise Stop(EXIT_REFUSED, sentence, remedy)
+
+
+def _understood(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        shown = content[:200].decode("utf-8", "replace")
+        raise Stop(
+            EXIT_REFUSED,
+            f"The answer is no JSON: {shown!r}.",
+            "See whether FOREWARN_URL names the operator API of a service.",
+        ) from None
 
 
 def _now(answer: http.client.HTTPResponse) -> datetime:

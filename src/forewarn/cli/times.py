@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import ceil
 
 
 def parse(text: str) -> datetime:
@@ -32,7 +33,7 @@ def away(text: str | None, now: datetime) -> str:
         return "now"
     if left < timedelta(0):
         return f"{span(-left.total_seconds())} ago"
-    return f"in {span(left.total_seconds())}"
+    return f"in {span(ceil(left.total_seconds()))}"  # no less than is left
 
 
 def both(text: str | None, now: datetime) -> str:

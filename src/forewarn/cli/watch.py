@@ -154,5 +154,8 @@ def _render(picture: Picture, stopwatch_s: float) -> RenderableType:
         parts.extend([Text(), tables.operations(picture.operations, now)])
     if picture.lines:
         parts.append(Text())
-        parts.extend(tables.fact_line(fact, now) for fact in picture.lines)
+        for fact in picture.lines:
+            line = tables.fact_line(fact, now)
+            line.no_wrap, line.overflow = True, "ellipsis"  # `forewarn journal` has them whole
+            parts.append(line)
     return Group(*parts)
