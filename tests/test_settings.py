@@ -305,7 +305,7 @@ def test_limits_agree_with_the_rules_they_come_from() -> None:
 def test_the_demo_fleet_comes_with_the_program_and_each_vm_has_a_listener(tmp_path: Path) -> None:
     found = inventory.parse(load(tmp_path).inventory_text())
 
-    assert [host.name for host in found.hosts] == ["h1", "h2", "h3"]
+    assert [host.name for host in found.hosts] == ["h1", "h2", "h3", "h4"]
     listens = [vm.listen for vm in found.vms]
     assert all(listen is not None and listen.startswith("127.0.0.1:") for listen in listens)
     assert len(set(listens)) == len(found.vms)

@@ -38,7 +38,7 @@ def test_a_file_becomes_the_fleet_and_says_what_it_added(fleet: InventoryFleet) 
     applied = fleet.apply(settings.demo_inventory())
 
     assert applied.differs
-    assert applied.hosts == Changes(added=("h1", "h2", "h3"))
+    assert applied.hosts == Changes(added=("h1", "h2", "h3", "h4"))
     assert applied.scopes == Changes(added=("batch0", "db", "vm0", "web"))
     assert applied.vms.added == (
         "batch0",
