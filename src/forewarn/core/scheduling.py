@@ -93,11 +93,13 @@ def new_event(
 ) -> ScheduledEvent:
     """An event for VMs of one update domain on one host, scheduled or declared as the order says.
 
-    NotBefore is the order's time or the minimum notice from now, whichever is later.
+    NotBefore is the order's time or the minimum notice from now, whichever is later. A silent
+    event has no notice to give; it gets one if it appears (`consent.enable`).
     """
     source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
     least_ms = notice.minimum_notice_ms(scope, order.event_type)
-    not_before_ms = max(now_ms + least_ms, order.not_before_ms or 0)
+    silent = not is_enabled(scope, policy)
+    not_before_ms = max(now_ms if silent else now_ms + least_ms, order.not_before_ms or 0)
     declared = order.cause is Cause.FAILURE
     approved = source is EventSource.USER and order.event_type in scope.auto_approve
     return ScheduledEvent(
@@ -115,7 +117,7 @@ def new_event(
         scheduled_ms=now_ms,
         description=DESCRIPTIONS.get((order.cause, order.event_type), ""),
         duration_s=duration_s(order.event_type, policy),
-        silent=not is_enabled(scope, policy),
+        silent=silent,
         ordered_not_before_ms=order.not_before_ms,
         ordered_by=order.by,
         operation_id=operation_id,

@@ -130,7 +130,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
                 what=f"{', '.join(busy)} is in the started event {other.event_id}",
                 since_ms=other.started_ms,
                 until_ms=other.deadline_ms,
-                remedy="That event ends by itself.",
+                remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
             )
     if not obeys_domains(event):
         return
@@ -140,7 +140,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
             what=f"update domain {other.update_domain} is started (event {other.event_id})",
             since_ms=other.started_ms,
             until_ms=other.deadline_ms,
-            remedy="That event ends by itself.",
+            remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
         )
     if event.event_source is not EventSource.PLATFORM:
         return
