@@ -1,0 +1,310 @@
+"""A small cloud for the tests of the rules: real writer, memory and store, a clock that is turned.
+
+Hosts are heard and show every document unless a test says otherwise; nothing happens by itself.
+Shared by tests/core and tests/control; no test lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from forewarn.adapters.store import SqliteStore
+from forewarn.control import maintenance, metadata, ticker
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.memory import Memory, Transaction
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.writer import Command, Writer
+from forewarn.core import explain
+from forewarn.core.model import (
+    SECOND_MS,
+    Action,
+    Decision,
+    EventType,
+    Fact,
+    FactKind,
+    Host,
+    Operation,
+    Outcome,
+    Policy,
+    Priority,
+    ScheduledEvent,
+    Scope,
+    ScopeKind,
+    Vm,
+)
+from forewarn.core.starting import Hold, HoldReason
+from forewarn.ports import Change, Store
+from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
+
+T = TypeVar("T")
+
+WEB = {"web_0": (0, "h1"), "web_1": (1, "h2")}
+NO_RECOVERY = Policy(domain_recovery_ms=0)
+
+
+class TurnedClock:
+    """`ports.Clock` whose wall and monotonic time move together until the wall is stepped."""
+
+    def __init__(self) -> None:
+        self.wall = START_MS
+        self.monotonic = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.wall
+
+    def monotonic_ms(self) -> int:
+        return self.monotonic
+
+    def pass_ms(self, ms: int) -> None:
+        self.wall += ms
+        self.monotonic += ms
+
+
+class Hearing:
+    """Every host is heard, except those that fell silent, each since its own time."""
+
+    def __init__(self, clock: TurnedClock) -> None:
+        self._clock = clock
+        self._silent_since: dict[str, int] = {}
+
+    def falls_silent(self, host: str) -> None:
+        self._silent_since[host] = self._clock.monotonic
+
+    def returns(self, host: str) -> None:
+        self._silent_since.pop(host, None)
+
+    def alive(self, host: str) -> bool:
+        return host not in self._silent_since
+
+    def silent_ms(self, host: str) -> int:
+        return self._clock.monotonic - self._silent_since.get(host, self._clock.monotonic)
+
+
+def vm(name: str, update_domain: int, host: str, *, priority: Priority = Priority.REGULAR) -> Vm:
+    return Vm(name=name, vm_id=name, update_domain=update_domain, host=host, priority=priority)
+
+
+def scope(
+    name: str, vms: Mapping[str, tuple[int, str]], *, enabled: bool = True, **more: Any
+) -> Scope:
+    """A scope with VMs given as name: (update domain, host); enabled as if just polled."""
+    return Scope(
+        name=name,
+        kind=more.pop("kind", ScopeKind.AVAILABILITY_SET),
+        enabled=enabled,
+        polled_ms=START_MS if enabled else None,
+        vms=tuple(vm(vm_name, domain, host) for vm_name, (domain, host) in vms.items()),
+        **more,
+    )
+
+
+def spot(name: str, host: str = "h1", **more: Any) -> Scope:
+    """A standalone spot VM in a scope of its own name."""
+    return Scope(
+        name=name,
+        kind=ScopeKind.STANDALONE,
+        enabled=True,
+        polled_ms=START_MS,
+        vms=(vm(name, 0, host, priority=Priority.SPOT),),
+        **more,
+    )
+
+
+def three_hosts() -> tuple[Host, ...]:
+    return Host(name="h1"), Host(name="h2"), Host(name="h3")
+
+
+class Cloud:
+    """Hosts, scopes and the service. `crash` leaves only what is durable."""
+
+    def __init__(
+        self,
+        *scopes: Scope,
+        hosts: Iterable[Host] | None = None,
+        policy: Policy = NO_RECOVERY,
+        store: Store | None = None,
+    ) -> None:
+        self.clock = TurnedClock()
+        self.hearing = Hearing(self.clock)
+        self.commits: list[Change] = []
+        self.policy = policy
+        self.ids = CountedIds()
+        self.store: Store = store or SqliteStore.in_memory()
+        self._open()
+        fleet = Decision(scopes=scopes, hosts=tuple(three_hosts() if hosts is None else hosts))
+        self.run(lambda tx: tx.apply(fleet))
+        self.run(ticker.heartbeat)
+
+    def _open(self) -> None:
+        self.memory = Memory(self.store.load(), self.hearing)
+        self.dispatch = Dispatch(self.clock)
+        self.writer = Writer(
+            memory=self.memory,
+            store=self.store,
+            timekeeper=Timekeeper(self.clock),
+            policy=self.policy,
+            ids=self.ids,
+            on_step=ticker.clock_stepped,
+            on_commit=self.commits.extend,
+        )
+
+    def crash(self, *, down_ms: int, wall_step_ms: int = 0) -> None:
+        """The service dies, is away for this long, and starts on what is durable."""
+        self.clock.pass_ms(down_ms)
+        self.clock.wall += wall_step_ms
+        self._open()
+        self.run(ticker.was_down(self.store.load().heartbeat_ms))
+
+    def run(self, command: Command[T]) -> T:
+        """One command, one commit; its refusal is raised."""
+        done = self.writer.run([command])[0]
+        if done.error is not None:
+            raise done.error
+        value: T = done.value
+        return value
+
+    # What is there now.
+
+    def scope(self, name: str = "web") -> Scope:
+        return self.memory.scopes[name]
+
+    def host(self, name: str) -> Host:
+        return self.memory.hosts[name]
+
+    def event(self, event: ScheduledEvent | str) -> ScheduledEvent:
+        """The event as committed, open or ended."""
+        event_id = event if isinstance(event, str) else event.event_id
+        found = self.store.event(event_id)
+        assert found is not None
+        return found
+
+    def operation(self, operation: Operation) -> Operation:
+        """The operation as committed, open or ended."""
+        found = self.store.operation(operation.operation_id)
+        assert found is not None
+        return found
+
+    def events_of(self, operation: Operation) -> list[ScheduledEvent]:
+        return [self.event(event_id) for _, event_id in self.operation(operation).members]
+
+    def where(self, vm_name: str) -> str:
+        found = self.memory.scopes[self.memory.scope_of_vm[vm_name]].vm(vm_name)
+        assert found is not None
+        return found.host
+
+    def facts(self, kind: FactKind) -> list[Fact]:
+        lines = self.store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)
+        return [line.fact for line in lines if line.fact.kind is kind]
+
+    def holds(self, event: ScheduledEvent) -> list[Hold]:
+        """Why the event has not happened yet."""
+
+        def question(tx: Transaction) -> list[Hold]:
+            owner, found = maintenance.need_event(tx, event.event_id)
+            return list(explain.explain_event(owner, found, tx, tx.now_ms).holds)
+
+        return self.run(question)
+
+    def operation_holds(self, operation: Operation) -> list[Hold]:
+        def question(tx: Transaction) -> list[Hold]:
+            found = tx.memory.operations[operation.operation_id]
+            return list(explain.explain_operation(found, tx, tx.now_ms).holds)
+
+        return self.run(question)
+
+    def everything(self) -> tuple[dict[str, Scope], dict[str, Host], dict[str, Operation]]:
+        memory = self.memory
+        return dict(memory.scopes), dict(memory.hosts), dict(memory.operations)
+
+    # Orders.
+
+    def order(self, vm_name: str, event_type: EventType, *, by: str = "owner") -> ScheduledEvent:
+        return self.event(self.run(maintenance.order_vm(vm_name, event_type, by=by)))
+
+    def maintain(self, host: str, event_type: EventType, **more: Any) -> Operation:
+        by = more.pop("by", "operator")
+        return self.run(maintenance.maintain_host(host, event_type, by=by, **more))
+
+    def degrade(self, host: str, **more: Any) -> Operation:
+        return self.run(maintenance.degrade_host(host, by="operator", **more))
+
+    def fail(self, host: str, *, fenced: bool = False) -> None:
+        self.run(maintenance.fail_host(host, by="operator", fenced=fenced))
+
+    def repair(self, host: str) -> None:
+        self.run(maintenance.repair_host(host, by="operator"))
+
+    def cancel(self, event: ScheduledEvent) -> None:
+        self.run(maintenance.cancel_event(event.event_id, by="operator"))
+
+    def approve(self, *events: ScheduledEvent) -> None:
+        for event in events:
+            self.run(maintenance.approve_event(event.event_id, by="operator"))
+
+    # Time, hosts and guests.
+
+    def polls(self, scope_name: str, vm_name: str) -> None:
+        """A VM polls: its scope is enabled, and nobody waits for it any more."""
+        self.run(metadata.enable(scope_name, vm=vm_name))
+        self.run(metadata.returned(vm_name))
+        self.run(metadata.save_polls({scope_name: self.clock.wall}))
+
+    def show(self) -> None:
+        """Every host that is heard shows every document as it is now."""
+        for host in self.memory.hosts:
+            if self.hearing.alive(host):
+                for owner in list(self.memory.scopes.values()):
+                    self.run(metadata.confirm(host, owner.name, owner.incarnation))
+
+    def tick(self) -> None:
+        for command in self.run(ticker.survey):
+            self.run(command)
+
+    def pass_time(self, ms: int, *, shown: bool = True) -> None:
+        """Documents are shown, time passes, and the ticker looks."""
+        if shown:
+            self.show()
+        self.clock.pass_ms(ms)
+        self.tick()
+
+    def claim(self, host: str, boot_id: str = "boot-1") -> list[Action]:
+        return self.run(self.dispatch.claim(host, boot_id))
+
+    def report(
+        self, host: str, action: Action, outcome: Outcome = Outcome.DONE, detail: str = ""
+    ) -> None:
+        self.run(
+            self.dispatch.report(
+                host, action.action_id, epoch=action.epoch, outcome=outcome, detail=detail
+            )
+        )
+
+    def work(
+        self, outcome: Outcome = Outcome.DONE, *, only: Callable[[Action], bool] | None = None
+    ) -> None:
+        """Hosts take what there is to do and report how it ended, then the ticker looks."""
+        for host in list(self.memory.hosts):
+            if self.hearing.alive(host):
+                for action in self.claim(host):
+                    if only is None or only(action):
+                        self.report(host, action, outcome, "" if outcome is Outcome.DONE else "no")
+        self.tick()
+
+    def start(self, *events: ScheduledEvent) -> None:
+        """Approve the events and let the ticker look."""
+        self.approve(*events)
+        self.tick()
+
+    def carry_out(self, *events: ScheduledEvent) -> None:
+        """Approve the events and see them through to their end."""
+        self.start(*events)
+        self.work()
+
+
+def reasons(holds: Sequence[Hold]) -> set[HoldReason]:
+    return {hold.reason for hold in holds}
+
+
+def minutes(count: float) -> int:
+    return round(count * 60 * SECOND_MS)
