@@ -113,9 +113,13 @@ class Documents:
 def _documents(page: Page, scope: Scope) -> Mapping[str, Document]:
     """One document per api-version; versions with equal content share one.
 
-    What has not changed keeps its document, so that its guests need not look again.
+    What has not changed keeps its document, so that its guests need not look again. Most changes
+    (an approval, a confirmation, a claim) are nothing a guest can see: the incarnation says so
+    (I4), and nothing is rendered.
     """
     before = page.documents if page.enabled == scope.enabled else {}
+    if before and page.incarnation == scope.incarnation:
+        return before
     shared: dict[tuple[bytes, frozenset[str]], Document] = {
         (document.body, document.event_ids): document for document in before.values()
     }
