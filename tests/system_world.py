@@ -368,12 +368,27 @@ def running(
         yield service.start()
 
 
-def why_not_traced() -> str:
-    """Why strace cannot be used here; empty if it can."""
-    strace = shutil.which("strace")
-    if strace is None:
-        return "strace is not installed"
-    tried = subprocess.run(
-        [strace, "-f", "-e", "trace=none", "true"], capture_output=True, text=True, check=False
-    )
-    return "" if tried.returncode == 0 else f"strace may not trace here: {tried.stderr.strip()}"
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+
+@contextmanager
+def traced(service: Service, *options: str) -> Iterator[Path]:
+    """Trace the running service with strace, or put faults into it, until the block ends.
+
+    Yields the file of the trace, which is complete after the block. Skips the test where a
+    process may not be traced.
+    """
+    trace, said = service.folder / "trace", service.folder / "strace-said"
+    command = ["strace", "-f", "-y", "-o", str(trace), *options, "-p", str(service.process.pid)]
+    with said.open("wb") as err:
+        strace = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=err, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "attached" in said.read_text() or strace.poll(), "strace attaches")
+        if strace.poll():
+            pytest.skip(f"strace may not trace here: {said.read_text().strip()}")
+        yield trace
+    finally:
+        strace.send_signal(signal.SIGINT)  # it lets the service go on untraced
+        strace.wait(EXIT_LIMIT_S)
