@@ -41,7 +41,7 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
-from forewarn.host.listeners import Listeners, ListenFailed
+from forewarn.host.listeners import Listeners, ListenFailed, cannot_listen
 from forewarn.ports import Change, StoreFailed
 from forewarn.settings import Settings
 
@@ -107,6 +107,7 @@ class Service:
         self._last_heartbeat_ms = snapshot.heartbeat_ms
         dispatch = Dispatch(self._clock)
         self._memory = Memory(snapshot, dispatch)
+        self._memory.cannot_listen = cannot_listen
         self._measures = Measures(version=version_of("forewarn"))
         self._measures.loaded(snapshot.scopes)
         writer = Writer(
@@ -118,7 +119,12 @@ class Service:
             on_step=ticker.clock_stepped,
             on_commit=self._committed,
         )
-        self._writer = WriterThread(writer, publish=self._published, on_fatal=_die)
+        self._writer = WriterThread(
+            writer,
+            publish=self._published,
+            on_fatal=_die,
+            on_failure=self._measures.store_failed,
+        )
         self.control = Control(
             writer=self._writer, store=store, clock=self._clock, dispatch=dispatch
         )

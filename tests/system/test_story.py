@@ -24,10 +24,10 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def pasted(service: Service, beginning: str) -> str:
+def pasted(service: Service, part: str) -> str:
     """The line that the service prints for a person to paste."""
     lines = [line.strip() for line in service.out().splitlines()]
-    return next(line for line in lines if line.startswith(beginning))
+    return next(line for line in lines if part in line)
 
 
 def in_this_order(kinds: Sequence[str], found: Sequence[str]) -> bool:
@@ -92,6 +92,7 @@ def test_an_approved_event_has_a_receipt_that_says_who_read_and_approved_it(
 def test_the_lines_that_serve_prints_work_when_pasted(service: Service) -> None:
     curl = pasted(service, "curl ")
     restart = pasted(service, "forewarn --data ")
+    assert Path(restart.split()[0]).name == "forewarn", "the program that is running"
     vm = restart.split()[-1]
 
     read = service.run(["sh", "-c", curl])

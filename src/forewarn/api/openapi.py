@@ -135,6 +135,7 @@ _HOST = {
     "listed": YES_NO,
     "revision": WHOLE,
     "alive": YES_NO,
+    "placement": TEXT,
     "vm_count": WHOLE,
     "open_operations": WHOLE,
 }

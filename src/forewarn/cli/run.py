@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +15,12 @@ import typer
 
 from forewarn import wiring
 from forewarn.cli.client import Stop
-from forewarn.cli.session import session_of
+from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.core.addresses import listen_text
 from forewarn.settings import BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
+
+LISTENERS_PRINTED_MAX = 20
 
 
 def serve(
@@ -37,8 +41,12 @@ def serve(
     operator: Annotated[
         str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Run the service: guest endpoint, operator API and simulated hosts in one process."""
+    """Run the service: guest endpoint, operator API and simulated hosts in one process.
+
+    With --json it prints one line, once everything listens: where.
+    """
     session = session_of(context)
     options = {
         "data": _text(data or session.data),
@@ -52,7 +60,7 @@ def serve(
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     _log_to_stderr()
     try:
-        _run(chosen)
+        _run(chosen, _say_where_in_json if as_json else _say_where)
     except wiring.CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
 
@@ -74,10 +82,10 @@ def _log_to_stderr() -> None:
     )
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, started: Callable[[wiring.Where], None]) -> None:
     async def everything() -> None:
         service = wiring.open_service(settings)
-        await service.run(_say_where)
+        await service.run(started)
 
     if sys.platform == "win32":
         asyncio.run(everything())
@@ -87,27 +95,50 @@ def _run(settings: Settings) -> None:
     uvloop.run(everything())
 
 
+def _say_where_in_json(where: wiring.Where) -> None:
+    """The same for a program: one JSON document on one line."""
+    Session.show_json_line(
+        {
+            "operator_url": where.operator_url,
+            "operator_token_file": str(where.data / wiring.OPERATOR_TOKEN_FILE),
+            "guest_url": _url(where.guest),
+            "vm_urls": {vm: _url(address) for vm, address in where.listeners.items()},
+            "data": str(where.data),
+        }
+    )
+
+
+def _url(address: tuple[str, int]) -> str:
+    return f"http://{listen_text(*address)}"
+
+
 def _say_where(where: wiring.Where) -> None:
     """Tell a person where to go on, with lines that work when pasted."""
-    address, port = where.guest
-    sys.stdout.write(
-        f"forewarn is running; Ctrl-C stops it.\n"
-        f"  data folder     {where.data}\n"
-        f"  operator API    {where.operator_url}   (token in {where.data}/operator.token)\n"
-        f"  guest endpoint  http://{address}:{port}   (for VMs known by their address)\n"
-    )
-    query = f"/metadata/scheduledevents?api-version={NEWEST.name}"
+    token = where.data / wiring.OPERATOR_TOKEN_FILE
+    lines = [
+        "forewarn is running; Ctrl-C stops it.",
+        f"  data folder     {where.data}",
+        f"  operator API    {where.operator_url}   (token in {token})",
+        f"  guest endpoint  {_url(where.guest)}   (for VMs known by their address)",
+    ]
     if where.listeners:
-        sys.stdout.write("  VMs with a listener of their own:\n")
-        width = max(map(len, where.listeners))
-        for vm, (vm_address, vm_port) in where.listeners.items():
-            sys.stdout.write(f"    {vm:<{width}}  http://{vm_address}:{vm_port}\n")
-        vm = where.example
-        vm_address, vm_port = where.listeners[vm]
-        sys.stdout.write(
-            f"\nBe {vm} and read its document:\n"
-            f"  curl -H Metadata:true 'http://{vm_address}:{vm_port}{query}'\n"
-            f"Be the operator and restart it:\n"
-            f"  forewarn --data {shlex.quote(str(where.data))} vm restart {vm}\n"
-        )
+        lines += _say_listeners(where)
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _say_listeners(where: wiring.Where) -> Iterator[str]:
+    yield "  VMs with a listener of their own:"
+    width = max(map(len, where.listeners))
+    for vm, address in list(where.listeners.items())[:LISTENERS_PRINTED_MAX]:
+        yield f"    {vm:<{width}}  {_url(address)}"
+    more = len(where.listeners) - LISTENERS_PRINTED_MAX
+    if more > 0:
+        yield f"    ... and {more} more: `forewarn vm list`"
+    query = f"/metadata/scheduledevents?api-version={NEWEST.name}"
+    program, data = shlex.quote(sys.argv[0]), shlex.quote(str(where.data))
+    yield ""
+    yield f"Be {where.example} and read its document:"
+    yield f"  curl -H Metadata:true '{_url(where.listeners[where.example])}{query}'"
+    yield "Be the operator and restart it:"
+    yield f"  {program} --data {data} vm restart {where.example}"

@@ -107,11 +107,10 @@ def health(host: dict[str, Any]) -> Text:
     return Text(f"{host['health']}{fenced}", style=style)
 
 
-def placement(host: dict[str, Any]) -> str:
-    """Whether VMs may be placed on a host, as far as the operator has said."""
-    if host["closed"]:
-        return "closed"
-    return "open" if host["listed"] else "no longer listed"
+def placement(host: dict[str, Any]) -> Text:
+    """Whether VMs may be placed on a host, or why not."""
+    word = str(host["placement"])
+    return Text(word if word in ("open", "closed") else f"no: {word}")
 
 
 def events(items: Items, now: datetime) -> RenderableType:

@@ -6,6 +6,8 @@ text is kept with everything else, so a file is compared with it after a restart
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.memory import Transaction
 from forewarn.control.toml_lines import Path
@@ -47,8 +49,9 @@ def apply(text: str, *, by: str) -> Command[Applied]:
             new_id=tx.new_id,
             now_ms=tx.now_ms,
         )
-        if step.clashes:
-            found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
+        found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
+        found.extend(_deaf(tx, wanted))
+        if found:
             raise InventoryConflict(*in_words(text, found))
         tx.apply(step.decision)
         for name in step.removed_scopes:
@@ -60,6 +63,21 @@ def apply(text: str, *, by: str) -> Command[Applied]:
         return step.applied
 
     return command
+
+
+def _deaf(tx: Transaction, wanted: Inventory) -> Iterator[Mistake]:
+    """VMs whose new listener could not be opened: a VM nobody can ask would get no notice."""
+    ours = {vm.listen for scope in tx.memory.scopes.values() for vm in scope.vms}
+    for entry in wanted.vms:
+        if entry.listen is None or entry.listen in ours:
+            continue
+        why = tx.memory.cannot_listen(entry.listen)
+        if why is not None:
+            yield Mistake(
+                _path(entry),
+                f"nothing can listen on {entry.listen} for VM {entry.name}: {why}. "
+                "Choose a free address and port.",
+            )
 
 
 def _same(last: str | None, text: str, wanted: Inventory) -> bool:

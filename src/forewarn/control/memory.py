@@ -8,7 +8,7 @@ and nothing here decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -55,6 +55,8 @@ class Memory:
         self.hosts: dict[str, Host] = {}
         self.operations: dict[str, Operation] = {}
         self.inventory = snapshot.inventory  # the last applied text
+        # Why nothing can listen on an address now, or None; who opens listeners says so.
+        self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}
         self.busy_scopes: set[str] = set()
         self._scopes_on: dict[str, set[str]] = {}
@@ -140,6 +142,7 @@ class Transaction:
         self._inventory: str | None = None
         self._inventory_before = memory.inventory
         self._ended_operations: dict[str, Operation] = {}
+        self._on_take_back: list[Callable[[], None]] = []
 
     # The questions of core.fleet.Fleet.
 
@@ -151,6 +154,9 @@ class Transaction:
 
     def alive(self, host: str) -> bool:
         return self.memory.liveness.alive(host)
+
+    def silent_ms(self, host: str) -> int:
+        return self.memory.liveness.silent_ms(host)
 
     def scope(self, name: str) -> Scope | None:
         return self.memory.scopes.get(name)
@@ -252,6 +258,10 @@ class Transaction:
         """Write down that the service is up."""
         self._heartbeat_ms = self.now_ms
 
+    def on_take_back(self, restore: Callable[[], None]) -> None:
+        """Also call this if the transaction is taken back: what else it touched."""
+        self._on_take_back.append(restore)
+
     def applied_inventory(self, text: str) -> None:
         """Keep the text of the inventory that this transaction applies."""
         self._inventory = self.memory.inventory = text
@@ -317,6 +327,8 @@ class Transaction:
 
     def take_back(self) -> None:
         """Put everything back as it was before this transaction."""
+        for restore in reversed(self._on_take_back):
+            restore()
         self.memory.inventory = self._inventory_before
         for name, scope in self._before.scopes.items():
             self.memory.put_scope(name, scope)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from forewarn.control.memory import Transaction
 from forewarn.control.receipt import receipt_json
 from forewarn.control.writer import Command
-from forewarn.core import explain, scheduling
+from forewarn.core import explain, planning, scheduling
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
 from forewarn.core.model import Host, Operation, ScheduledEvent, Scope, Vm
@@ -318,6 +318,7 @@ def host_item(tx: Transaction, host: Host) -> Json:
     return {
         **host_json(host),
         "alive": tx.alive(host.name),
+        "placement": planning.placement(host, tx),
         "vm_count": tx.vm_count(host.name),
         "open_operations": len(tx.operations_on(host.name)),
     }

@@ -27,6 +27,7 @@ T = TypeVar("T")
 Command = Callable[[Transaction], T]
 
 BATCH_COMMANDS_MAX = 256
+WRITER_BROKEN = "the writer met something that must not happen; the log says what"
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +65,8 @@ class Writer:
     def run(self, commands: Sequence[Command[Any]]) -> list[Done]:
         """Run the commands in order, commit once, and say how each ended.
 
-        Raises StoreFailed if nothing could be kept; then nothing has changed.
+        Raises StoreFailed if nothing could be kept; then nothing has changed. Anything else it
+        raises is a bug, and nothing has changed either.
         """
         reading = self._timekeeper.read()
         if reading.stepped_ms:
@@ -80,6 +82,9 @@ class Writer:
                 if change is not None:
                     changes.append(change)
                     kept.append(transaction)
+            if reading.stepped_ms and results[0].error is not None:
+                # Nothing may be decided on a clock whose step is not accounted for.
+                raise results[0].error
             if changes:
                 self._store.commit()
         except BaseException:
@@ -140,10 +145,12 @@ class WriterThread:
         *,
         publish: Callable[[Sequence[Change]], None],
         on_fatal: Callable[[str], None],
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._writer = writer
         self._publish = publish
         self._on_fatal = on_fatal
+        self._on_failure = on_failure  # called on the loop: nothing could be kept
         self._queue: queue.SimpleQueue[_Submitted | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="writer")
         self._loop = asyncio.get_running_loop()
@@ -185,8 +192,15 @@ class WriterThread:
             except StoreFailed as failed:
                 log.critical("store_failed", reason=str(failed), fatal=failed.fatal)
                 results = [Done(error=Unavailable(str(failed)))] * len(batch)
+                self._loop.call_soon_threadsafe(self._on_failure)
                 if failed.fatal:
                     self._on_fatal(str(failed))
+            except Exception:
+                # Without its writer the service would wait forever; a new start goes on from
+                # what is durable.
+                log.exception("writer_failed")
+                results = [Done(error=Unavailable(WRITER_BROKEN))] * len(batch)
+                self._on_fatal(WRITER_BROKEN)
             changes, self._committed = self._committed, []
             self._loop.call_soon_threadsafe(self._answer, batch, results, changes)
 
@@ -207,8 +221,14 @@ class WriterThread:
         return batch
 
     def _answer(self, batch: list[_Submitted], results: list[Done], changes: list[Change]) -> None:
-        if changes:
-            self._publish(changes)
+        try:
+            if changes:
+                self._publish(changes)
+        finally:
+            self._resolve(batch, results)
+
+    @staticmethod
+    def _resolve(batch: list[_Submitted], results: list[Done]) -> None:
         for submitted, done in zip(batch, results, strict=True):
             if submitted.future.done():
                 continue

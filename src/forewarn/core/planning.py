@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -43,25 +42,32 @@ def plan(host: str, fleet: Fleet) -> tuple[Group, ...]:
     )
 
 
-def scopes_with_two_domains(groups: tuple[Group, ...]) -> Mapping[str, tuple[int, ...]]:
-    """Scope names with more than one update domain among the groups, and those domains."""
-    counts = Counter(group.scope for group in groups)
-    return {
-        name: tuple(group.update_domain for group in groups if group.scope == name)
-        for name, count in counts.items()
-        if count > 1
-    }
+def scopes_with_two_domains(host: str, fleet: Fleet) -> Mapping[str, tuple[int, ...]]:
+    """Scopes with more than one update domain on the host or on the way to it, and those domains."""
+    domains: dict[str, set[int]] = {}
+    for group in plan(host, fleet):
+        domains.setdefault(group.scope, set()).add(group.update_domain)
+    for name, vm in fleet.arriving(host):
+        domains.setdefault(name, set()).add(vm.update_domain)
+    return {name: tuple(sorted(found)) for name, found in domains.items() if len(found) > 1}
+
+
+def placement(host: Host, fleet: Fleet) -> str:
+    """ "open", or what closes the host to VMs: the operator, its health, an operation, silence."""
+    if host.closed:
+        return "closed"
+    if host.health is not Health.OK:
+        return host.health.value
+    if fleet.operations_on(host.name):
+        return "operating"
+    if not host.listed:
+        return "unlisted"
+    return "open" if fleet.alive(host.name) else "silent"
 
 
 def open_to_placement(host: Host, fleet: Fleet) -> bool:
     """False for closed, failed, degraded, operating, unlisted and silent hosts."""
-    return (
-        host.listed
-        and not host.closed
-        and host.health is Health.OK
-        and fleet.alive(host.name)
-        and not fleet.operations_on(host.name)
-    )
+    return placement(host, fleet) == "open"
 
 
 def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]) -> str | None:

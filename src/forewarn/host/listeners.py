@@ -7,6 +7,7 @@ endpoint.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,19 @@ _Connect = Callable[[], asyncio.Protocol]
 
 class ListenFailed(Exception):  # noqa: N818 - says what is the case
     """A listener could not be opened; nothing was changed. The message says whose and why."""
+
+
+def cannot_listen(listen: str) -> str | None:
+    """Why no listener can be opened there now; None if one can. Leaves nothing open."""
+    address, port = read_listen(listen)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
 
 
 @dataclass(slots=True)
