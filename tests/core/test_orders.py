@@ -1,4 +1,4 @@
-"""What owners order for one VM: types, repetition, limits, auto-approval, cancel, several at once."""
+"""What owners order for one VM: types, repetition, limits, auto-approval, cancel, approval."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ def test_a_silent_platform_event_waits_for_the_time_its_order_named(cloud: Cloud
 
 
 def test_a_silent_platform_event_without_a_time_starts_with_its_operation() -> None:
-    cloud = Cloud(
-        scope("mute", {"m": (0, "h1")}, enabled=False), scope("told", {"t": (0, "h1")})
-    )
+    cloud = Cloud(scope("mute", {"m": (0, "h1")}, enabled=False), scope("told", {"t": (0, "h1")}))
     mute, told = cloud.events_of(cloud.maintain("h1", EventType.FREEZE))
     cloud.pass_time(minutes(15) - 1)
     assert {cloud.event(e).phase for e in (mute, told)} == {Phase.SCHEDULED}
@@ -128,9 +126,7 @@ def test_a_silent_event_obeys_the_other_rules(cloud: Cloud) -> None:
 
 
 def test_the_journal_tells_the_operator_who_was_silent() -> None:
-    cloud = Cloud(
-        scope("mute", {"m": (0, "h1")}, enabled=False), scope("told", {"t": (0, "h1")})
-    )
+    cloud = Cloud(scope("mute", {"m": (0, "h1")}, enabled=False), scope("told", {"t": (0, "h1")}))
     cloud.maintain("h1", EventType.FREEZE)
     silent = {fact.scope: fact.detail["silent"] for fact in cloud.facts(FactKind.SCHEDULED)}
     assert silent == {"mute": True, "told": False}

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
-from forewarn.core import consent, ending
+from forewarn.core import consent, ending, failing
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
     Action,
+    ActionKind,
     ActionPhase,
     Decision,
     Fact,
@@ -56,6 +58,24 @@ def host_silent(host: str) -> Command[None]:
             )
 
     return command
+
+
+def _declare_if_stranded(tx: Transaction, action: Action, *, by: str) -> None:
+    """A VM whose move ended on a host that has failed meanwhile is down like the others there."""
+    scope_name = tx.memory.scope_of_vm.get(action.vm or "")
+    if scope_name is None or action.kind is not ActionKind.MOVE_VM:
+        return
+    tx.apply(
+        failing.arrived(
+            tx.need_scope(scope_name),
+            action.vm or "",
+            tx,
+            by=by,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,8 @@ class Dispatch:
             now = self._clock.monotonic_ms()
             if self.silent_ms(host) >= HOST_SILENT_AFTER_MS:
                 host_silent(host)(tx)
+                # A silence that could not be written down is not forgotten.
+                tx.on_take_back(partial(self._restore, host, self._heard.get(host)))
             self._heard[host] = now
             for action_id, epoch in holding.items():
                 lease = self._leases.get(action_id)
@@ -110,6 +132,11 @@ class Dispatch:
                     self._leases[action_id] = _Lease(epoch, now + LEASE_MS)
 
         return command
+
+    def _restore(self, host: str, heard_ms: int | None) -> None:
+        self._heard.pop(host, None)
+        if heard_ms is not None:
+            self._heard[host] = heard_ms
 
     def claim(self, host: str, boot_id: str) -> Command[list[Action]]:
         """Take what the host has to do: what nobody has taken, and what a lapsed lease freed."""
@@ -179,6 +206,7 @@ class Dispatch:
                 decision = self._report_for_event(tx, held, epoch, outcome, detail)
             tx.apply(decision)
             self._leases.pop(action_id, None)
+            _declare_if_stranded(tx, held.action, by=host)
 
         return command
 
@@ -187,16 +215,23 @@ class Dispatch:
         tx: Transaction, host: str, action_id: str, epoch: int, outcome: Outcome
     ) -> None:
         """Take what a host really did after its event was given up, or refuse the report."""
+        operation = tx.store.operation(action_id)
+        done = operation.action if operation and operation.host == host else None
+        if done is not None and ending.repeats(done, epoch, outcome):
+            return
         event = tx.store.event(action_id.partition("/")[0])
         actions = event.actions if event else ()
         action = next((a for a in actions if a.action_id == action_id and a.host == host), None)
         scope = tx.scope(event.scope) if event else None
+        if action is not None and ending.repeats(action, epoch, outcome):
+            return
         if event is None or scope is None or action is None or outcome is not Outcome.DONE:
             raise NotFound(
                 f"Host {host} has no open action {action_id}.",
                 "Drop the report: its event has ended.",
             )
         tx.apply(ending.late_report(scope, event, action, epoch=epoch, now_ms=tx.now_ms))
+        _declare_if_stranded(tx, action, by=host)
 
     @staticmethod
     def _report_for_event(

@@ -66,7 +66,9 @@ def _of_started(tx: Transaction, event: ScheduledEvent) -> Iterator[Command[Any]
     elif event.cause is Cause.FAILURE and any(
         action.host is None and not action.ended for action in event.actions
     ):
-        yield assign(event.scope, event.event_id)
+        scope = tx.memory.scopes[event.scope]
+        if failing.assign(scope, event, tx, tx.now_ms).scopes:  # else there is no place yet
+            yield assign(event.scope, event.event_id)
 
 
 def _expired(tx: Transaction, event: ScheduledEvent) -> bool:
@@ -121,40 +123,42 @@ def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]
 
 
 def _starts(tx: Transaction) -> Iterator[Command[Any]]:
-    """Operations and events that look due, oldest due first."""
+    """Operations and events that nothing holds now, oldest due first.
+
+    What is held is left out here, so that any number of held ones leave room for the others.
+    """
     candidates: list[tuple[int, int, str, Command[Any]]] = []
     for name in sorted(tx.memory.busy_scopes):
-        for event in tx.memory.scopes[name].events:
+        scope = tx.memory.scopes[name]
+        for event in scope.events:
             operation = tx.operation(event.operation_id) if event.operation_id else None
             if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
                 continue
-            if notice.due(event, tx.now_ms):
-                due_ms = notice.due_from_ms(event) or 0
-                command = start_event(name, event.event_id)
-                candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
+            if not notice.due(event, tx.now_ms):
+                continue
+            if starting.event_holds(event, scope, tx, tx.now_ms):
+                continue
+            due_ms = notice.due_from_ms(event) or 0
+            command = start_event(name, event.event_id)
+            candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
     for operation in tx.memory.operations.values():
         if operation.phase is OperationPhase.WAITING and explain.whole_host(operation):
-            due_from_ms = _operation_due_from_ms(tx, operation)
-            if due_from_ms is not None and tx.now_ms >= due_from_ms:
-                command = start_operation(operation.operation_id)
-                key = (due_from_ms, operation.ordered_ms, operation.operation_id)
-                candidates.append((*key, command))
+            if starting.operation_holds(operation, tx, tx.now_ms):
+                continue
+            key = (_due_from_ms(tx, operation), operation.ordered_ms, operation.operation_id)
+            candidates.append((*key, start_operation(operation.operation_id)))
     candidates.sort(key=lambda candidate: candidate[:3])
     return (command for *_, command in candidates)
 
 
-def _operation_due_from_ms(tx: Transaction, operation: Operation) -> int | None:
-    """When the last of its events was or will be due; None while one of them cannot know."""
+def _due_from_ms(tx: Transaction, operation: Operation) -> int:
+    """When the last event of an operation that nothing holds became due."""
     latest_ms = operation.ordered_ms
     for scope_name, event_id in operation.members:
         scope = tx.scope(scope_name)
         event = scope.event(event_id) if scope else None
-        if event is None:
-            continue
-        due_from_ms = notice.due_from_ms(event)
-        if due_from_ms is None:
-            return None
-        latest_ms = max(latest_ms, due_from_ms)
+        if event is not None:
+            latest_ms = max(latest_ms, notice.due_from_ms(event) or 0)
     return latest_ms
 
 

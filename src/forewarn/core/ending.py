@@ -76,9 +76,14 @@ def claim_for_operation(
     return Decision(operations=(replace(operation, action=taken),), facts=(fact,)), taken
 
 
+def repeats(action: Action, epoch: int, outcome: Outcome) -> bool:
+    """True if a report says what is already written: its answer was lost on the way."""
+    return action.ended and action.epoch == epoch and action.outcome is outcome
+
+
 def _refuse_stale(action: Action, epoch: int, outcome: Outcome) -> bool:
     """True if the report only repeats what is already written; refuses what is not current."""
-    if action.ended and action.epoch == epoch and action.outcome is outcome:
+    if repeats(action, epoch, outcome):
         return True
     if action.phase is not ActionPhase.CLAIMED or action.epoch != epoch:
         raise StaleReport(
@@ -128,7 +133,7 @@ def late_report(
     last holder of the claim is believed, and only while nothing else has happened to the VM.
     """
     vm = scope.vm(action.vm or "")
-    if action.outcome is not Outcome.LOST or action.epoch != epoch + 1:
+    if action.outcome is not Outcome.LOST or not 0 < epoch == action.epoch - 1:
         raise StaleReport(
             f"The report on action {action.action_id} is for a claim that is no longer held.",
             "Drop it: its event has ended.",

@@ -55,7 +55,7 @@ def explain_event(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int
         actions: tuple[Action, ...] = event.actions
         if operation is not None and operation.action is not None:
             actions = (operation.action,)
-        holds = tuple(_action_holds(actions, event, fleet))
+        holds = tuple(_action_holds(actions, event, fleet, now_ms))
     elif operation is not None and whole_host(operation):
         holds = starting.operation_holds(operation, fleet, now_ms)
     else:
@@ -79,7 +79,7 @@ def explain_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Explan
 
 
 def _action_holds(
-    actions: tuple[Action, ...], event: ScheduledEvent, fleet: Fleet
+    actions: tuple[Action, ...], event: ScheduledEvent, fleet: Fleet, now_ms: int
 ) -> Iterable[Hold]:
     for action in actions:
         if action.ended:
@@ -88,7 +88,7 @@ def _action_holds(
         if action.host is None:
             yield _homeless_hold(action, event, fleet)
         elif not fleet.alive(action.host):
-            yield from starting.host_holds(action.host, fleet)
+            yield from starting.host_holds(action.host, fleet, now_ms)
         elif action.phase is ActionPhase.PENDING:
             yield Hold(
                 reason=HoldReason.UNCLAIMED,

@@ -220,6 +220,9 @@ def _declare(
     }
     vms = tuple(vm for vm in scope.vms if vm.host == host and vm.name not in declared)
     facts: list[Fact] = []
+    for vm in vms:
+        scope, new_facts = _leave_started(scope, vm.name, now_ms=now_ms, policy=policy)
+        facts.extend(new_facts)
     for group in planning.groups_of(scope, host, vms):
         event_id = next(ids)
         event = scheduling.new_event(
@@ -236,9 +239,57 @@ def _declare(
             for name in group.vm_names
         )
         facts.extend(starting.exemption_facts(scope, event, now_ms))
-        scope, new_facts = scheduling.schedule(scope, replace(event, actions=actions))
-        facts.extend(new_facts)
+        facts.append(scheduling.scheduled_fact(event))
+        # Not by scheduling.schedule: a full scope does not keep a host from failing.
+        scope = edits.with_event(scope, replace(event, actions=actions))
     return scope, tuple(facts)
+
+
+def _leave_started(
+    scope: Scope, vm_name: str, *, now_ms: int, policy: Policy
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """Take a VM out of the event in which it came to the failed host: one started event per VM.
+
+    The event goes on for its other VMs; if this was the last it waited for, it ends.
+    """
+    facts: list[Fact] = []
+    for event in scope.events:
+        if event.phase is not Phase.STARTED or vm_name not in event.resources:
+            continue
+        left = event
+        for action in event.actions:
+            if action.vm == vm_name and not action.ended:
+                left = edits.with_action(
+                    left, edits.end_action(action, Outcome.FAILED, HOST_FAILED)
+                )
+        if all(action.ended for action in left.actions):
+            scope, new_facts = ending.finish_event(
+                edits.with_event(scope, left), left, now_ms=now_ms, policy=policy
+            )
+            facts.extend(new_facts)
+            continue
+        names = tuple(name for name in left.resources if name != vm_name)
+        scope = edits.with_event(scope, replace(left, resources=names))
+    return scope, tuple(facts)
+
+
+def arrived(
+    scope: Scope,
+    vm_name: str,
+    fleet: Fleet,
+    *,
+    by: str,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
+) -> Decision:
+    """A move has brought a VM to a host; if that host has failed meanwhile, so has the VM."""
+    vm = scope.vm(vm_name)
+    host = fleet.host(vm.host) if vm else None
+    if host is None or host.health is not Health.FAILED:
+        return Decision()
+    scope, facts = _declare(scope, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
+    return Decision(scopes=(scope,), facts=facts)
 
 
 def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:

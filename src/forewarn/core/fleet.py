@@ -22,6 +22,10 @@ class Fleet(Protocol):
         """True while the host's heartbeat is fresh."""
         ...
 
+    def silent_ms(self, host: str) -> int:
+        """For how long the host has not been heard."""
+        ...
+
     def scope(self, name: str) -> Scope | None: ...
 
     def scopes_on(self, host: str) -> Sequence[Scope]:

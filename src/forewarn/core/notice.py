@@ -79,17 +79,21 @@ def due_from_ms(event: ScheduledEvent) -> int | None:
     if event.approved_ms is not None:
         return event.approved_ms
     if event.silent:
-        if event.event_source is EventSource.USER or event.ordered_not_before_ms is None:
-            return event.scheduled_ms
-        return event.ordered_not_before_ms
+        return event.scheduled_ms if _due_unasked(event) else event.ordered_not_before_ms
     if event.shown_ms is None:
         return None
     return max(event.not_before_ms, event.shown_ms + event.unreadable_ms + event.minimum_notice_ms)
 
 
+def _due_unasked(event: ScheduledEvent) -> bool:
+    """True for silent events that wait for nobody and for no time."""
+    by_user = event.event_source is EventSource.USER
+    return event.silent and (by_user or event.ordered_not_before_ms is None)
+
+
 def due(event: ScheduledEvent, now_ms: int) -> bool:
     """True once the event may start: approved, or its notice has been given in full."""
-    if event.approved_ms is not None:
-        return True  # consent does not lapse when the clock is set back
+    if event.approved_ms is not None or _due_unasked(event):
+        return True  # neither lapses when the clock is set back
     due_from = due_from_ms(event)
     return due_from is not None and now_ms >= due_from

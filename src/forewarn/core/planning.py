@@ -43,7 +43,7 @@ def plan(host: str, fleet: Fleet) -> tuple[Group, ...]:
 
 
 def scopes_with_two_domains(host: str, fleet: Fleet) -> Mapping[str, tuple[int, ...]]:
-    """Scopes with more than one update domain on the host or on the way to it, and those domains."""
+    """Scopes with several update domains on the host or on the way to it, and those domains."""
     domains: dict[str, set[int]] = {}
     for group in plan(host, fleet):
         domains.setdefault(group.scope, set()).add(group.update_domain)

@@ -244,7 +244,7 @@ def maintain(
     """
     _refuse_unfit_host(host, order, fleet)
     groups = planning.plan(host.name, fleet)
-    broken = planning.scopes_with_two_domains(groups)
+    broken = planning.scopes_with_two_domains(host.name, fleet)
     whole_host = order.event_type is not EventType.REDEPLOY
     if whole_host and broken and not break_domains:
         raise TwoDomainsOnHost(
@@ -314,6 +314,8 @@ def announce(
         by=operation.ordered_by,
         not_before_ms=operation.ordered_not_before_ms,
     )
+    forced = operation.broke_domains_by is not None
+    broken = planning.scopes_with_two_domains(operation.host, fleet) if forced else {}
     scopes: dict[str, Scope] = {}
     facts: list[Fact] = []
     members = list(operation.members)
@@ -330,7 +332,7 @@ def announce(
             now_ms=now_ms,
             policy=policy,
             operation_id=operation.operation_id,
-            breaks_domains=operation.broke_domains_by is not None,
+            breaks_domains=group.scope in broken,
         )
         scopes[group.scope], new_facts = schedule(scope, event)
         facts.extend(new_facts)

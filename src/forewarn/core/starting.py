@@ -164,7 +164,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
         )
 
 
-def host_holds(host_name: str, fleet: Fleet) -> Iterable[Hold]:
+def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
     """What about the host keeps anything from starting on it."""
     host = fleet.host(host_name)
     if host is None or host.health is Health.FAILED:
@@ -180,7 +180,7 @@ def host_holds(host_name: str, fleet: Fleet) -> Iterable[Hold]:
         yield Hold(
             reason=HoldReason.HOST_SILENT,
             what=f"host {host_name} has no heartbeat",
-            since_ms=None,
+            since_ms=now_ms - fleet.silent_ms(host_name),
             until_ms=None,
             remedy="Its next heartbeat.",
         )
@@ -191,7 +191,7 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
     holds = [
         *notice_holds(event, now_ms),
         *scope_holds(scope, event),
-        *host_holds(event.host, fleet),
+        *host_holds(event.host, fleet, now_ms),
     ]
     if event.event_type is EventType.REDEPLOY and not holds:
         without = [
@@ -202,7 +202,7 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
                 Hold(
                     reason=HoldReason.NO_TARGET,
                     what=f"no open host can take {', '.join(without)}",
-                    since_ms=None,
+                    since_ms=notice.due_from_ms(event),
                     until_ms=None,
                     remedy="An open host with a free place and without another update domain "
                     f"of {scope.name}: `forewarn host list`, `forewarn host open NAME`.",
@@ -215,15 +215,17 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
     """Everything that keeps a Freeze or Reboot of a host from starting now."""
     holds: list[Hold] = []
     told: set[str] = set()
+    asked = False
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue  # avoided: its VMs have left the host
+        asked = True
         told.update(event.resources)
         holds.extend(notice_holds(event, now_ms))
         holds.extend(scope_holds(scope, event))
-    if not operation.members and (operation.ordered_not_before_ms or 0) > now_ms:
+    if not asked and (operation.ordered_not_before_ms or 0) > now_ms:
         holds.append(
             Hold(
                 reason=HoldReason.CLOCK,
@@ -233,7 +235,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
                 remedy="Nothing but time; there is no VM to ask.",
             )
         )
-    holds.extend(host_holds(operation.host, fleet))
+    holds.extend(host_holds(operation.host, fleet, now_ms))
     holds.extend(_traffic_holds(operation, fleet, told))
     return tuple(holds)
 
@@ -248,13 +250,16 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
                 until_ms=other.deadline_ms,
                 remedy="That operation ends by itself.",
             )
-    arriving = [vm.name for _, vm in fleet.arriving(operation.host)]
-    if arriving:
+    for scope_name, vm in fleet.arriving(operation.host):
+        scope = fleet.scope(scope_name)
+        events = scope.events if scope else ()
+        bringing = (e for e in events if e.phase is Phase.STARTED and vm.name in e.resources)
+        event = next(bringing, None)
         yield Hold(
             reason=HoldReason.VM_ARRIVING,
-            what=f"{', '.join(arriving)} is on its way to host {operation.host}",
-            since_ms=None,
-            until_ms=None,
+            what=f"{vm.name} is on its way to host {operation.host}",
+            since_ms=event.started_ms if event else None,
+            until_ms=event.deadline_ms if event else None,
             remedy="Its arrival; it is then told like the others.",
         )
     untold = [name for name in vm_names_on(operation.host, fleet) if name not in told]
