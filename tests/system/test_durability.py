@@ -190,9 +190,14 @@ def test_when_there_is_room_again_the_same_process_goes_on(tmp_path: Path) -> No
 def fill(disk: Path) -> Path:
     """Leave no room on a disk; returns the file that takes it."""
     ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4_096))
+
+    def write_for_ever() -> None:
+        with ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4_096))
+
+    with pytest.raises(OSError, match="No space left"):
+        write_for_ever()
     return ballast
 
 
