@@ -1,0 +1,279 @@
+"""A host that fails: declared Started at once, fencing, return, deadline; what ran there ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_fleet import Cloud, minutes, reasons, scope
+from forewarn.control import maintenance
+from forewarn.core import document
+from forewarn.core.model import (
+    DAY_MS,
+    HOUR_MS,
+    ActionKind,
+    Cause,
+    EventSource,
+    EventType,
+    FactKind,
+    Health,
+    Host,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Policy,
+    ScheduledEvent,
+)
+from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
+from forewarn.core.starting import HoldReason
+
+ONE = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud(scope("one", ONE), scope("two", {"x": (0, "h1"), "y": (1, "h1")}))
+
+
+def declared(cloud: Cloud, scope_name: str = "one") -> list[ScheduledEvent]:
+    return [e for e in cloud.scope(scope_name).events if e.cause is Cause.FAILURE]
+
+
+def test_a_failure_is_declared_started_for_every_vm_of_the_host(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    [event] = declared(cloud)
+    assert (event.phase, event.event_type, event.event_source) == (
+        Phase.STARTED,
+        EventType.REBOOT,
+        EventSource.PLATFORM,
+    )
+    assert event.resources == ("a", "b")
+    assert [e.resources for e in declared(cloud, "two")] == [("x",), ("y",)]
+    assert cloud.host("h1").health is Health.FAILED
+    assert cloud.scope("one").incarnation == 2
+
+
+def test_without_fencing_nothing_starts_anywhere(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.hearing.falls_silent("h1")
+    cloud.pass_time(HOUR_MS)
+    assert [cloud.claim(host) for host in ("h2", "h3")] == [[], []]
+    assert reasons(cloud.holds(declared(cloud)[0])) == {HoldReason.HOMELESS}
+
+
+def test_after_fencing_vms_start_elsewhere(cloud: Cloud) -> None:
+    cloud.fail("h1", fenced=True)
+    [event] = declared(cloud)
+    cloud.tick()
+    actions = cloud.claim("h3")
+    assert {action.kind for action in actions} == {ActionKind.START_VM}
+    assert {action.vm for action in actions} >= {"a", "b"}  # h2 carries another domain of theirs
+    for action in actions:
+        cloud.report("h3", action)
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert (cloud.where("a"), cloud.where("b")) == ("h3", "h3")
+
+
+def test_fencing_may_be_told_later(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.fail("h1")
+    cloud.tick()
+    assert cloud.facts(FactKind.ASSIGNED) == []
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    assert len(cloud.facts(FactKind.HOST_FAILED)) == 1
+    assert len(cloud.facts(FactKind.HOST_FENCED)) == 1
+    assert cloud.facts(FactKind.ASSIGNED) != []
+
+
+def test_a_host_that_returns_starts_its_vms_in_place(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    [event] = declared(cloud)
+    cloud.repair("h1")
+    cloud.tick()
+    cloud.work()
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert cloud.where("a") == "h1"
+    assert cloud.facts(FactKind.MOVED) == []
+
+
+def test_a_returned_host_is_used_only_when_it_is_heard(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.hearing.falls_silent("h1")
+    cloud.repair("h1")
+    cloud.tick()
+    assert cloud.facts(FactKind.ASSIGNED) == []
+    cloud.hearing.returns("h1")
+    cloud.tick()
+    assert {fact.host for fact in cloud.facts(FactKind.ASSIGNED)} == {"h1"}
+
+
+def test_the_only_host_of_a_fleet_has_to_come_back() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1")}), hosts=[Host(name="h1")])
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    assert cloud.claim("h1") == []
+    cloud.repair("h1")
+    cloud.tick()
+    assert len(cloud.claim("h1")) == 1
+
+
+def test_vms_without_a_place_wait_for_one(cloud: Cloud) -> None:
+    cloud.run(maintenance.close_host("h3", by="operator"))
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    assert {fact.scope for fact in cloud.facts(FactKind.ASSIGNED)} == {"two"}
+    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.tick()
+    assert {fact.scope for fact in cloud.facts(FactKind.ASSIGNED)} == {"one", "two"}
+
+
+def test_a_failure_that_nobody_mends_fails_at_its_deadline(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    [event] = declared(cloud)
+    cloud.pass_time(DAY_MS - 1)
+    assert cloud.event(event).phase is Phase.STARTED
+    cloud.pass_time(1)
+    assert cloud.event(event).phase is Phase.FAILED
+    assert {action.outcome for action in cloud.event(event).actions} == {Outcome.LOST}
+    assert document.visible(cloud.scope("one")) == ()
+
+
+def test_running_actions_of_a_failed_host_fail(cloud: Cloud) -> None:
+    event = cloud.order("a", EventType.REBOOT)
+    cloud.start(event)
+    [action] = cloud.claim("h1")
+    cloud.fail("h1")
+    ended = cloud.event(event)
+    assert (ended.phase, ended.outcome) == (Phase.FAILED, "the host has failed")
+    assert ended.actions[0].outcome is Outcome.FAILED
+    assert ended.actions[0].epoch > action.epoch
+    assert len(declared(cloud)) == 1
+
+
+def test_a_started_operation_of_a_failed_host_ends_badly(cloud: Cloud) -> None:
+    operation = cloud.maintain("h1", EventType.FREEZE, break_domains=True)
+    cloud.start(*cloud.events_of(operation))
+    cloud.fail("h1")
+    assert {e.phase for e in cloud.events_of(operation)} == {Phase.FAILED}
+    ended = cloud.operation(operation)
+    assert (ended.phase, ended.outcome) == (OperationPhase.ENDED, "the host has failed")
+    assert ended.action is not None
+    assert ended.action.outcome is Outcome.FAILED
+
+
+def test_waiting_operations_of_a_failed_host_are_canceled(cloud: Cloud) -> None:
+    redeploy = cloud.maintain("h1", EventType.REDEPLOY)
+    degraded = cloud.degrade("h1")
+    cloud.fail("h1")
+    for operation in (redeploy, degraded):
+        assert {e.phase for e in cloud.events_of(operation)} == {Phase.CANCELED}
+        assert cloud.operation(operation).phase is OperationPhase.ENDED
+
+
+def test_a_users_order_on_a_failed_host_is_held_and_goes_on_when_the_host_is_back(
+    cloud: Cloud,
+) -> None:
+    event = cloud.order("a", EventType.REBOOT)
+    cloud.fail("h1")
+    cloud.start(event)
+    assert {HoldReason.HOST_FAILED, HoldReason.VM_BUSY} <= reasons(cloud.holds(event))
+    cloud.repair("h1")
+    cloud.tick()
+    cloud.work()
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_a_users_order_is_avoided_when_its_vm_starts_elsewhere(cloud: Cloud) -> None:
+    event = cloud.order("a", EventType.REBOOT)
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    cloud.work()
+    assert cloud.event(event).phase is Phase.CANCELED
+
+
+def test_a_target_that_fails_too_gives_its_guests_back(cloud: Cloud) -> None:
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    taken = {action.vm: action for action in cloud.claim("h3")}
+    cloud.fail("h3")
+    [event] = declared(cloud)
+    homeless = {action.vm: action for action in event.actions}
+    assert homeless["a"].host is None
+    assert homeless["a"].epoch > taken["a"].epoch
+    cloud.repair("h1")
+    cloud.tick()
+    cloud.work()
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert cloud.where("a") == "h1"
+
+
+def test_a_host_that_fails_twice_declares_its_vms_once(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.repair("h1")
+    cloud.tick()
+    cloud.claim("h1")
+    cloud.fail("h1")
+    assert len(declared(cloud)) == 1
+    assert declared(cloud)[0].actions[0].host is None
+
+
+def test_the_target_of_a_move_that_is_done_may_fail_while_its_event_still_runs() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "b": (0, "h1")}))
+    [move] = cloud.events_of(cloud.maintain("h1", EventType.REDEPLOY))
+    cloud.start(move)
+    first, second = cloud.claim("h1")
+    assert (first.target_host, second.target_host) == ("h2", "h3")
+    cloud.report("h1", first)
+    cloud.fail("h2")
+    [failure] = declared(cloud)
+    assert failure.resources == ("a",)
+    assert cloud.event(move).resources == ("b",)
+    assert cloud.event(move).phase is Phase.STARTED
+    cloud.report("h1", second)
+    assert cloud.event(move).phase is Phase.COMPLETED
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_vm_that_is_moved_to_a_host_that_failed_meanwhile_is_declared_too(*, alone: bool) -> None:
+    vms = {"a": (0, "h1")} if alone else {"a": (0, "h1"), "b": (0, "h1")}
+    cloud = Cloud(scope("one", vms))
+    [move] = cloud.events_of(cloud.maintain("h1", EventType.REDEPLOY))
+    cloud.start(move)
+    action, *others = cloud.claim("h1")
+    cloud.fail("h2")
+    assert declared(cloud) == []
+    cloud.report("h1", action)
+    assert cloud.where("a") == "h2"
+    [failure] = declared(cloud)
+    assert (failure.phase, failure.resources, failure.host) == (Phase.STARTED, ("a",), "h2")
+    for other in others:
+        cloud.report("h1", other)
+    assert cloud.event(move).phase is Phase.COMPLETED
+
+
+def test_a_full_scope_does_not_keep_a_host_from_failing() -> None:
+    vms = {f"vm_{i}": (0, "h1") for i in range(EVENTS_PER_SCOPE_MAX)}
+    cloud = Cloud(scope("one", vms), policy=Policy(user_events_max=EVENTS_PER_SCOPE_MAX))
+
+    def fill(tx: object) -> None:
+        for name in vms:
+            maintenance.order_vm(name, EventType.REBOOT, by="o")(tx)  # type: ignore[arg-type]
+
+    cloud.run(fill)
+    cloud.fail("h1")
+    assert len(declared(cloud)) == 1
+
+
+def test_downtime_does_not_eat_the_time_to_mend_a_failure(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    [event] = declared(cloud)
+    cloud.crash(down_ms=2 * DAY_MS)
+    cloud.pass_time(DAY_MS - minutes(1))
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_repairing_a_healthy_host_changes_nothing(cloud: Cloud) -> None:
+    before = cloud.everything()
+    cloud.repair("h2")
+    assert cloud.everything() == before
