@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 TICK_EVERY_S = 1.0
 TICK_AGAIN_AFTER_S = 0.01
+COMMANDS_AT_ONCE = 32  # of a tick in the writer's queue; what guests and operators ask goes between
 TICK_SHARE_MAX = 0.2  # of the time, while rings keep coming; approvals and orders get the rest
 POLLS_SAVED_EVERY_S = 300.0
 FIRST_READS_SAVED_EVERY_S = 0.5
@@ -84,9 +85,10 @@ class TickerLoop:
             await self._control.submit(ticker.heartbeat)
             self._beat_monotonic_ms = now
         named = await self._control.ask(ticker.survey)
-        results = await asyncio.gather(
-            *(self._control.submit(command) for command in named), return_exceptions=True
-        )
+        results: list[object] = []
+        for first in range(0, len(named), COMMANDS_AT_ONCE):
+            some = (self._control.submit(c) for c in named[first : first + COMMANDS_AT_ONCE])
+            results += await asyncio.gather(*some, return_exceptions=True)
         for result in results:
             if isinstance(result, Refusal | Unavailable):
                 log.warning("tick_command_refused", why=str(result))
