@@ -115,9 +115,10 @@ class SqliteStore:
 
     def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
         """Committed events, newest first."""
-        name = "events_newest" if scope is None else "events_of_scope"
-        if open_only:
-            name += "_open"
+        if scope is None:
+            name = "events_newest_open" if open_only else "events_newest"
+        else:
+            name = "events_of_scope_open" if open_only else "events_of_scope"
         with self._database.reading() as reading:
             found = reading.rows(name, {"scope": scope, "limit": max(0, limit)})
             return tuple(_event(reading, row) for row in found)
