@@ -1,0 +1,253 @@
+"""Heartbeats, claims and leases: who is alive, who holds what, and what a silence costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control import metadata
+from forewarn.control.dispatch import (
+    CLAIMS_PER_CALL_MAX,
+    HOST_SILENT_AFTER_MS,
+    LEASE_MS,
+    Dispatch,
+)
+from forewarn.core import notice
+from forewarn.core.errors import NotFound, StaleReport
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    Decision,
+    EventType,
+    FactKind,
+    Policy,
+    ScheduledEvent,
+)
+from forewarn.ports import StoreFailed
+from watched_store import WatchedStore, disk_full
+
+
+class Beating(Cloud):
+    """A cloud that hears its hosts by their real heartbeats."""
+
+    def _open(self) -> None:
+        super()._open()
+        self.memory.liveness = self.dispatch
+
+    def beat(self, host: str, holding: dict[str, int] | None = None) -> None:
+        self.run(self.dispatch.heartbeat(host, holding or {}))
+
+    def started(self, vm: str = "web_0", host: str = "h1") -> ScheduledEvent:
+        self.beat(host)
+        event = self.order(vm, EventType.REBOOT)
+        self.start(event)
+        return event
+
+
+@pytest.fixture
+def cloud() -> Beating:
+    return Beating(scope("web", WEB))
+
+
+def held(action: Action) -> dict[str, int]:
+    return {action.action_id: action.epoch}
+
+
+# Heartbeats.
+
+
+def test_a_host_is_not_alive_before_its_first_heartbeat(cloud: Beating) -> None:
+    assert not cloud.dispatch.alive("h1")
+    cloud.beat("h1")
+    assert cloud.dispatch.alive("h1")
+    assert not cloud.dispatch.alive("h2")
+
+
+def test_a_host_is_alive_for_fifteen_seconds_after_a_heartbeat(cloud: Beating) -> None:
+    cloud.beat("h1")
+    cloud.clock.pass_ms(HOST_SILENT_AFTER_MS - 1)
+    assert cloud.dispatch.alive("h1")
+    cloud.clock.pass_ms(1)
+    assert not cloud.dispatch.alive("h1")
+    assert cloud.dispatch.silent_ms("h1") == HOST_SILENT_AFTER_MS == 15_000
+
+
+def test_a_step_of_the_wall_clock_makes_no_host_silent(cloud: Beating) -> None:
+    cloud.beat("h1")
+    cloud.clock.wall += minutes(600)
+    assert cloud.dispatch.alive("h1")
+
+
+def test_a_host_that_is_not_in_the_fleet_is_refused(cloud: Beating) -> None:
+    with pytest.raises(NotFound):
+        cloud.beat("stranger")
+    assert not cloud.dispatch.alive("stranger")
+
+
+def test_an_ordinary_heartbeat_writes_nothing(cloud: Beating) -> None:
+    cloud.beat("h1")
+    commits = len(cloud.commits)
+    cloud.clock.pass_ms(5_000)
+    cloud.beat("h1")
+    assert len(cloud.commits) == commits
+
+
+def shown_for(cloud: Beating, ms: int) -> ScheduledEvent:
+    """A reboot of web_0 that its host has shown for this long."""
+    cloud.beat("h1")
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation))
+    while ms > 0:
+        cloud.clock.pass_ms(min(ms, 10_000))
+        ms -= 10_000
+        cloud.beat("h1")
+    return event
+
+
+def test_a_silence_that_nobody_noticed_is_taken_out_when_the_host_returns(
+    cloud: Beating,
+) -> None:
+    event = shown_for(cloud, minutes(5))
+    cloud.clock.pass_ms(minutes(20))
+    cloud.beat("h1")
+    stopped = cloud.event(event)
+    assert stopped.shown_ms is None
+    assert notice.readable_ms(stopped, cloud.clock.wall) == minutes(5)
+    [fact] = cloud.facts(FactKind.DOWNTIME)
+    assert (fact.host, fact.detail) == ("h1", {"lost_ms": minutes(20)})
+
+
+def test_a_silence_that_could_not_be_written_down_is_not_forgotten() -> None:
+    store = WatchedStore()
+    cloud = Beating(scope("web", WEB), store=store)
+    event = shown_for(cloud, minutes(5))
+    cloud.clock.pass_ms(minutes(20))
+    store.fails["commit"] = disk_full()
+    with pytest.raises(StoreFailed):
+        cloud.writer.run([cloud.dispatch.heartbeat("h1", {})])
+    assert not cloud.dispatch.alive("h1")
+    cloud.beat("h1")
+    assert notice.readable_ms(cloud.event(event), cloud.clock.wall) == minutes(5)
+
+
+# Claims.
+
+
+def test_a_pending_action_is_claimed_once(cloud: Beating) -> None:
+    cloud.started()
+    assert len(cloud.claim("h1")) == 1
+    assert cloud.claim("h1") == []
+
+
+def test_a_host_claims_only_its_own_actions(cloud: Beating) -> None:
+    cloud.started()
+    assert cloud.claim("h2") == []
+
+
+def test_a_claim_returns_with_the_next_epoch_when_its_lease_has_lapsed(cloud: Beating) -> None:
+    cloud.started()
+    [first] = cloud.claim("h1")
+    cloud.clock.pass_ms(LEASE_MS - 1)
+    assert cloud.claim("h1") == []
+    cloud.clock.pass_ms(1)
+    [second] = cloud.claim("h1")
+    assert (first.action_id, second.epoch) == (second.action_id, first.epoch + 1)
+    with pytest.raises(StaleReport):
+        cloud.report("h1", first)
+    cloud.report("h1", second)
+
+
+def test_a_heartbeat_that_names_the_claim_renews_its_lease(cloud: Beating) -> None:
+    cloud.started()
+    [action] = cloud.claim("h1")
+    for _ in range(5):
+        cloud.clock.pass_ms(LEASE_MS - 1)
+        cloud.beat("h1", held(action))
+    assert cloud.claim("h1") == []
+    cloud.report("h1", action)
+
+
+def test_a_heartbeat_with_an_older_epoch_renews_nothing(cloud: Beating) -> None:
+    cloud.started()
+    [old] = cloud.claim("h1")
+    cloud.clock.pass_ms(LEASE_MS)
+    [new] = cloud.claim("h1")
+    cloud.clock.pass_ms(LEASE_MS - 1)
+    cloud.beat("h1", held(old))
+    cloud.clock.pass_ms(1)
+    [newer] = cloud.claim("h1")
+    assert newer.epoch == new.epoch + 1
+
+
+def test_after_a_restart_a_claim_gets_one_more_lease(cloud: Beating) -> None:
+    cloud.started()
+    [action] = cloud.claim("h1")
+    cloud.crash(down_ms=minutes(10))
+    assert cloud.claim("h1") == []
+    cloud.report("h1", action)  # the holder was at work all the time
+
+
+def test_after_a_restart_a_claim_nobody_holds_returns_after_one_lease(cloud: Beating) -> None:
+    cloud.started()
+    [action] = cloud.claim("h1")
+    cloud.crash(down_ms=minutes(10))
+    cloud.clock.pass_ms(LEASE_MS)
+    [again] = cloud.claim("h1")
+    assert again.epoch == action.epoch + 1
+
+
+def test_after_a_restart_a_heartbeat_keeps_the_claim_alive(cloud: Beating) -> None:
+    cloud.started()
+    [action] = cloud.claim("h1")
+    cloud.crash(down_ms=minutes(1))
+    cloud.clock.pass_ms(LEASE_MS - 1)
+    cloud.beat("h1", held(action))
+    cloud.clock.pass_ms(LEASE_MS - 1)
+    assert cloud.claim("h1") == []
+
+
+def test_a_call_hands_out_a_limited_number_of_claims() -> None:
+    vms = {f"vm_{i}": (0, "h1") for i in range(CLAIMS_PER_CALL_MAX + 6)}
+    cloud = Beating(scope("web", vms), policy=Policy(user_events_max=1_000))
+    cloud.beat("h1")
+    cloud.beat("h2")
+    [event] = cloud.events_of(cloud.maintain("h1", EventType.REDEPLOY))
+    cloud.start(event)
+    assert [len(cloud.claim("h1")) for _ in range(3)] == [CLAIMS_PER_CALL_MAX, 6, 0]
+
+
+def test_the_boot_id_of_a_host_reboot_is_kept_with_its_first_claim(cloud: Beating) -> None:
+    cloud.beat("h3")
+    operation = cloud.maintain("h3", EventType.REBOOT)
+    cloud.tick()
+    [first] = cloud.claim("h3", "boot-before")
+    assert first.kind is ActionKind.REBOOT_HOST
+    cloud.crash(down_ms=1_000)
+    cloud.clock.pass_ms(LEASE_MS)
+    [again] = cloud.claim("h3", "boot-after")
+    assert (first.boot_id, again.boot_id) == ("boot-before", "boot-before")
+    stored = cloud.operation(operation).action
+    assert stored is not None
+    assert stored.boot_id == "boot-before"
+
+
+def test_an_action_that_has_ended_is_never_claimed_again(cloud: Beating) -> None:
+    event = cloud.started()
+    [action] = cloud.claim("h1")
+    cloud.report("h1", action)
+    cloud.clock.pass_ms(10 * LEASE_MS)
+    assert cloud.claim("h1") == []
+    assert cloud.event(event).actions[0].epoch == action.epoch
+
+
+def test_a_report_on_something_that_never_was_is_refused(cloud: Beating) -> None:
+    ghost = Action(action_id="GHOST/web_0", kind=ActionKind.REBOOT_VM, host="h1", epoch=1)
+    with pytest.raises(NotFound, match="no open action"):
+        cloud.report("h1", ghost)
+
+
+def test_a_new_dispatch_counts_silence_from_its_own_start(cloud: Beating) -> None:
+    cloud.run(lambda tx: tx.apply(Decision()))
+    fresh = Dispatch(cloud.clock)
+    cloud.clock.pass_ms(5_000)
+    assert fresh.silent_ms("h1") == 5_000

@@ -1,0 +1,181 @@
+"""Memory and its transactions: indexes stay true, sealing counts, taking back restores it all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core_fleet import WEB, Cloud, minutes, scope, vm
+from forewarn.control import maintenance
+from forewarn.control.memory import Memory, Transaction
+from forewarn.core.errors import NotFound
+from forewarn.core.invariants import InvariantBroken
+from forewarn.core.model import Decision, EventType, Phase
+from forewarn.ports import FirstRead, Remembered
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud(scope("web", WEB), scope("api", {"x": (0, "h1")}))
+
+
+def transaction(cloud: Cloud) -> Transaction:
+    return Transaction(
+        cloud.memory, cloud.store, now_ms=cloud.clock.wall, policy=cloud.policy, ids=cloud.ids
+    )
+
+
+def indexes(memory: Memory) -> tuple[object, ...]:
+    return (
+        dict(memory.scope_of_vm),
+        set(memory.busy_scopes),
+        {host: [s.name for s in memory.scopes_on(host)] for host in ("h1", "h2", "h3")},
+        {host: memory.vm_count(host) for host in ("h1", "h2", "h3")},
+        memory.inventory,
+    )
+
+
+def test_the_indexes_follow_a_vm_that_moves_and_one_that_is_deleted(cloud: Cloud) -> None:
+    cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
+    cloud.carry_out(cloud.order("x", EventType.TERMINATE))
+    assert cloud.memory.vm_count("h1") == 0
+    assert cloud.memory.vm_count("h3") == 1
+    assert [s.name for s in cloud.memory.scopes_on("h3")] == ["web"]
+    assert "x" not in cloud.memory.scope_of_vm
+    assert cloud.memory.busy_scopes == set()
+
+
+def test_a_memory_built_from_the_store_is_the_memory_that_was(cloud: Cloud) -> None:
+    cloud.start(cloud.order("web_0", EventType.REBOOT))
+    cloud.maintain("h2", EventType.FREEZE)
+    fresh = Memory(cloud.store.load(), cloud.hearing)
+    assert (fresh.scopes, fresh.hosts, fresh.operations) == cloud.everything()
+    assert indexes(fresh) == indexes(cloud.memory)
+
+
+def test_a_scope_with_an_event_about_a_host_is_found_there_without_vms(cloud: Cloud) -> None:
+    cloud.start(cloud.order("web_0", EventType.REDEPLOY))  # to h3, where nothing of it is yet
+    assert [s.name for s in cloud.memory.scopes_on("h3")] == ["web"]
+    assert [found.name for _, found in transaction(cloud).arriving("h3")] == ["web_0"]
+
+
+def test_taking_back_restores_scopes_hosts_operations_indexes_and_inventory(
+    cloud: Cloud,
+) -> None:
+    cloud.order("x", EventType.REBOOT)
+    operation = cloud.maintain("h2", EventType.FREEZE)
+    before, index = cloud.everything(), indexes(cloud.memory)
+    restored: list[str] = []
+    tx = transaction(cloud)
+    maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
+    maintenance.close_host("h3", by="o")(tx)
+    maintenance.cancel_event(operation.members[0][1], by="o")(tx)
+    maintenance.maintain_host("h1", EventType.REBOOT, by="o")(tx)
+    moved = replace(tx.need_scope("web"), vms=(vm("web_1", 1, "h3"),))
+    joined = replace(tx.need_scope("api"), vms=(vm("x", 0, "h1"), vm("web_0", 0, "h1")))
+    tx.apply(Decision(scopes=(moved, joined)))
+    tx.remove_scope("api")
+    tx.remove_host("h2")
+    tx.applied_inventory("another text")
+    tx.on_take_back(lambda: restored.append("second"))
+    tx.on_take_back(lambda: restored.append("first"))
+    tx.take_back()
+    assert cloud.everything() == before
+    assert indexes(cloud.memory) == index
+    assert restored == ["first", "second"]
+
+
+def test_taking_back_works_after_sealing_too(cloud: Cloud) -> None:
+    before, index = cloud.everything(), indexes(cloud.memory)
+    tx = transaction(cloud)
+    maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
+    assert tx.seal() is not None
+    tx.take_back()
+    assert cloud.everything() == before
+    assert indexes(cloud.memory) == index
+
+
+def test_a_transaction_that_changed_nothing_seals_to_nothing(cloud: Cloud) -> None:
+    tx = transaction(cloud)
+    tx.apply(Decision(scopes=(cloud.scope(),)))
+    assert tx.seal() is None
+
+
+def test_everything_one_use_case_does_to_a_scope_is_sealed_once(cloud: Cloud) -> None:
+    tx = transaction(cloud)
+    before = cloud.scope()
+    first = maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
+    maintenance.order_vm("web_1", EventType.REBOOT, by="o")(tx)
+    maintenance.cancel_event(first.event_id, by="o")(tx)
+    with pytest.raises(InvariantBroken, match="I3"):
+        tx.seal()  # an event that began and ended unseen is a bug, not a change
+    tx.take_back()
+    tx = transaction(cloud)
+    maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
+    maintenance.order_vm("web_1", EventType.REBOOT, by="o")(tx)
+    change = tx.seal()
+    assert change is not None
+    [(was, after)] = change.scopes
+    assert was == before
+    assert (after.revision, after.incarnation) == (before.revision + 1, before.incarnation + 1)
+
+
+def test_ended_events_go_to_the_store_and_leave_the_memory(cloud: Cloud) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+    tx = transaction(cloud)
+    maintenance.cancel_event(event.event_id, by="o")(tx)
+    change = tx.seal()
+    assert change is not None
+    assert change.scopes[0][1].events[0].phase is Phase.CANCELED
+    assert cloud.scope().events == ()
+    tx.take_back()
+
+
+def test_hosts_and_operations_count_their_revisions(cloud: Cloud) -> None:
+    revision = cloud.host("h3").revision
+    cloud.run(maintenance.close_host("h3", by="o"))
+    operation = cloud.maintain("h3", EventType.FREEZE)
+    cloud.tick()
+    assert cloud.host("h3").revision == revision + 1
+    assert cloud.operation(operation).revision == operation.revision + 1
+
+
+def test_facts_receipts_answers_and_heartbeats_alone_are_a_change(cloud: Cloud) -> None:
+    tx = transaction(cloud)
+    read = FirstRead(scope="web", event_id="E", vm="web_0", read_ms=1)
+    answer = Remembered(key="k", fingerprint="f", answer="a", at_ms=1)
+    tx.receipts([read])
+    tx.remember(answer)
+    tx.beat()
+    change = tx.seal()
+    assert change is not None
+    assert (change.first_reads, change.remembered, change.heartbeat_ms) == (
+        (read,),
+        answer,
+        cloud.clock.wall,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "remedy"),
+    [
+        (lambda tx: tx.need_host("no"), "forewarn host list"),
+        (lambda tx: tx.need_scope("no"), "forewarn scope list"),
+        (lambda tx: tx.need_scope_of_vm("no"), "forewarn vm list"),
+    ],
+)
+def test_names_that_do_not_exist_are_refused_with_where_to_look(
+    cloud: Cloud, ask: object, remedy: str
+) -> None:
+    with pytest.raises(NotFound, match=remedy):
+        ask(transaction(cloud))  # type: ignore[operator]
+
+
+def test_operations_of_a_host_come_oldest_first(cloud: Cloud) -> None:
+    first = cloud.maintain("h1", EventType.REBOOT)
+    cloud.clock.pass_ms(minutes(1))
+    second = cloud.maintain("h1", EventType.FREEZE)
+    cloud.maintain("h2", EventType.FREEZE)
+    found = [o.operation_id for o in transaction(cloud).operations_on("h1")]
+    assert found == [first.operation_id, second.operation_id]

@@ -1,0 +1,54 @@
+"""Steps of the wall clock are noticed, told until they were accounted for, and told exactly."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.control.timekeeper import STEP_NOTICED_FROM_MS, Timekeeper
+
+
+def test_time_that_merely_passes_is_no_step() -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    clock.pass_ms(10_000_000)
+    reading = timekeeper.read()
+    assert (reading.now_ms, reading.monotonic_ms, reading.stepped_ms) == (
+        clock.wall,
+        clock.monotonic,
+        0,
+    )
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_step_of_more_than_two_seconds_is_told_exactly(direction: int) -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    clock.wall += direction * STEP_NOTICED_FROM_MS
+    assert timekeeper.read().stepped_ms == 0
+    clock.wall += direction
+    assert timekeeper.read().stepped_ms == direction * (STEP_NOTICED_FROM_MS + 1)
+
+
+def test_many_small_steps_are_noticed_as_surely_as_a_large_one() -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    told = 0
+    for _ in range(100):
+        clock.wall += 1_000
+        reading = timekeeper.read()
+        timekeeper.accounted(reading)
+        told += reading.stepped_ms
+    assert abs(told - 100_000) <= STEP_NOTICED_FROM_MS
+
+
+def test_a_step_is_told_again_until_it_was_accounted_for() -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    clock.wall += 60_000
+    first = timekeeper.read()
+    clock.wall += 5_000
+    second = timekeeper.read()
+    assert (first.stepped_ms, second.stepped_ms) == (60_000, 65_000)
+    timekeeper.accounted(second)
+    assert timekeeper.read().stepped_ms == 0

@@ -1,0 +1,46 @@
+"""A real store that tells what was asked of it and fails where told to. No test lives here."""
+
+from __future__ import annotations
+
+from forewarn.adapters.store import SqliteStore
+from forewarn.ports import Change, StoreFailed
+from simulation.faulty_store import FaultyStore
+
+
+class WatchedStore(FaultyStore):
+    """`ports.Store`. `fails` says what the next call of a name raises; `calls` is the record."""
+
+    def __init__(self) -> None:
+        super().__init__(SqliteStore.in_memory())
+        self.calls: list[str] = []
+        self.fails: dict[str, Exception] = {}
+
+    def _meets(self, call: str) -> None:
+        self.calls.append(call)
+        failure = self.fails.pop(call, None)
+        if failure is not None:
+            raise failure
+
+    def begin(self) -> None:
+        self._meets("begin")
+        super().begin()
+
+    def save(self, change: Change) -> None:
+        self._meets("save")
+        super().save(change)
+
+    def commit(self) -> None:
+        self._meets("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self.calls.append("rollback")
+        super().rollback()
+
+
+def disk_full() -> StoreFailed:
+    return StoreFailed("the disk is full", fatal=False)
+
+
+def disk_broken() -> StoreFailed:
+    return StoreFailed("fsync failed", fatal=True)
