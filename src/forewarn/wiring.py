@@ -18,7 +18,7 @@ import structlog
 import uvicorn
 
 from forewarn.adapters import backup
-from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.data_folder import DatabaseRefused, FolderUnusable, unusable
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
@@ -307,7 +307,6 @@ def open_service(settings: Settings) -> Service:
 
     Raises one of CannotStart.
     """
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = SqliteStore.in_folder(settings.data)
     try:
         return Service(settings, store)
@@ -362,6 +361,12 @@ def operator_token(data: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         token = ""
+    except OSError as error:
+        raise unusable(data, error) from error
+    except UnicodeDecodeError:
+        raise FolderUnusable(
+            f"{path} holds no token.", "Remove it; the next start makes a new one."
+        ) from None
     if not token:
         token = secrets.token_urlsafe(32)
         _write_private(path, f"{token}\n")
@@ -371,9 +376,13 @@ def operator_token(data: Path) -> str:
 def _write_private(path: Path, text: str) -> None:
     """Replace a file that only its owner may read, whole or not at all."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.touch(mode=0o600)
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)
+    try:
+        scratch.touch(mode=0o600)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise unusable(path.parent, error) from error
 
 
 def _die(reason: str) -> None:

@@ -185,6 +185,35 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         assert (service.data / DATABASE).read_text() == "Dear diary"
 
 
+@pytest.mark.parametrize("name", [DATABASE, "operator.token", "operator.url"])
+def test_a_folder_whose_files_cannot_be_used_is_refused_in_words(tmp_path: Path, name: str) -> None:
+    with service_in(tmp_path) as service:
+        (service.data / name).mkdir(parents=True)
+
+        words = refused(service)
+
+        assert f"{service.data} cannot be used as a data folder: Is a directory" in words
+        left = {path.name for path in service.data.iterdir() if path.name.startswith(".")}
+        assert left == set()
+
+
+def test_a_file_in_place_of_the_folder_is_refused_in_words(tmp_path: Path) -> None:
+    with service_in(tmp_path) as service:
+        service.data.write_text("Dear diary")
+        assert f"{service.data} cannot be used as a data folder" in refused(service)
+        assert service.data.read_text() == "Dear diary"
+
+
+def test_a_start_that_was_killed_half_way_is_no_hindrance(tmp_path: Path) -> None:
+    for name in ("forewarn.lock", DATABASE, f"{DATABASE}-wal", "operator.token"):
+        with service_in(tmp_path / name) as service:
+            service.launch()
+            wait_until((service.data / name).exists, f"{name} is there")
+            service.kill()
+            service.start()
+            assert service.guest("vm0").incarnation() == 1
+
+
 def test_a_bad_inventory_is_refused_with_its_line_and_the_fleet_stays(tmp_path: Path) -> None:
     with service_in(tmp_path) as service:
         with_data(service)
@@ -215,6 +244,22 @@ def test_a_bad_inventory_is_refused_while_the_service_runs_and_the_fleet_stays(
         assert "update_domian" in answer.stderr
         assert service.look("vms/web_1")["update_domain"] == 1
         assert service.guest("web_1").document()["Events"] == []
+
+
+def test_an_inventory_whose_listener_is_taken_is_refused_and_the_fleet_stays(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as service, socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        more = tmp_path / "more.toml"
+        more.write_text(f'{FLEET}\n[[vm]]\nname = "late"\nhost = "h2"\nlisten = "{where}"\n')
+
+        answer = service.cli("inventory", "apply", str(more))
+
+        assert answer.returncode == 1
+        assert where in answer.stderr
+        assert service.ask("GET", "vms/late").status == 404
+        assert service.guest("vm0").document()["Events"] == []
 
 
 def test_bad_settings_are_refused_all_at_once_with_their_lines(tmp_path: Path) -> None:

@@ -87,10 +87,7 @@ class FolderLock:
         try:
             self._file = _open_lock(data_dir)
         except OSError as error:
-            raise FolderUnusable(
-                f"{data_dir} cannot be used as a data folder: {error.strerror}.",
-                "Name a folder that the user of this process may write to.",
-            ) from error
+            raise unusable(data_dir, error) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -108,6 +105,15 @@ class FolderLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def unusable(data_dir: Path, error: OSError) -> FolderUnusable:
+    """What an error of the file system means for a data folder."""
+    file = f" ({Path(error.filename).name})" if error.filename else ""
+    return FolderUnusable(
+        f"{data_dir} cannot be used as a data folder: {error.strerror or error}{file}.",
+        "Name a folder that the user of this process may write to and that has room.",
+    )
 
 
 def _open_lock(data_dir: Path) -> int:

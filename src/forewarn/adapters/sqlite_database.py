@@ -35,6 +35,7 @@ from forewarn.adapters.data_folder import (
     refuse_file,
     refuse_interrupted_restore,
     sync_folder,
+    unusable,
 )
 from forewarn.ports import StoreFailed
 
@@ -119,6 +120,9 @@ class Database:
         lock = FolderLock(data_dir)
         try:
             return cls(_open_file(data_dir), path=data_dir / DATABASE_NAME, lock=lock)
+        except OSError as error:
+            lock.release()
+            raise unusable(data_dir, error) from error
         except BaseException:
             lock.release()
             raise
