@@ -188,7 +188,9 @@ class Service:
 
     # Its life.
 
-    def launch(self, *options: str, under: Sequence[str] = ()) -> None:
+    def launch(
+        self, *options: str, under: Sequence[str] = (), stderr_to: int | None = None
+    ) -> None:
         """Start the process and do not wait until it listens."""
         assert self._process is None, "it runs already"
         self._launches += 1
@@ -200,14 +202,16 @@ class Service:
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=err,
+                stderr=err if stderr_to is None else stderr_to,
                 env=self.environment,
                 start_new_session=True,
             )
 
-    def start(self, *options: str, under: Sequence[str] = ()) -> Service:
+    def start(
+        self, *options: str, under: Sequence[str] = (), stderr_to: int | None = None
+    ) -> Service:
         """Start the process and return once it has said where it listens."""
-        self.launch(*options, under=under)
+        self.launch(*options, under=under, stderr_to=stderr_to)
         wait_until(self._has_said_where, "the service starts", limit_s=START_LIMIT_S)
         return self
 

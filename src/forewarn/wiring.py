@@ -387,6 +387,8 @@ def _write_private(path: Path, text: str) -> None:
 
 def _die(reason: str) -> None:
     """After a failed fsync nobody knows what is on the disk: end at once, answer nothing more."""
-    sys.stderr.write(f"forewarn: stopped at once, nothing unkept was answered: {reason}\n")
-    sys.stderr.flush()
-    os._exit(EXIT_STORE_FAILED)
+    try:
+        sys.stderr.write(f"forewarn: stopped at once, nothing unkept was answered: {reason}\n")
+        sys.stderr.flush()
+    finally:  # also when nobody reads standard error any more
+        os._exit(EXIT_STORE_FAILED)

@@ -10,7 +10,9 @@ import http.client
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,6 +187,40 @@ def test_when_there_is_room_again_the_same_process_goes_on(tmp_path: Path) -> No
         assert approve(service.guest("vm0"), events["vm0"]) == 200
         service.wait_for_phase(events["vm0"], "completed")
         assert service.stop() == 0
+
+
+@contextmanager
+def nobody_reads_its_log(folder: Path, fleet: str) -> Iterator[Service]:
+    """A running service whose standard error leads nowhere: every write to it fails."""
+    with service_in(folder, fleet=fleet) as service:
+        reader, writer = os.pipe()
+        try:
+            service.start(stderr_to=writer)
+        finally:
+            os.close(writer)
+            os.close(reader)
+        yield service
+
+
+@needs_strace
+def test_a_log_that_cannot_be_written_costs_no_answer(tmp_path: Path) -> None:
+    with nobody_reads_its_log(tmp_path, standalone_fleet(1)) as service:
+        events = ordered(service, 1)
+        with traced(service, "-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC"):
+            assert approve(service.guest("vm0"), events["vm0"]) == 503  # and that is logged
+
+        assert approve(service.guest("vm0"), events["vm0"]) == 200
+        service.wait_for_phase(events["vm0"], "completed")
+        assert service.stop() == 0
+
+
+@needs_strace
+def test_a_log_that_cannot_be_written_keeps_no_failed_disk_in_service(tmp_path: Path) -> None:
+    with nobody_reads_its_log(tmp_path, standalone_fleet(1)) as service:
+        events = ordered(service, 1)
+        with traced(service, "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO"):
+            assert approve(service.guest("vm0"), events["vm0"]) in (503, None)
+            assert service.exit_code() == EXIT_STORE_FAILED
 
 
 def fill(disk: Path) -> Path:

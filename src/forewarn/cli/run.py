@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import structlog
 import typer
@@ -21,6 +23,7 @@ from forewarn.settings import BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
 
 LISTENERS_PRINTED_MAX = 20
+STDERR_FILE = 2
 
 
 def serve(
@@ -69,6 +72,19 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
+class _Lines(io.TextIOBase):
+    """Standard error for the log. A line that cannot be written is lost, and nothing else is.
+
+    Whoever logs must go on when the reader of the log is gone, or the disk that it is kept on is
+    full: a writer that died of its own log would leave every guest waiting.
+    """
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            os.write(STDERR_FILE, text.encode("utf-8", "replace"))
+        return len(text)
+
+
 def _log_to_stderr() -> None:
     structlog.configure(
         processors=[
@@ -77,7 +93,7 @@ def _log_to_stderr() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(bool_as_flag=False),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lines())),
         cache_logger_on_first_use=True,
     )
 
