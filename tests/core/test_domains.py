@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
+from forewarn.control import maintenance
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
     SECOND_MS,
@@ -227,8 +228,6 @@ def test_after_a_failed_event_platform_events_of_the_scope_wait_for_the_operator
     assert hold.reason is HoldReason.SCOPE_HELD
     assert failed.event_id in hold.what
     assert "forewarn scope release web" in hold.remedy
-    from forewarn.control import maintenance  # noqa: PLC0415
-
     cloud.run(maintenance.release_scope("web", by="ann"))
     cloud.tick()
     assert phase(cloud, platform) is Phase.STARTED
@@ -273,7 +272,5 @@ def test_the_first_failure_is_the_one_that_holds() -> None:
 
 
 def test_releasing_a_scope_that_is_not_held_is_refused() -> None:
-    from forewarn.control import maintenance  # noqa: PLC0415
-
     with pytest.raises(NotFound, match="not held"):
         Cloud(scope("web", WEB)).run(maintenance.release_scope("web", by="ann"))

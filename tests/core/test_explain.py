@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -112,8 +113,6 @@ def vm_arriving() -> list[Hold]:
 def vm_untold() -> list[Hold]:
     cloud = Cloud(scope("web", {"w": (0, "h1")}))
     event = platform(cloud, "h1")
-    from dataclasses import replace  # noqa: PLC0415
-
     owner = cloud.scope()
     joined = replace(owner, vms=(*owner.vms, vm("late", 0, "h1")))
     cloud.run(lambda tx: tx.apply(Decision(scopes=(joined,))))

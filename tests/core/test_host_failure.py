@@ -6,6 +6,7 @@ import pytest
 
 from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.control import maintenance
+from forewarn.control.memory import Transaction
 from forewarn.core import document
 from forewarn.core.model import (
     DAY_MS,
@@ -256,9 +257,9 @@ def test_a_full_scope_does_not_keep_a_host_from_failing() -> None:
     vms = {f"vm_{i}": (0, "h1") for i in range(EVENTS_PER_SCOPE_MAX)}
     cloud = Cloud(scope("one", vms), policy=Policy(user_events_max=EVENTS_PER_SCOPE_MAX))
 
-    def fill(tx: object) -> None:
+    def fill(tx: Transaction) -> None:
         for name in vms:
-            maintenance.order_vm(name, EventType.REBOOT, by="o")(tx)  # type: ignore[arg-type]
+            maintenance.order_vm(name, EventType.REBOOT, by="o")(tx)
 
     cloud.run(fill)
     cloud.fail("h1")

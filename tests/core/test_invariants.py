@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control.memory import Transaction
 from forewarn.core import edits
 from forewarn.core.invariants import InvariantBroken, check
 from forewarn.core.model import (
     Cause,
+    Decision,
     EventSource,
     EventType,
     Phase,
@@ -204,11 +206,9 @@ def test_a_broken_invariant_is_not_saved() -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     before = cloud.everything()
 
-    def plant(tx: object) -> None:
-        from forewarn.core.model import Decision  # noqa: PLC0415
-
+    def plant(tx: Transaction) -> None:
         bad = replace(cloud.scope().events[0], phase=Phase.STARTED, started_ms=NOW_MS)
-        tx.apply(Decision(scopes=(edits.with_event(cloud.scope(), bad),)))  # type: ignore[attr-defined]
+        tx.apply(Decision(scopes=(edits.with_event(cloud.scope(), bad),)))
 
     with pytest.raises(InvariantBroken, match="I1"):
         cloud.run(plant)

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control.memory import Transaction
 from forewarn.core import edits
 from forewarn.core.lifecycle import TRANSITIONS, IllegalMove, Move, move
 from forewarn.core.model import EventType, Phase
@@ -46,7 +47,7 @@ def test_an_illegal_move_leaves_the_event_and_its_scope_as_they_were(wanted: Mov
     ended = cloud.event(event)
     before = cloud.everything()
 
-    def command(tx: object) -> None:
+    def command(tx: Transaction) -> None:
         edits.end_event(ended, wanted, cloud.clock.wall, "again")
 
     with pytest.raises(IllegalMove):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope, spot, three_hosts
+from forewarn.control import metadata, ticker
 from forewarn.core import notice
 from forewarn.core.model import (
     DAY_MS,
@@ -153,8 +154,6 @@ def test_notice_runs_from_the_confirmation_and_not_from_the_order(cloud: Cloud) 
 
 
 def test_a_confirmation_of_an_older_document_shows_nothing(cloud: Cloud) -> None:
-    from forewarn.control import metadata  # noqa: PLC0415
-
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation - 1))
     assert cloud.event(event).shown_ms is None
@@ -239,7 +238,7 @@ def test_an_approval_does_not_lapse_when_the_clock_is_set_back(what: str) -> Non
 def test_downtime_is_no_notice_whatever_the_clock_did_meanwhile(cloud: Cloud, step_ms: int) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.pass_time(minutes(10))
-    cloud.run(beat)
+    cloud.run(ticker.heartbeat)
     cloud.crash(down_ms=minutes(30), wall_step_ms=step_ms)
     given_ms = minutes(10) - 15 * SECOND_MS  # a silence just before may have gone unnoticed
     assert notice.readable_ms(cloud.event(event), cloud.clock.wall) == given_ms
@@ -258,7 +257,7 @@ def test_after_a_restart_notice_waits_until_the_host_confirms_again(cloud: Cloud
 
 
 def test_downtime_and_steps_are_in_the_journal(cloud: Cloud) -> None:
-    cloud.run(beat)
+    cloud.run(ticker.heartbeat)
     cloud.crash(down_ms=minutes(3))
     cloud.clock.wall += minutes(7)
     cloud.tick()
@@ -272,12 +271,6 @@ def test_nothing_counts_as_read_below_zero() -> None:
     cloud.show()
     shown = cloud.event(event)
     assert notice.readable_ms(shown, shown.scheduled_ms, lost_ms=minutes(5)) == 0
-
-
-def beat(tx: object) -> None:
-    from forewarn.control import ticker  # noqa: PLC0415
-
-    ticker.heartbeat(tx)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

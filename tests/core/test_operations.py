@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from core_fleet import WEB, Cloud, minutes, reasons, scope
+from core_fleet import WEB, Cloud, minutes, reasons, scope, vm
 from forewarn.core import document
 from forewarn.core.errors import AlreadyStarted, HostUnfit, OperationExists, TwoDomainsOnHost
 from forewarn.core.model import (
     HOUR_MS,
     ActionKind,
+    Decision,
     EventType,
     FactKind,
     OperationPhase,
@@ -194,11 +197,6 @@ def test_a_second_domain_that_is_on_its_way_to_the_host_counts_as_there() -> Non
     cloud = Cloud(scope("web", {"w0": (0, "h1"), "w1": (1, "h2")}))
     cloud.start(cloud.order("w0", EventType.REDEPLOY))
     assert [vm.name for _, vm in cloud.run(lambda tx: list(tx.arriving("h3")))] == ["w0"]
-    from dataclasses import replace  # noqa: PLC0415
-
-    from core_fleet import vm  # noqa: PLC0415
-    from forewarn.core.model import Decision  # noqa: PLC0415
-
     owner = cloud.scope()
     joined = replace(owner, vms=(*owner.vms, vm("w2", 2, "h3")))
     cloud.run(lambda tx: tx.apply(Decision(scopes=(joined,))))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope, spot
-from forewarn.control import metadata
+from forewarn.control import maintenance, metadata
+from forewarn.control.memory import Transaction
 from forewarn.core import document
 from forewarn.core.errors import (
     AlreadyStarted,
@@ -104,11 +105,9 @@ def test_a_scope_has_a_limit_of_open_events_and_says_so() -> None:
     vms = {f"vm_{i}": (0, "h1") for i in range(EVENTS_PER_SCOPE_MAX + 1)}
     cloud = Cloud(scope("web", vms), policy=Policy(user_events_max=EVENTS_PER_SCOPE_MAX + 1))
 
-    def fill(tx: object) -> None:
-        from forewarn.control import maintenance  # noqa: PLC0415
-
+    def fill(tx: Transaction) -> None:
         for number in range(EVENTS_PER_SCOPE_MAX):
-            maintenance.order_vm(f"vm_{number}", EventType.REBOOT, by="o")(tx)  # type: ignore[arg-type]
+            maintenance.order_vm(f"vm_{number}", EventType.REBOOT, by="o")(tx)
 
     cloud.run(fill)
     with pytest.raises(Conflict, match=str(EVENTS_PER_SCOPE_MAX)):
@@ -194,8 +193,6 @@ def test_cancel_after_the_end_says_how_it_ended(cloud: Cloud) -> None:
 
 
 def test_an_id_that_never_was_cannot_be_canceled(cloud: Cloud) -> None:
-    from forewarn.control import maintenance  # noqa: PLC0415
-
     with pytest.raises(NotFound, match="forewarn event list"):
         cloud.run(maintenance.cancel_event("no-such-id", by="operator"))
 

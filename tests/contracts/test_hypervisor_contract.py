@@ -1,0 +1,243 @@
+"""What every hypervisor adapter promises: look before, begin once, ends that stay, boot ids.
+
+An adapter joins by a `Bench` in BENCHES: how to make it, and how to let time pass and hosts die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.core.model import Action, ActionKind
+from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind
+
+T = TypeVar("T")
+
+DURATION_S = 5
+
+
+class Bench(Protocol):
+    """An adapter with a VM `vm` on host `h1`, a second host `h2`, and a hand on the world."""
+
+    hypervisor: Hypervisor
+
+    def wait_for_the_end(self) -> None:
+        """Let everything that was begun come to its end."""
+        ...
+
+    def power_off(self, host: str) -> None: ...
+
+    def power_on(self, host: str) -> None: ...
+
+    def fail_next(self, name: str, reason: str) -> None: ...
+
+    def where(self, vm: str) -> str | None: ...
+
+
+class SimulatedBench:
+    def __init__(self) -> None:
+        self._clock = TurnedClock()
+        self.simulated = SimulatedHypervisor(self._clock)
+        self.hypervisor: Hypervisor = self.simulated
+        self.simulated.place("vm", "h1")
+
+    def wait_for_the_end(self) -> None:
+        self._clock.pass_ms(DURATION_S * 1_000)
+
+    def power_off(self, host: str) -> None:
+        self.simulated.kill_host(host)
+
+    def power_on(self, host: str) -> None:
+        self.simulated.boot_host(host)
+
+    def fail_next(self, name: str, reason: str) -> None:
+        self.simulated.fail_next(name, reason)
+
+    def where(self, vm: str) -> str | None:
+        return self.simulated.where(vm)
+
+
+BENCHES = {"simulated": SimulatedBench}
+
+
+@pytest.fixture(params=BENCHES)
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return BENCHES[request.param]()
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def an_action(kind: ActionKind, **more: Any) -> Action:
+    of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
+    values: dict[str, Any] = {
+        "action_id": f"E1/{kind}",
+        "kind": kind,
+        "host": "h1",
+        "vm": None if of_host else "vm",
+        "duration_s": DURATION_S,
+        **more,
+    }
+    return Action(**values)
+
+
+def on_target(kind: ActionKind) -> Action:
+    """An action as its host gets it: with a target where it needs one, and with a boot id."""
+    targets = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}
+    return an_action(kind, target_host=targets.get(kind))
+
+
+def claimed(bench: Bench, kind: ActionKind) -> Action:
+    return replace(on_target(kind), boot_id=now(bench.hypervisor.boot_id("h1")))
+
+
+def look(bench: Bench, action: Action) -> SightKind:
+    return now(bench.hypervisor.look(action.host or "", action)).kind
+
+
+@pytest.mark.parametrize("kind", ActionKind)
+def test_an_action_is_seen_from_not_begun_to_done(bench: Bench, kind: ActionKind) -> None:
+    action = claimed(bench, kind)
+    seen = [look(bench, action)]
+    now(bench.hypervisor.begin("h1", action))
+    seen.append(look(bench, action))
+    bench.wait_for_the_end()
+    seen.append(look(bench, action))
+    assert seen == [SightKind.NOT_BEGUN, SightKind.UNDER_WAY, SightKind.DONE]
+
+
+@pytest.mark.parametrize("kind", ActionKind)
+def test_a_look_changes_nothing_and_an_end_stays(bench: Bench, kind: ActionKind) -> None:
+    action = claimed(bench, kind)
+    assert [look(bench, action) for _ in range(3)] == [SightKind.NOT_BEGUN] * 3
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert [look(bench, action) for _ in range(3)] == [SightKind.DONE] * 3
+
+
+def test_a_later_claim_of_the_same_action_sees_what_the_first_has_done(bench: Bench) -> None:
+    action = claimed(bench, ActionKind.REBOOT_VM)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, replace(action, epoch=action.epoch + 1)) is SightKind.DONE
+
+
+def test_what_one_action_did_says_nothing_of_another(bench: Bench) -> None:
+    first = claimed(bench, ActionKind.REBOOT_VM)
+    now(bench.hypervisor.begin("h1", first))
+    bench.wait_for_the_end()
+    second = an_action(ActionKind.REBOOT_VM, action_id="E2/vm")
+    assert look(bench, second) is SightKind.NOT_BEGUN
+
+
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        (ActionKind.REBOOT_VM, "h1"),
+        (ActionKind.MOVE_VM, "h2"),
+        (ActionKind.START_VM, "h1"),
+        (ActionKind.DELETE_VM, None),
+        (ActionKind.FREEZE_HOST, "h1"),
+    ],
+)
+def test_an_action_that_is_done_has_had_its_effect(
+    bench: Bench, kind: ActionKind, after: str | None
+) -> None:
+    action = claimed(bench, kind)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+    assert bench.where("vm") == after
+
+
+@pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.DELETE_VM])
+def test_an_action_that_failed_says_why_and_has_had_no_effect(
+    bench: Bench, kind: ActionKind
+) -> None:
+    bench.fail_next("vm", "no memory left")
+    action = claimed(bench, kind)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert now(bench.hypervisor.look("h1", action)) == Sight(SightKind.FAILED, "no memory left")
+    assert bench.where("vm") == "h1"
+
+
+def test_a_boot_id_is_the_same_until_the_host_boots(bench: Bench) -> None:
+    before = now(bench.hypervisor.boot_id("h1"))
+    assert now(bench.hypervisor.boot_id("h1")) == before
+    other = now(bench.hypervisor.boot_id("h2"))
+    reboot = claimed(bench, ActionKind.REBOOT_HOST)
+    now(bench.hypervisor.begin("h1", reboot))
+    bench.wait_for_the_end()
+    assert look(bench, reboot) is SightKind.DONE
+    assert now(bench.hypervisor.boot_id("h1")) != before
+    assert now(bench.hypervisor.boot_id("h2")) == other
+
+
+def test_a_reboot_that_somebody_else_did_is_done(bench: Bench) -> None:
+    reboot = claimed(bench, ActionKind.REBOOT_HOST)
+    bench.power_off("h1")
+    bench.power_on("h1")
+    assert look(bench, reboot) is SightKind.DONE
+
+
+def test_a_host_that_is_off_can_be_asked_nothing(bench: Bench) -> None:
+    action = claimed(bench, ActionKind.REBOOT_VM)
+    bench.power_off("h1")
+    for call in (
+        bench.hypervisor.boot_id("h1"),
+        bench.hypervisor.look("h1", action),
+        bench.hypervisor.begin("h1", action),
+    ):
+        with pytest.raises(HypervisorFailed):
+            now(call)
+
+
+def test_what_ran_on_a_host_that_went_off_can_be_begun_again(bench: Bench) -> None:
+    action = claimed(bench, ActionKind.REBOOT_VM)
+    now(bench.hypervisor.begin("h1", action))
+    bench.power_off("h1")
+    bench.power_on("h1")
+    assert look(bench, action) is SightKind.NOT_BEGUN
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+
+
+def test_a_move_to_a_host_that_is_off_is_refused(bench: Bench) -> None:
+    bench.power_off("h2")
+    with pytest.raises(HypervisorFailed, match="h2"):
+        now(bench.hypervisor.begin("h1", on_target(ActionKind.MOVE_VM)))
+    assert bench.where("vm") == "h1"
+
+
+def test_a_vm_that_is_not_there_is_refused(bench: Bench) -> None:
+    with pytest.raises(HypervisorFailed, match="nobody"):
+        now(bench.hypervisor.begin("h1", an_action(ActionKind.REBOOT_VM, vm="nobody")))
+
+
+# The simulated one has hands of its own.
+
+
+def test_the_simulated_hypervisor_can_be_slow() -> None:
+    bench = SimulatedBench()
+    bench.simulated.slow_next("vm", extra_s=DURATION_S)
+    action = claimed(bench, ActionKind.REBOOT_VM)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.UNDER_WAY
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+
+
+def test_the_simulated_hypervisor_places_a_vm_once() -> None:
+    bench = SimulatedBench()
+    bench.simulated.place("vm", "h2")
+    assert bench.where("vm") == "h1"

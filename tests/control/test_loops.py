@@ -1,0 +1,236 @@
+"""What runs by itself: the ticker, and saving what guests did in passing. Neither loop may end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core_fleet import WEB, Cloud, scope
+from forewarn.control import maintenance, ticker
+from forewarn.control.control import Control
+from forewarn.control.loops import (
+    FIRST_READS_QUEUED_MAX,
+    GuestTraces,
+    TickerLoop,
+)
+from forewarn.control.measures import Measures
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.writer import Writer, WriterThread
+from forewarn.core.errors import Unavailable
+from forewarn.core.model import EventType, Phase
+from forewarn.ports import Change, StoreFailed
+from watched_store import WatchedStore, disk_full
+
+WAIT_S = 20
+
+
+class Service:
+    """A cloud whose writer runs on its thread, with the loops under test."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        writer = Writer(
+            memory=cloud.memory,
+            store=cloud.store,
+            timekeeper=Timekeeper(cloud.clock),
+            policy=cloud.policy,
+            ids=cloud.ids,
+            on_step=ticker.clock_stepped,
+            on_commit=self._committed,
+        )
+        self.writer = WriterThread(writer, publish=self._published, on_fatal=self._fatal)
+        self.control = Control(
+            writer=self.writer, store=cloud.store, clock=cloud.clock, dispatch=cloud.dispatch
+        )
+        self.measures = Measures(version="test")
+        self.ticker = TickerLoop(self.control, self.measures)
+        self.polls: dict[str, int] = {}
+        self.traces = GuestTraces(self.control, lambda: self.polls)
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self.writer.committed(changes)
+
+    def _published(self, changes: Sequence[Change]) -> None:
+        self.cloud.commits.extend(changes)
+
+    def _fatal(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def heartbeats(self) -> int:
+        return sum(1 for change in self.cloud.commits if change.heartbeat_ms is not None)
+
+
+@asynccontextmanager
+async def running(cloud: Cloud) -> AsyncIterator[Service]:
+    service = Service(cloud)
+    service.writer.start()
+    try:
+        yield service
+    finally:
+        await service.writer.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - conditions of any kind
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def store() -> WatchedStore:
+    return WatchedStore()
+
+
+@pytest.fixture
+def cloud(store: WatchedStore) -> Cloud:
+    cloud = Cloud(scope("web", WEB), store=store)
+    cloud.commits.clear()
+    return cloud
+
+
+def test_a_tick_starts_what_is_due(cloud: Cloud) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.approve(event)
+
+    async def main() -> None:
+        async with running(cloud) as service:
+            await service.ticker.tick()
+
+    asyncio.run(main())
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_a_heartbeat_row_is_written_every_five_seconds(cloud: Cloud) -> None:
+    async def main() -> list[int]:
+        counts = []
+        async with running(cloud) as service:
+            for passed_ms in (0, 1_000, 3_999, 1):
+                cloud.clock.pass_ms(passed_ms)
+                await service.ticker.tick()
+                counts.append(service.heartbeats())
+        return counts
+
+    assert asyncio.run(main()) == [1, 1, 1, 2]
+
+
+def test_a_ring_makes_the_ticker_look_again(cloud: Cloud) -> None:
+    async def main() -> None:
+        async with running(cloud) as service:
+            loop = asyncio.ensure_future(service.ticker.run())
+            await until(lambda: service.heartbeats() > 0)
+            order = maintenance.order_vm("web_0", EventType.REBOOT, by="owner")
+            event = await service.control.submit(order)
+            await service.control.submit(maintenance.approve_event(event.event_id, by="owner"))
+            service.ticker.ring()
+            await until(lambda: cloud.event(event).phase is Phase.STARTED)
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("failure", [disk_full(), ZeroDivisionError()])
+def test_a_tick_that_fails_does_not_end_the_ticker(
+    cloud: Cloud, store: WatchedStore, failure: Exception
+) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.approve(event)
+    store.fails["save"] = failure
+
+    async def main() -> bytes:
+        async with running(cloud) as service:
+            loop = asyncio.ensure_future(service.ticker.run())
+            await until(lambda: "save" not in store.fails)
+            service.ticker.ring()
+            await until(lambda: cloud.event(event).phase is Phase.STARTED)
+            assert not loop.done()
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            return service.measures.exposition()
+
+    counted = b"forewarn_operator_errors_total 1.0" in asyncio.run(main())
+    assert counted is not isinstance(failure, StoreFailed)
+
+
+# Guests' traces.
+
+
+def test_first_reads_are_saved_with_their_time(cloud: Cloud) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+
+    async def main() -> None:
+        async with running(cloud) as service:
+            service.traces.first_read("web_1", "web", frozenset({event.event_id}))
+            cloud.clock.pass_ms(400)
+            await service.traces.save_first_reads()
+
+    asyncio.run(main())
+    [read] = cloud.store.first_reads(event.event_id)
+    assert (read.vm, read.read_ms) == ("web_1", cloud.clock.wall - 400)
+
+
+def test_the_queue_of_first_reads_is_bounded_and_counts_what_it_drops(cloud: Cloud) -> None:
+    async def main() -> int:
+        async with running(cloud) as service:
+            many = frozenset(f"E{i}" for i in range(FIRST_READS_QUEUED_MAX + 7))
+            service.traces.first_read("web_0", "web", many)
+            service.traces.first_read("web_1", "web", frozenset({"one more"}))
+            return service.traces.first_reads_dropped
+
+    assert asyncio.run(main()) == 8
+
+
+def test_first_reads_that_could_not_be_kept_are_saved_later(
+    cloud: Cloud, store: WatchedStore
+) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+
+    async def main() -> None:
+        async with running(cloud) as service:
+            service.traces.first_read("web_0", "web", frozenset({event.event_id}))
+            store.fails["commit"] = disk_full()
+            with pytest.raises(Unavailable):
+                await service.traces.save_first_reads()
+            await service.traces.save_first_reads()
+            assert service.traces.first_reads_dropped == 0
+
+    asyncio.run(main())
+    assert len(cloud.store.first_reads(event.event_id)) == 1
+
+
+def test_first_reads_that_break_are_dropped_and_the_loop_goes_on(
+    cloud: Cloud, store: WatchedStore
+) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+
+    async def main() -> tuple[int, int]:
+        async with running(cloud) as service:
+            loop = asyncio.ensure_future(service.traces.run())
+            store.fails["save"] = ZeroDivisionError()
+            service.traces.first_read("web_0", "web", frozenset({event.event_id}))
+            await until(lambda: service.traces.failures > 0)
+            service.traces.first_read("web_1", "web", frozenset({event.event_id}))
+            await until(lambda: len(cloud.store.first_reads(event.event_id)) > 0)
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            return service.traces.first_reads_dropped, service.traces.failures
+
+    assert asyncio.run(main()) == (1, 1)
+    assert [read.vm for read in cloud.store.first_reads(event.event_id)] == ["web_1"]
+
+
+def test_polls_are_saved(cloud: Cloud) -> None:
+    polled_ms = cloud.clock.wall + 5_000
+
+    async def main() -> None:
+        async with running(cloud) as service:
+            await service.traces.save_polls()
+            assert cloud.commits == []
+            service.polls["web"] = polled_ms
+            await service.traces.save_polls()
+
+    asyncio.run(main())
+    assert cloud.store.load().scopes[0].polled_ms == polled_ms

@@ -1,0 +1,257 @@
+"""The hosts of one process: heartbeats, steps on a ring and by sweep, and word of what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core_fleet import WEB, TurnedClock, scope
+from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.core.errors import NotFound, Unavailable
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    ActionPhase,
+    Cause,
+    EventSource,
+    EventType,
+    Outcome,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.host.daemon import Hosts
+from forewarn.host.documents import Documents
+from forewarn.host.identity import Identity
+from scripted_link import ScriptedLink
+
+WAIT_S = 20
+
+
+def an_event(event_id: str, host: str, **more: Any) -> ScheduledEvent:
+    event = ScheduledEvent(
+        event_id=event_id,
+        scope="web",
+        event_type=EventType.REBOOT,
+        event_source=EventSource.USER,
+        cause=Cause.ORDER,
+        phase=Phase.SCHEDULED,
+        update_domain=0,
+        host=host,
+        resources=("web_0",),
+        not_before_ms=0,
+        minimum_notice_ms=0,
+        scheduled_ms=0,
+    )
+    return replace(event, **more)
+
+
+def showing(*events: ScheduledEvent, incarnation: int = 2) -> Scope:
+    return replace(scope("web", WEB), events=events, incarnation=incarnation)
+
+
+def an_action(host: str = "h1") -> Action:
+    return Action(
+        action_id=f"E1/{host}",
+        kind=ActionKind.REBOOT_VM,
+        host=host,
+        vm="web_0",
+        phase=ActionPhase.CLAIMED,
+        epoch=1,
+    )
+
+
+class Bench:
+    """Hosts h1 and h2 with a scripted control plane. Made inside an event loop."""
+
+    def __init__(self) -> None:
+        self.link = ScriptedLink()
+        self.hypervisor = SimulatedHypervisor(TurnedClock())
+        self.hypervisor.place("web_0", "h1")
+        self.documents = Documents(Identity())
+        self.hosts = Hosts(
+            ["h1", "h2"],
+            link=self.link,
+            hypervisor=self.hypervisor,
+            documents=self.documents,
+        )
+
+    def show(self, owner: Scope) -> None:
+        self.documents.show(owner)
+        self.hosts.shown(owner)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - conditions of any kind
+            await asyncio.sleep(0.005)
+
+
+def while_working(act: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
+    async def main() -> Bench:
+        bench = Bench()
+        work = asyncio.ensure_future(bench.hosts.run())
+        try:
+            await act(bench)
+            assert not work.done()
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        return bench
+
+    return asyncio.run(main())
+
+
+def test_every_host_beats_and_looks_for_work_from_the_beginning() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.heartbeats) >= 2 and len(bench.link.claims) >= 2)
+
+    bench = while_working(act)
+    assert {host for host, _ in bench.link.heartbeats} == {"h1", "h2"}
+    assert {host for host, _ in bench.link.claims} == {"h1", "h2"}
+
+
+def test_a_ring_makes_a_host_do_its_work_to_the_end() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.claims) >= 2)
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bool(bench.link.reports))
+
+    bench = while_working(act)
+    assert bench.link.reports == [("h1", "E1/h1", 1, Outcome.DONE, "")]
+
+
+def test_a_ring_for_nobody_wakes_nobody() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.claims) >= 2)
+        claims = len(bench.link.claims)
+        bench.hosts.ring([])
+        bench.hosts.ring(["a host of another process"])
+        bench.show(showing(an_event("E1", "h1")))
+        await until(lambda: bool(bench.link.confirmed))
+        assert len(bench.link.claims) == claims
+
+    while_working(act)
+
+
+def test_what_is_shown_is_confirmed_by_the_hosts_of_its_events() -> None:
+    async def act(bench: Bench) -> None:
+        bench.show(showing(an_event("E1", "h1"), an_event("E2", "h2")))
+        await until(lambda: len(bench.link.confirmed) >= 2)
+
+    bench = while_working(act)
+    assert sorted(bench.link.confirmed) == [("h1", "web", 2), ("h2", "web", 2)]
+
+
+@pytest.mark.parametrize("more", [{"shown_ms": 5}, {"silent": True}, {"phase": Phase.CANCELED}])
+def test_what_needs_no_confirmation_gets_none(more: dict[str, Any]) -> None:
+    async def act(bench: Bench) -> None:
+        bench.show(showing(an_event("E1", "h1", **more)))
+        bench.show(replace(showing(an_event("E2", "h2")), name="api"))
+        await until(lambda: bool(bench.link.confirmed))
+
+    bench = while_working(act)
+    assert bench.link.confirmed == [("h2", "api", 2)]
+
+
+def test_nothing_is_confirmed_before_guests_can_read_it() -> None:
+    async def act(bench: Bench) -> None:
+        bench.documents.show(showing(incarnation=1))
+        bench.hosts.shown(showing(an_event("E1", "h1"), incarnation=2))
+        bench.hosts.shown(replace(showing(an_event("E2", "h2")), name="never-shown"))
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bool(bench.link.reports))  # meanwhile everything else goes on
+        assert bench.link.confirmed == []
+        bench.documents.show(showing(an_event("E1", "h1"), incarnation=2))
+        await until(lambda: bool(bench.link.confirmed))
+
+    bench = while_working(act)
+    assert bench.link.confirmed == [("h1", "web", 2)]
+
+
+def test_a_confirmation_that_could_not_be_kept_is_sent_again() -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.refuse("confirm", Unavailable("disk full"), Unavailable("disk full"))
+        bench.show(showing(an_event("E1", "h1")))
+        await until(lambda: bool(bench.link.confirmed))
+
+    bench = while_working(act)
+    assert bench.link.refusals["confirm"] == []
+
+
+def test_a_host_that_is_not_ours_confirms_nothing() -> None:
+    async def act(bench: Bench) -> None:
+        bench.show(showing(an_event("E1", "h9"), an_event("E2", "h1")))
+        await until(lambda: bool(bench.link.confirmed))
+
+    bench = while_working(act)
+    assert bench.link.confirmed == [("h1", "web", 2)]
+
+
+@pytest.mark.parametrize(
+    "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
+)
+def test_a_step_that_fails_ends_neither_the_host_nor_its_neighbours(failure: Exception) -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.claims) >= 2)
+        bench.link.refuse("claim", failure)
+        bench.hosts.ring(["h1"])
+        await until(lambda: not bench.link.refusals["claim"])
+        bench.link.to_do = {"h1": [an_action("h1")], "h2": [an_action("h2")]}
+        bench.hosts.ring(["h1", "h2"])
+        await until(lambda: len(bench.link.reports) >= 2)
+
+    bench = while_working(act)
+    assert bench.hosts.failures == (1 if isinstance(failure, ZeroDivisionError) else 0)
+
+
+@pytest.mark.parametrize("failure", [Unavailable("down"), NotFound("who are you")])
+def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
+    failure: Exception,
+) -> None:
+    async def main() -> list[str]:
+        bench = Bench()
+        bench.link.refuse("heartbeat", failure)
+        await bench.hosts.heartbeat()
+        await bench.hosts.heartbeat()
+        return [host for host, _ in bench.link.heartbeats]
+
+    assert len(asyncio.run(main())) == 3
+
+
+def test_hosts_come_and_go_with_the_inventory() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.claims) >= 2)
+        bench.hosts.set_names(["h2", "h3"])
+        bench.hosts.ring(["h1", "h3"])
+        await until(lambda: ("h3", "h3-boot-0") in bench.link.claims)
+        bench.link.heartbeats.clear()
+        await bench.hosts.heartbeat()
+        assert {host for host, _ in bench.link.heartbeats} == {"h2", "h3"}
+
+    bench = while_working(act)
+    assert [host for host, _ in bench.link.claims].count("h1") == 1
+
+
+def test_a_host_keeps_its_claims_when_others_come() -> None:
+    async def main() -> dict[str, int]:
+        bench = Bench()
+        bench.link.to_do["h1"] = [replace(an_action(), duration_s=60)]
+        bench.hosts.ring(["h1"])
+        work = asyncio.ensure_future(bench.hosts.run())
+        await until(lambda: ("h1", "h1-boot-0") in bench.link.claims)
+        bench.hosts.set_names(["h1", "h2", "h3"])
+        bench.link.heartbeats.clear()
+        await until(lambda: len(bench.link.claims) > 2)
+        await bench.hosts.heartbeat()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        return dict(bench.link.heartbeats)["h1"]
+
+    assert asyncio.run(main()) == {"E1/h1": 1}

@@ -1,0 +1,213 @@
+"""The hands of a host: claim, look, act, report; and what happens when any of it goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.core.errors import StaleReport, Unavailable
+from forewarn.core.model import Action, ActionKind, ActionPhase, Outcome
+from forewarn.host.executor import Executor
+from forewarn.ports import HypervisorFailed, Sight
+from scripted_link import ScriptedLink
+
+ACTION = Action(
+    action_id="E1/vm",
+    kind=ActionKind.REBOOT_VM,
+    host="h1",
+    vm="vm",
+    duration_s=5,
+    phase=ActionPhase.CLAIMED,
+    epoch=3,
+    boot_id="h1-boot-0",
+)
+
+
+class Hands(SimulatedHypervisor):
+    """Counts what was begun, and may be out of reach for a while."""
+
+    def __init__(self, clock: TurnedClock) -> None:
+        super().__init__(clock)
+        self.begun: list[str] = []
+        self.blind = False
+
+    async def look(self, host: str, action: Action) -> Sight:
+        if self.blind:
+            raise HypervisorFailed("out of reach")
+        return await super().look(host, action)
+
+    async def begin(self, host: str, action: Action) -> None:
+        await super().begin(host, action)
+        self.begun.append(action.action_id)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = TurnedClock()
+        self.hands = Hands(self.clock)
+        self.hands.place("vm", "h1")
+        self.link = ScriptedLink()
+        self.executor = self.another()
+
+    def another(self) -> Executor:
+        """A new executor of the same host, as after a restart of its daemon."""
+        return Executor("h1", link=self.link, hypervisor=self.hands)
+
+    def step(self, executor: Executor | None = None) -> None:
+        asyncio.run((executor or self.executor).step())
+
+    def take(self, *actions: Action) -> None:
+        self.link.to_do["h1"] = list(actions)
+        self.step()
+
+    def end(self) -> None:
+        self.clock.pass_ms(5_000)
+        self.step()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def done(epoch: int = 3) -> tuple[str, str, int, Outcome, str]:
+    return ("h1", "E1/vm", epoch, Outcome.DONE, "")
+
+
+def test_a_claimed_action_is_begun_watched_and_reported(bench: Bench) -> None:
+    bench.take(ACTION)
+    assert bench.hands.begun == ["E1/vm"]
+    assert bench.executor.busy
+    bench.step()
+    assert bench.link.reports == []
+    bench.end()
+    assert bench.link.reports == [done()]
+    assert not bench.executor.busy
+
+
+def test_a_step_begins_an_action_once_however_often_it_is_taken(bench: Bench) -> None:
+    bench.take(ACTION)
+    for _ in range(3):
+        bench.step()
+    bench.take(replace(ACTION, epoch=4))
+    assert bench.hands.begun == ["E1/vm"]
+
+
+def test_a_new_executor_looks_at_what_a_dead_one_began_before_it_acts(bench: Bench) -> None:
+    bench.take(ACTION)
+    heir = bench.another()
+    bench.link.to_do["h1"] = [replace(ACTION, epoch=4)]
+    bench.step(heir)
+    assert bench.hands.begun == ["E1/vm"]
+    bench.clock.pass_ms(5_000)
+    bench.step(heir)
+    assert bench.link.reports == [done(epoch=4)]
+
+
+def test_an_action_that_was_done_before_it_was_claimed_again_is_only_reported(
+    bench: Bench,
+) -> None:
+    bench.take(ACTION)
+    bench.clock.pass_ms(5_000)
+    heir = bench.another()
+    bench.link.to_do["h1"] = [replace(ACTION, epoch=4)]
+    bench.step(heir)
+    assert bench.hands.begun == ["E1/vm"]
+    assert bench.link.reports == [done(epoch=4)]
+
+
+def test_a_host_with_a_new_boot_id_has_rebooted(bench: Bench) -> None:
+    reboot = replace(ACTION, action_id="O1", kind=ActionKind.REBOOT_HOST, vm=None)
+    bench.take(reboot)
+    bench.hands.kill_host("h1")
+    bench.step()
+    bench.hands.boot_host("h1")
+    heir = bench.another()
+    bench.link.to_do["h1"] = [replace(reboot, epoch=4)]
+    bench.step(heir)
+    assert bench.hands.begun == ["O1"]
+    assert bench.link.reports == [("h1", "O1", 4, Outcome.DONE, "")]
+
+
+def test_what_the_hypervisor_says_of_a_failure_is_reported(bench: Bench) -> None:
+    bench.hands.fail_next("vm", "no memory left")
+    bench.take(ACTION)
+    bench.end()
+    assert bench.link.reports == [("h1", "E1/vm", 3, Outcome.FAILED, "no memory left")]
+
+
+def test_an_action_that_cannot_be_begun_is_reported_as_failed(bench: Bench) -> None:
+    bench.take(replace(ACTION, vm="nobody"))
+    [report] = bench.link.reports
+    assert report[3] is Outcome.FAILED
+    assert "nobody" in report[4]
+
+
+def test_an_action_that_cannot_be_looked_at_is_looked_at_again_later(bench: Bench) -> None:
+    bench.take(ACTION)
+    bench.clock.pass_ms(5_000)
+    bench.hands.blind = True
+    for _ in range(3):
+        bench.step()
+    assert bench.link.reports == []
+    bench.hands.blind = False
+    bench.step()
+    assert bench.link.reports == [done()]
+    assert bench.hands.begun == ["E1/vm"]
+
+
+def test_a_hypervisor_out_of_reach_claims_nothing(bench: Bench) -> None:
+    bench.hands.kill_host("h1")
+    bench.take(ACTION)
+    assert bench.link.claims == []
+    bench.hands.boot_host("h1")
+    bench.step()
+    assert bench.link.claims == [("h1", "h1-boot-1")]
+
+
+def test_a_report_that_could_not_be_kept_is_sent_again(bench: Bench) -> None:
+    bench.take(ACTION)
+    bench.link.refuse("report", Unavailable("disk full"))
+    bench.end()
+    assert bench.executor.busy
+    bench.step()
+    assert bench.link.reports == [done()]
+    assert not bench.executor.busy
+
+
+def test_a_report_that_is_refused_is_dropped(bench: Bench) -> None:
+    bench.take(ACTION)
+    bench.link.refuse("report", StaleReport("another holds it"))
+    bench.end()
+    assert not bench.executor.busy
+    bench.step()
+    assert bench.link.reports == []
+
+
+def test_one_action_that_fails_does_not_keep_the_others_from_being_done(bench: Bench) -> None:
+    bench.hands.place("other", "h1")
+    bench.take(replace(ACTION, action_id="E2/nobody", vm="nobody"), ACTION)
+    bench.end()
+    assert [report[1] for report in bench.link.reports] == ["E2/nobody", "E1/vm"]
+
+
+def test_a_heartbeat_names_the_claims_that_are_held(bench: Bench) -> None:
+    asyncio.run(bench.executor.heartbeat())
+    bench.take(ACTION)
+    asyncio.run(bench.executor.heartbeat())
+    bench.end()
+    asyncio.run(bench.executor.heartbeat())
+    assert bench.link.heartbeats == [("h1", {}), ("h1", {"E1/vm": 3}), ("h1", {})]
+
+
+def test_a_control_plane_that_is_away_ends_the_step_and_loses_nothing(bench: Bench) -> None:
+    bench.take(ACTION)
+    bench.link.refuse("claim", Unavailable("down"))
+    with pytest.raises(Unavailable):
+        bench.step()
+    bench.end()
+    assert bench.link.reports == [done()]

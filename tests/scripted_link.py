@@ -1,0 +1,48 @@
+"""A link to a control plane that does what a test says. No test lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from forewarn.core.model import Action, Outcome
+
+Report = tuple[str, str, int, Outcome, str]
+
+
+class ScriptedLink:
+    """`ports.HostLink`: hands out what is in `to_do`, keeps what it is told, fails when told to."""
+
+    def __init__(self) -> None:
+        self.to_do: dict[str, list[Action]] = {}
+        self.heartbeats: list[tuple[str, dict[str, int]]] = []
+        self.claims: list[tuple[str, str]] = []
+        self.reports: list[Report] = []
+        self.confirmed: list[tuple[str, str, int]] = []
+        self.refusals: dict[str, list[Exception]] = {}
+
+    def refuse(self, call: str, *errors: Exception) -> None:
+        """Let the next calls of this name raise these, one each."""
+        self.refusals.setdefault(call, []).extend(errors)
+
+    def _meets(self, call: str) -> None:
+        if self.refusals.get(call):
+            raise self.refusals[call].pop(0)
+
+    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
+        self._meets("heartbeat")
+        self.heartbeats.append((host, dict(holding)))
+
+    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+        self._meets("claim")
+        self.claims.append((host, boot_id))
+        return self.to_do.pop(host, [])
+
+    async def report(
+        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
+    ) -> None:
+        self._meets("report")
+        self.reports.append((host, action_id, epoch, outcome, detail))
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        self._meets("confirm")
+        self.confirmed.append((host, scope, incarnation))
