@@ -37,6 +37,7 @@ class Hosts:
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()
         self._unconfirmed: dict[tuple[str, str], int] = {}
+        self.failures = 0
         self.set_names(names)
 
     def set_names(self, names: Iterable[str]) -> None:
@@ -85,15 +86,16 @@ class Hosts:
         swept_s = 0.0
         loop = asyncio.get_running_loop()
         while True:
+            self._ring.clear()  # first: what is rung for from here on is not slept through
             await self._confirm()
             if loop.time() - swept_s >= SWEEP_EVERY_S:
                 swept_s = loop.time()
                 self._wanted.update(self._executors)
             await self._step()
             busy = any(executor.busy for executor in self._executors.values())
-            self._ring.clear()
-            if not self._wanted and not self._unconfirmed:
-                await self._wait(BUSY_STEP_EVERY_S if busy else SWEEP_EVERY_S)
+            if not self._wanted:
+                again_soon = busy or self._unconfirmed
+                await self._wait(BUSY_STEP_EVERY_S if again_soon else SWEEP_EVERY_S)
             self._wanted.update(name for name, e in self._executors.items() if e.busy)
 
     async def _wait(self, seconds: float) -> None:
@@ -136,3 +138,6 @@ class Hosts:
             log.warning("step_put_off", host=name, why=str(why))
         except Refusal as why:
             log.warning("step_refused", host=name, why=str(why))
+        except Exception:
+            log.exception("step_failed", host=name)  # the other hosts go on
+            self.failures += 1

@@ -23,6 +23,7 @@ class Executor:
         self._link = link
         self._hypervisor = hypervisor
         self._held: dict[str, Action] = {}
+        self._unseen: set[str] = set()
         self._unreachable = False
 
     @property
@@ -54,11 +55,20 @@ class Executor:
     async def _work_on(self, action: Action) -> None:
         try:
             sight = await self._hypervisor.look(self.host, action)
-            if sight.kind is SightKind.NOT_BEGUN:
-                await self._hypervisor.begin(self.host, action)
-                return
         except HypervisorFailed as failed:
-            sight = Sight(SightKind.FAILED, str(failed))
+            # Nobody knows what has happened; the next step looks again, up to the deadline.
+            if action.action_id not in self._unseen:
+                log.warning("look_failed", host=self.host, action=action.action_id, why=str(failed))
+            self._unseen.add(action.action_id)
+            return
+        self._unseen.discard(action.action_id)
+        if sight.kind is SightKind.NOT_BEGUN:
+            try:
+                await self._hypervisor.begin(self.host, action)
+            except HypervisorFailed as failed:
+                sight = Sight(SightKind.FAILED, str(failed))
+            else:
+                return
         if sight.kind is SightKind.UNDER_WAY:
             return
         outcome = Outcome.DONE if sight.kind is SightKind.DONE else Outcome.FAILED
