@@ -30,7 +30,6 @@ from forewarn.core.model import (
 )
 from forewarn.ports import Clock
 
-HEARTBEAT_EVERY_MS = 5_000
 HOST_SILENT_AFTER_MS = 15_000
 LEASE_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64

@@ -104,6 +104,7 @@ class GuestTraces:
         self._polled = polled
         self._first_reads: deque[FirstRead] = deque()
         self.first_reads_dropped = 0
+        self.failures = 0
 
     def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
         """Queue receipts. The queue is bounded: what does not fit is counted and dropped."""
@@ -128,14 +129,27 @@ class GuestTraces:
                     await self.save_polls()
             except Unavailable as why:
                 log.warning("guest_traces_put_off", why=str(why))
+            except Exception:
+                log.exception("guest_traces_failed")
+                self.failures += 1
 
     async def save_first_reads(self) -> None:
-        """Save what is queued. What cannot be kept now stays queued."""
+        """Save what is queued. What cannot be kept now stays queued; what breaks is dropped."""
         while self._first_reads:
             some = list(self._first_reads)[:FIRST_READS_PER_COMMAND_MAX]
-            await self._control.submit(metadata.save_first_reads(some))
-            for _ in some:
-                self._first_reads.popleft()
+            try:
+                await self._control.submit(metadata.save_first_reads(some))
+            except Unavailable:
+                raise
+            except Exception:
+                self.first_reads_dropped += self._forget(len(some))
+                raise
+            self._forget(len(some))
+
+    def _forget(self, count: int) -> int:
+        for _ in range(count):
+            self._first_reads.popleft()
+        return count
 
     async def save_polls(self) -> None:
         polls = self._polled()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
-from forewarn.core import consent, failing, notice, scheduling, starting
+from forewarn.core import consent, failing, scheduling, starting
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
 from forewarn.core.model import Cause, EventType, Host, Operation, ScheduledEvent, Scope
 
@@ -199,8 +199,3 @@ def release_scope(scope: str, *, by: str) -> Command[Scope]:
         return tx.need_scope(scope)
 
     return command
-
-
-def due_order(event: ScheduledEvent) -> tuple[int, int, str]:
-    """The order in which due events are tried: oldest due first."""
-    return (notice.due_from_ms(event) or 0, event.scheduled_ms, event.event_id)
