@@ -37,9 +37,11 @@ CATCHES_EVERYTHING = {
     "src/forewarn/endpoint/protocol.py": 1,  # the top of a guest's request
     "src/forewarn/host/daemon.py": 1,  # the top of a host's step: the other hosts go on
 }
-# Where tests may pause, and how often at most: between two looks at a condition that has a deadline.
+# Where tests may pause, and how often at most: between two looks at a condition with a deadline.
 PAUSES = {
+    "tests/control/test_loops.py": 1,
     "tests/endpoint_world.py": 1,
+    "tests/host/test_daemon.py": 1,
     "tests/system_world.py": 1,
 }
 
