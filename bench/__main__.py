@@ -1,0 +1,69 @@
+"""`python -m bench`: measure, print one table, write bench/results.json.
+
+Exits with 0 only if every target that could be compared was reached. With names of measurements
+(polls, fleet, waits, approvals) only those are made, and the file is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import approvals, figures, polls, startup, waits
+from bench.figures import Figure
+from bench.processes import Failed, raise_open_files, take_client_core
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def _fleet_then_start(folder: Path) -> Iterator[Figure]:
+    """Two in one: what `polls.spread` leaves behind is what `startup` starts on."""
+    yield from polls.spread(folder)
+    yield from startup.from_folder(folder)
+
+
+MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
+    "polls": polls.against_nginx,
+    "fleet": _fleet_then_start,
+    "waits": waits.parked,
+    "approvals": approvals.durable,
+}
+
+
+def main() -> int:
+    """Run the measurements; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="*", help=f"only these: {', '.join(MEASUREMENTS)}")
+    wanted = parser.parse_args().name or list(MEASUREMENTS)
+    unknown = [name for name in wanted if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(MEASUREMENTS)}")
+    about = figures.machine()
+    found: list[Figure] = []
+    failed = False
+    raise_open_files()
+    take_client_core()
+    for name in wanted:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        began_s = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="forewarn-bench-") as folder:
+            try:
+                found.extend(MEASUREMENTS[name](Path(folder) / name))
+            except Failed as why:
+                failed = True
+                print(f"{name} failed: {why}", file=sys.stderr)
+        print(f"  {time.perf_counter() - began_s:.0f} s", file=sys.stderr, flush=True)
+    figures.show(found)
+    if len(wanted) == len(MEASUREMENTS):
+        figures.save(RESULTS, about, found)
+        print(f"Everything behind it is in {RESULTS.name}.")
+    missed = [figure.name for figure in found if figure.reached is False]
+    return 1 if failed or missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Approvals per second with 64 callers, each of them the first approval of an event of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.figures import Figure
+from bench.fleets import fleet
+from bench.guests import Caller, Operator, approve_request, call_all, enable, lines
+from bench.processes import Failed, forewarn
+
+CALLERS = 64
+DELAY_US = 5_000
+APPROVALS_PER_S_MIN = 1_000
+LIMIT_S = 60.0
+
+# One caller speaks for sixteen scopes, one after the other, with four events each.
+FLEET = fleet(scopes=16 * CALLERS, vms_per_scope=4, hosts=32, domains=4)
+
+
+def durable(folder: Path) -> Iterator[Figure]:
+    """Approvals as they are, and with 5 ms more in every fdatasync."""
+    folder.mkdir()
+    event_ids = _order(folder / "ordered")
+    shutil.copytree(folder / "ordered", folder / "plain")
+    yield _figure(folder / "plain", event_ids, "Approvals, 64 callers", ())
+    if shutil.which("strace") is None:
+        yield Figure(
+            name="Approvals, 64 callers, 5 ms more per fdatasync",
+            measured=0,
+            unit="/s",
+            note="strace is not installed: not measured",
+        )
+        return
+    trace = folder / "fdatasync.trace"
+    launcher = ["strace", "-f", "-q", "-o", str(trace), "-e", "trace=fdatasync"]
+    launcher += ["-e", f"inject=fdatasync:delay_exit={DELAY_US}"]
+    shutil.copytree(folder / "ordered", folder / "delayed")
+    found = _figure(
+        folder / "delayed", event_ids, "Approvals, 64 callers, 5 ms more per fdatasync", launcher
+    )
+    if "DELAYED" not in trace.read_text(encoding="ascii", errors="replace"):
+        raise Failed("strace has delayed no fdatasync")
+    yield found
+
+
+def _order(folder: Path) -> list[str]:
+    """Make a data folder with an open event for each VM; the ids, in the order of the VMs."""
+    with forewarn(folder, FLEET.inventory()) as service:
+        enable(service.guest_port, [scope[0].address for scope in FLEET.scopes])
+        return Operator(service).restart_all([vm.name for vm in FLEET.vms])
+
+
+def _figure(folder: Path, event_ids: Sequence[str], name: str, launcher: Sequence[str]) -> Figure:
+    sources = [scope[0].address for scope in FLEET.scopes]
+    with (
+        forewarn(folder, FLEET.inventory(), launcher=launcher) as service,
+        lines(service.guest_port, sources) as opened,
+    ):
+        callers = [Caller([]) for _ in range(CALLERS)]
+        ids = iter(event_ids)
+        for number, line in enumerate(opened):
+            for _ in FLEET.scopes[number]:
+                callers[number % CALLERS].todo.append((line, approve_request(next(ids))))
+        took_s = call_all(callers, LIMIT_S)
+    statuses = Counter(status for caller in callers for status in caller.statuses)
+    waits_ms = sorted(done_s * 1_000 for caller in callers for done_s in caller.done_s)
+    p99_ms = waits_ms[int(0.99 * (len(waits_ms) - 1))]
+    return Figure(
+        name=name,
+        measured=statuses[200] / took_s,
+        unit="/s",
+        at_least=APPROVALS_PER_S_MIN,
+        note=f"{statuses[200]:,} first approvals answered 200, p99 {p99_ms:.0f} ms",
+        raw={
+            "took_s": took_s,
+            "statuses": {str(status): count for status, count in statuses.items()},
+            "p50_ms": waits_ms[len(waits_ms) // 2],
+            "p99_ms": p99_ms,
+            "launcher": [word for word in launcher if "/" not in word],
+        },
+    )
