@@ -174,6 +174,7 @@ def test_a_heartbeat_with_an_older_epoch_renews_nothing(cloud: Beating) -> None:
     [new] = cloud.claim("h1")
     cloud.clock.pass_ms(LEASE_MS - 1)
     cloud.beat("h1", held(old))
+    assert cloud.claim("h1") == []  # nor does it cost the new holder its lease
     cloud.clock.pass_ms(1)
     [newer] = cloud.claim("h1")
     assert newer.epoch == new.epoch + 1

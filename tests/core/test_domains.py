@@ -179,6 +179,16 @@ def test_a_freeze_leaves_nobody_recovering() -> None:
     assert cloud.scope().recoveries == ()
 
 
+def test_a_domain_that_is_rebooted_vm_by_vm_waits_for_all_of_them() -> None:
+    cloud = Cloud(scope("web", {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}), policy=RECOVERY)
+    cloud.carry_out(cloud.order("a", EventType.REBOOT))
+    cloud.clock.pass_ms(minutes(1))
+    cloud.carry_out(cloud.order("b", EventType.REBOOT))
+    [recovery] = cloud.scope().recoveries
+    assert recovery.waiting_for == ("a", "b")
+    assert recovery.until_ms == cloud.clock.wall + RECOVERY.domain_recovery_ms
+
+
 def test_a_deleted_vm_is_not_waited_for() -> None:
     cloud = after_reboot()
     cloud.polls("web", "a")

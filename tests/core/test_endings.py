@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope, spot
+from forewarn.control import maintenance
 from forewarn.core import document, ending
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.model import (
@@ -252,3 +253,23 @@ def test_a_late_move_to_a_host_that_failed_meanwhile_is_declared(cloud: Cloud) -
     cloud.report("h1", action)
     assert [e.resources for e in cloud.scope().events] == [("web_0",)]
     assert cloud.scope().events[0].host == action.target_host
+
+
+def test_a_late_word_is_ignored_once_the_vm_has_gone_elsewhere() -> None:
+    cloud = Cloud(scope("web", {"web_0": (0, "h1")}))
+    _, action = lost(cloud, EventType.REDEPLOY)
+    assert action.target_host == "h2"
+    cloud.run(maintenance.close_host("h2", by="operator"))
+    cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
+    cloud.report("h1", action)
+    assert cloud.where("web_0") == "h3"
+
+
+def test_a_late_deletion_leaves_a_started_event_to_its_own_end(cloud: Cloud) -> None:
+    _, deletion = lost(cloud, EventType.TERMINATE)
+    event, action = taken(cloud, EventType.REBOOT)
+    cloud.report("h1", deletion)
+    assert cloud.scope().vm("web_0") is None
+    assert cloud.event(event).phase is Phase.STARTED
+    cloud.report("h1", action, Outcome.FAILED, "no such VM")
+    assert cloud.event(event).phase is Phase.FAILED

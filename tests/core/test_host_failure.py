@@ -128,6 +128,14 @@ def test_vms_without_a_place_wait_for_one(cloud: Cloud) -> None:
     assert {fact.scope for fact in cloud.facts(FactKind.ASSIGNED)} == {"one", "two"}
 
 
+def test_two_domains_of_a_failed_host_do_not_start_on_one_other_host() -> None:
+    crowd = {f"z{number}": (0, "h3") for number in range(5)}
+    cloud = Cloud(scope("two", {"x": (0, "h1"), "y": (1, "h1")}), scope("crowd", crowd))
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    assert {fact.vm: fact.host for fact in cloud.facts(FactKind.ASSIGNED)} == {"x": "h2", "y": "h3"}
+
+
 def test_a_failure_that_nobody_mends_fails_at_its_deadline(cloud: Cloud) -> None:
     cloud.fail("h1")
     [event] = declared(cloud)

@@ -215,6 +215,7 @@ def test_break_domains_starts_both_at_once_and_records_who_forced_it(
     cloud.start(*cloud.events_of(operation))
     assert set(phases(cloud, operation)) == {Phase.STARTED}
     exempted = cloud.facts(FactKind.EXEMPTED)
+    assert len(exempted) == 2
     assert {(fact.scope, fact.by) for fact in exempted} == {("split", "ann")}
     assert {fact.detail["because"] for fact in exempted} == {"break-domains"}
 

@@ -117,6 +117,14 @@ def test_the_only_host_of_a_fleet_restarts_the_vm_in_place() -> None:
     assert cloud.event(freeze).phase is Phase.SCHEDULED  # it moved nowhere and avoided nothing
 
 
+def test_a_vm_that_restarts_in_place_is_not_on_its_way_anywhere() -> None:
+    cloud = Cloud(scope("web", LONE), hosts=hosts("h1"))
+    cloud.start(cloud.order("w", EventType.REDEPLOY))
+    operation = cloud.maintain("h1", EventType.FREEZE)
+    cloud.approve(*cloud.events_of(operation))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.VM_BUSY}
+
+
 def test_both_hosts_are_on_the_action_and_the_vm_moves_with_the_report() -> None:
     cloud = Cloud(scope("web", LONE))
     event = cloud.order("w", EventType.REDEPLOY)
