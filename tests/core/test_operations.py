@@ -45,7 +45,8 @@ def test_an_operation_has_one_event_per_scope_and_domain_on_the_host(cloud: Clou
     ]
 
 
-def test_all_events_of_an_operation_have_the_same_not_before(cloud: Cloud) -> None:
+def test_all_events_of_an_operation_have_the_same_not_before() -> None:
+    cloud = Cloud(scope("mute", ONE, enabled=False), scope("two", TWO))
     cloud.clock.pass_ms(123)
     later_ms = cloud.clock.wall + HOUR_MS
     for host, at_ms in (("h1", None), ("h2", later_ms)):

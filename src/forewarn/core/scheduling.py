@@ -316,16 +316,10 @@ def announce(
     )
     forced = operation.broke_domains_by is not None
     broken = planning.scopes_with_two_domains(operation.host, fleet) if forced else {}
-    scopes: dict[str, Scope] = {}
-    facts: list[Fact] = []
-    members = list(operation.members)
-    named = list(operation.named)
-    for group in groups:
-        scope = scopes.get(group.scope) or fleet.scope(group.scope)
-        if scope is None:
-            raise NotFound(f"There is no scope {group.scope}.")
-        event = new_event(
-            scope,
+    scopes = {scope.name: scope for scope in (need_scope(fleet, group.scope) for group in groups)}
+    events = [
+        new_event(
+            scopes[group.scope],
             order,
             group,
             event_id=next(ids),
@@ -334,12 +328,29 @@ def announce(
             operation_id=operation.operation_id,
             breaks_domains=group.scope in broken,
         )
-        scopes[group.scope], new_facts = schedule(scope, event)
+        for group in groups
+    ]
+    if order.event_type is not EventType.REDEPLOY:  # one impact, so one time: the latest
+        latest_ms = max((event.not_before_ms for event in events), default=0)
+        events = [replace(event, not_before_ms=latest_ms) for event in events]
+    facts: list[Fact] = []
+    for event in events:
+        scopes[event.scope], new_facts = schedule(scopes[event.scope], event)
         facts.extend(new_facts)
-        members.append((group.scope, event.event_id))
-        named.extend(group.vm_names)
-    operation = replace(operation, members=tuple(members), named=tuple(named))
+    operation = replace(
+        operation,
+        members=(*operation.members, *((event.scope, event.event_id) for event in events)),
+        named=(*operation.named, *(name for event in events for name in event.resources)),
+    )
     return Decision(scopes=tuple(scopes.values()), operations=(operation,), facts=tuple(facts))
+
+
+def need_scope(fleet: Fleet, name: str) -> Scope:
+    """The scope of that name, or a refusal."""
+    scope = fleet.scope(name)
+    if scope is None:
+        raise NotFound(f"There is no scope {name}.")
+    return scope
 
 
 def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
