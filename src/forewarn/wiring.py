@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -151,6 +151,7 @@ class Service:
         )
         self._doorbell = Doorbell()
         self._fleet_changed = asyncio.Event()
+        self._told_to_stop = asyncio.Event()
 
     def _committed(self, changes: Sequence[Change]) -> None:
         self._writer.committed(changes)
@@ -215,14 +216,15 @@ class Service:
         Raises one of CannotStart with nothing left open. `started` is called once everything
         listens.
         """
-        self._writer.start()
-        try:
-            await self._start_and_run(started)
-        finally:
-            await self._listeners.close()
-            await self._endpoint.close()
-            await self._writer.stop()
-            self._store.close()
+        with _stop_signals(self._told_to_stop.set):
+            self._writer.start()
+            try:
+                await self._start_and_run(started)
+            finally:
+                await self._listeners.close()
+                await self._endpoint.close()
+                await self._writer.stop()
+                self._store.close()
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         text = self._settings.inventory_text()
@@ -274,25 +276,35 @@ class Service:
         return uvicorn.Server(config)
 
     async def _work_until_stopped(self) -> None:
-        stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        loops = (self._ticker.run, self._hosts.run, self._traces.run, self._follow_fleet)
+        tasks = [loop.create_task(run()) for run in loops]
+        stopping = loop.create_task(self._told_to_stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in [*tasks, stopping]:
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ends by itself has failed: say so and stop
         try:
-            loops = (self._ticker.run, self._hosts.run, self._traces.run, self._follow_fleet)
-            tasks = [loop.create_task(run()) for run in loops]
-            stopping = loop.create_task(stop.wait())
-            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-            for task in [*tasks, stopping]:
-                task.cancel()
-            await asyncio.gather(*tasks, stopping, return_exceptions=True)
-            for task in done - {stopping}:
-                task.result()  # a loop that ends by itself has failed: say so and stop
             await self._traces.save_first_reads()
             await self._traces.save_polls()
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+        except Unavailable as why:
+            log.warning("guest_traces_lost", why=str(why))
+
+
+@contextmanager
+def _stop_signals(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` when the process is asked to end, from now to the end of the block."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, told)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
 
 
 def _hosts_with_actions(scope: Scope) -> Iterator[str]:

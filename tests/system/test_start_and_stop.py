@@ -47,6 +47,16 @@ def test_told_to_stop_it_ends_with_0_and_leaves_no_port(tmp_path: Path, number: 
         assert "cannot be reached" in late.stderr
 
 
+def test_told_to_stop_while_it_starts_it_ends_with_0(tmp_path: Path) -> None:
+    """From the moment that it works on its data, being told to stop is no accident."""
+    for name in ("operator.token", "operator.url"):
+        with service_in(tmp_path / name) as service:
+            service.launch()
+            wait_until((service.data / name).exists, f"{name} is there")
+            assert service.stop() == 0
+            assert "Traceback" not in service.err()
+
+
 def test_told_to_stop_it_lets_nobody_wait_for_it(tmp_path: Path) -> None:
     """Parked polls, idle connections and followers of the journal do not hold it up."""
     with running(tmp_path) as service:
