@@ -189,6 +189,24 @@ def test_when_there_is_room_again_the_same_process_goes_on(tmp_path: Path) -> No
         assert service.stop() == 0
 
 
+@needs_strace
+def test_told_to_stop_on_a_full_disk_it_ends_cleanly_and_keeps_what_it_answered(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, fleet=standalone_fleet(2)) as service:
+        events = ordered(service, 2)
+        assert approve(service.guest("vm0"), events["vm0"]) == 200
+        with traced(service, "-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC"):
+            service.guest("vm1").document()  # a first read that cannot be saved
+            assert service.stop() == 0
+        assert "Traceback" not in service.err()
+
+        service.start()
+
+        assert service.look(f"events/{events['vm0']}")["approved_by"] == "vm0"
+        assert service.look(f"events/{events['vm1']}")["phase"] == "scheduled"
+
+
 @contextmanager
 def nobody_reads_its_log(folder: Path, fleet: str) -> Iterator[Service]:
     """A running service whose standard error leads nowhere: every write to it fails."""
