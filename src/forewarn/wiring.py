@@ -149,6 +149,14 @@ class Service:
             hypervisor=self._hypervisor,
             documents=self._documents,
         )
+        self._measures.count(
+            "forewarn_host_errors", "Steps of hosts that broke.", lambda: self._hosts.failures
+        )
+        self._measures.count(
+            "forewarn_first_reads_dropped",
+            "First reads that were not kept.",
+            lambda: self._traces.first_reads_dropped,
+        )
         self._doorbell = Doorbell()
         self._fleet_changed = asyncio.Event()
         self._told_to_stop = asyncio.Event()

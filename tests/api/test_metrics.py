@@ -151,3 +151,11 @@ def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
     assert found["forewarn_guest_parked", ()] == 7
     assert found["forewarn_guest_refusals_total", ("rate-limit",)] == 4
     assert found["forewarn_guest_answers_total", ("429",)] == 4
+
+
+def test_numbers_that_others_count_are_asked_for_at_every_scrape() -> None:
+    measures, counted = Measures(), [3]
+    measures.count("forewarn_example", "An example.", lambda: counted[0])
+    assert b"forewarn_example_total 3.0" in measures.exposition()
+    counted[0] = 4
+    assert b"forewarn_example_total 4.0" in measures.exposition()

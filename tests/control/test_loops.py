@@ -151,7 +151,7 @@ def test_a_tick_that_fails_does_not_end_the_ticker(
             await asyncio.gather(loop, return_exceptions=True)
             return service.measures.exposition()
 
-    counted = b"forewarn_operator_errors_total 1.0" in asyncio.run(main())
+    counted = b"forewarn_ticker_errors_total 1.0" in asyncio.run(main())
     assert counted is not isinstance(failure, StoreFailed)
 
 

@@ -75,7 +75,7 @@ class TickerLoop:
             log.warning("tick_put_off", why=str(why))
         except Exception:
             log.exception("tick_failed")
-            self._measures.error()
+            self._measures.tick_failed()
 
     async def tick(self) -> None:
         """Survey, then try what the survey names, in its order."""

@@ -7,7 +7,7 @@ event loop's thread. Counters begin at zero with the process, as Prometheus expe
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -108,6 +108,9 @@ class Measures:
         self._errors = self._counter(
             "forewarn_operator_errors", "Errors of ours in the operator API, each of them logged."
         )
+        self._tick_errors = self._counter(
+            "forewarn_ticker_errors", "Ticks that broke, each of them logged."
+        )
         self._lag = Gauge(
             "forewarn_ticker_lag_seconds",
             "By how much the last tick was late.",
@@ -136,6 +139,10 @@ class Measures:
         """Read these counters too, at every scrape. Call it once."""
         self._registry.register(_Endpoint(counters))
 
+    def count(self, name: str, text: str, read: Callable[[], int]) -> None:
+        """Ask for this number too, at every scrape. It only grows. Once per name."""
+        self._registry.register(_Asked(name, text, read))
+
     def committed(self, changes: Sequence[Change]) -> None:
         """Count what a commit has changed."""
         for change in changes:
@@ -155,6 +162,10 @@ class Measures:
     def tick(self, lag_s: float) -> None:
         """A tick was late by this much."""
         self._lag.set(lag_s)
+
+    def tick_failed(self) -> None:
+        """A tick broke; the next one tries again."""
+        self._tick_errors.inc()
 
     def store_failed(self) -> None:
         self._failures.inc()
@@ -249,6 +260,18 @@ class _OpenEvents(Collector):
                 labels = (event_type.value, phase.value)
                 family.add_metric(labels, total[labels])
         yield family
+
+
+class _Asked(Collector):
+    """One number that somebody else counts."""
+
+    def __init__(self, name: str, text: str, read: Callable[[], int]) -> None:
+        self._name = name
+        self._text = text
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        yield _plain(self._name, self._text, self._read())
 
 
 class _Endpoint(Collector):
