@@ -149,6 +149,12 @@ class Service:
             hypervisor=self._hypervisor,
             documents=self._documents,
         )
+        self._count_what_breaks()
+        self._doorbell = Doorbell()
+        self._fleet_changed = asyncio.Event()
+        self._told_to_stop = asyncio.Event()
+
+    def _count_what_breaks(self) -> None:
         self._measures.count(
             "forewarn_host_errors", "Steps of hosts that broke.", lambda: self._hosts.failures
         )
@@ -157,9 +163,6 @@ class Service:
             "First reads that were not kept.",
             lambda: self._traces.first_reads_dropped,
         )
-        self._doorbell = Doorbell()
-        self._fleet_changed = asyncio.Event()
-        self._told_to_stop = asyncio.Event()
 
     def _committed(self, changes: Sequence[Change]) -> None:
         self._writer.committed(changes)

@@ -116,9 +116,12 @@ class Measures:
             "By how much the last tick was late.",
             registry=self._registry,
         )
+        self._registry.register(_OpenEvents(self._open))
+        self._tell_build(version)
+
+    def _tell_build(self, version: str) -> None:
         build = Gauge("forewarn_build", "Always 1.", ["version"], registry=self._registry)
         build.labels(version).set(1)
-        self._registry.register(_OpenEvents(self._open))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
