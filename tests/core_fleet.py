@@ -139,13 +139,15 @@ class Cloud:
     def _open(self) -> None:
         self.memory = Memory(self.store.load(), self.hearing)
         self.dispatch = Dispatch(self.clock)
+        self.timekeeper = Timekeeper(self.clock)
         self.writer = Writer(
             memory=self.memory,
             store=self.store,
-            timekeeper=Timekeeper(self.clock),
+            timekeeper=self.timekeeper,
             policy=self.policy,
             ids=self.ids,
             on_step=ticker.clock_stepped,
+            on_stall=ticker.stalled,
             on_commit=self.commits.extend,
         )
 

@@ -31,7 +31,7 @@ from forewarn.control.link import LocalLink
 from forewarn.control.loops import GuestTraces, TickerLoop
 from forewarn.control.measures import Measures
 from forewarn.control.memory import Memory
-from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
 from forewarn.core.addresses import read_listen
@@ -103,6 +103,7 @@ class Service:
         self._settings = settings
         self._store = store
         self._clock = SystemClock()
+        self._timekeeper = Timekeeper(self._clock)
         snapshot = store.load()
         self._last_heartbeat_ms = snapshot.heartbeat_ms
         dispatch = Dispatch(self._clock)
@@ -113,10 +114,11 @@ class Service:
         writer = Writer(
             memory=self._memory,
             store=store,
-            timekeeper=Timekeeper(self._clock),
+            timekeeper=self._timekeeper,
             policy=settings.policy(),
             ids=RandomIds(),
             on_step=ticker.clock_stepped,
+            on_stall=ticker.stalled,
             on_commit=self._committed,
         )
         self._writer = WriterThread(
@@ -197,6 +199,11 @@ class Service:
         for recovery in scope.recoveries:
             for vm in recovery.waiting_for:
                 self._documents.expect(vm)
+
+    async def _pulse(self) -> None:
+        while True:
+            self._timekeeper.pulse()
+            await asyncio.sleep(PULSE_EVERY_S)
 
     async def _follow_fleet(self) -> None:
         """Keep listeners, hosts and the simulated machines as the inventory has them."""
@@ -288,7 +295,13 @@ class Service:
 
     async def _work_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        loops = (self._ticker.run, self._hosts.run, self._traces.run, self._follow_fleet)
+        loops = (
+            self._pulse,
+            self._ticker.run,
+            self._hosts.run,
+            self._traces.run,
+            self._follow_fleet,
+        )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)

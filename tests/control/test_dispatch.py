@@ -197,6 +197,18 @@ def test_after_a_restart_a_claim_nobody_holds_returns_after_one_lease(cloud: Bea
     assert again.epoch == action.epoch + 1
 
 
+def test_after_a_restart_a_claim_its_host_no_longer_knows_is_free_at_once(cloud: Beating) -> None:
+    """Host and service died together: nobody works on it, and nobody has to wait for a lease."""
+    cloud.started()
+    [action] = cloud.claim("h1")
+    cloud.crash(down_ms=minutes(1))
+    cloud.beat("h1")
+    [again] = cloud.claim("h1")
+    assert again.epoch == action.epoch + 1
+    cloud.beat("h1")
+    assert cloud.claim("h1") == [], "a claim of our own time keeps its lease"
+
+
 def test_after_a_restart_a_heartbeat_keeps_the_claim_alive(cloud: Beating) -> None:
     cloud.started()
     [action] = cloud.claim("h1")

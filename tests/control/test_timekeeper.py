@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from core_fleet import TurnedClock
-from forewarn.control.timekeeper import STEP_NOTICED_FROM_MS, Timekeeper
+from forewarn.control.timekeeper import (
+    STALL_NOTICED_FROM_MS,
+    STEP_NOTICED_FROM_MS,
+    Timekeeper,
+)
 
 
 def test_time_that_merely_passes_is_no_step() -> None:
@@ -52,3 +56,32 @@ def test_a_step_is_told_again_until_it_was_accounted_for() -> None:
     assert (first.stepped_ms, second.stepped_ms) == (60_000, 65_000)
     timekeeper.accounted(second)
     assert timekeeper.read().stepped_ms == 0
+
+
+def test_a_loop_that_beats_is_no_standstill() -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    clock.pass_ms(100_000)
+    assert timekeeper.read().stalled_ms == 0, "nobody beats yet"
+    for _ in range(100):
+        timekeeper.pulse()
+        clock.pass_ms(STALL_NOTICED_FROM_MS)
+        assert timekeeper.read().stalled_ms == 0
+
+
+@pytest.mark.parametrize("beats_first", [True, False])
+def test_a_standstill_is_told_until_it_was_accounted_for(*, beats_first: bool) -> None:
+    clock = TurnedClock()
+    timekeeper = Timekeeper(clock)
+    timekeeper.pulse()
+    clock.pass_ms(14_000)
+    if beats_first:  # the loop wakes up before the writer looks at the time
+        timekeeper.pulse()
+    assert timekeeper.read().stalled_ms == 14_000
+    timekeeper.pulse()
+    reading = timekeeper.read()
+    assert reading.stalled_ms == 14_000
+    timekeeper.accounted(reading)
+    assert timekeeper.read().stalled_ms == 0
+    timekeeper.pulse()
+    assert timekeeper.read().stalled_ms == 0

@@ -180,6 +180,21 @@ def test_the_silence_of_a_host_is_no_notice_and_what_was_given_before_is_kept(
     assert cloud.event(event).phase is Phase.STARTED
 
 
+def test_time_in_which_the_process_stood_still_is_no_notice(cloud: Cloud) -> None:
+    """A stopped process serves nobody, though every clock goes on."""
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.pass_time(minutes(10))
+    cloud.timekeeper.pulse()
+    cloud.clock.pass_ms(14_000)
+    for _ in range(5 * 60 - 1):  # the process runs again, and beats
+        cloud.timekeeper.pulse()
+        cloud.pass_time(SECOND_MS)
+        cloud.timekeeper.pulse()
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    cloud.pass_time(SECOND_MS)
+    assert cloud.event(event).phase is Phase.STARTED
+
+
 def test_a_silence_takes_nothing_from_events_on_other_hosts(cloud: Cloud) -> None:
     other = cloud.order("web_1", EventType.REBOOT)
     cloud.pass_time(minutes(1))

@@ -129,6 +129,11 @@ class Dispatch:
                 lease = self._leases.get(action_id)
                 if lease is None or lease.epoch == epoch:
                     self._leases[action_id] = _Lease(epoch, now + LEASE_MS)
+            for held in self._open_actions(tx, host):
+                # A claim from before our own start that its host does not know: it died with it.
+                action = held.action
+                if action.action_id not in holding and action.action_id not in self._leases:
+                    self._leases[action.action_id] = _Lease(action.epoch, now)
 
         return command
 

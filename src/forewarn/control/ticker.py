@@ -307,6 +307,21 @@ def clock_stepped(stepped_ms: int) -> Command[None]:
     return command
 
 
+def stalled(stalled_ms: int) -> Command[None]:
+    """Take time in which the process stood still out of every notice: nobody could read."""
+
+    def command(tx: Transaction) -> None:
+        for name in list(tx.memory.busy_scopes):
+            tx.apply(
+                consent.not_heard(
+                    tx.need_scope(name), host=None, lost_ms=stalled_ms, now_ms=tx.now_ms
+                )
+            )
+        tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": stalled_ms}))
+
+    return command
+
+
 def was_down(since_ms: int | None) -> Command[None]:
     """Take the time since the last heartbeat, in which nobody could read, out of every notice.
 

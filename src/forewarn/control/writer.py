@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from forewarn.control.memory import Memory, Transaction
-from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.timekeeper import Reading, Timekeeper
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
 from forewarn.ports import Change, Ids, StaleRevision, Store, StoreFailed
@@ -53,6 +53,7 @@ class Writer:
         ids: Ids,
         on_step: Callable[[int], Command[None]],
         on_commit: Callable[[Sequence[Change]], None],
+        on_stall: Callable[[int], Command[None]] | None = None,
     ) -> None:
         self._memory = memory
         self._store = store
@@ -60,6 +61,7 @@ class Writer:
         self._policy = policy
         self._ids = ids
         self._on_step = on_step
+        self._on_stall = on_stall
         self._on_commit = on_commit
 
     def run(self, commands: Sequence[Command[Any]]) -> list[Done]:
@@ -69,8 +71,8 @@ class Writer:
         raises is a bug, and nothing has changed either.
         """
         reading = self._timekeeper.read()
-        if reading.stepped_ms:
-            commands = [self._on_step(reading.stepped_ms), *commands]
+        first = self._lost_time(reading)
+        commands = [*first, *commands]
         results: list[Done] = []
         changes: list[Change] = []
         kept: list[Transaction] = []
@@ -82,9 +84,10 @@ class Writer:
                 if change is not None:
                     changes.append(change)
                     kept.append(transaction)
-            if reading.stepped_ms and results[0].error is not None:
-                # Nothing may be decided on a clock whose step is not accounted for.
-                raise results[0].error
+            for done in results[: len(first)]:
+                if done.error is not None:
+                    # Nothing may be decided on time that is not accounted for.
+                    raise done.error
             if changes:
                 self._store.commit()
         except BaseException:
@@ -95,7 +98,15 @@ class Writer:
         self._timekeeper.accounted(reading)
         if changes:
             self._on_commit(changes)
-        return results[1:] if reading.stepped_ms else results
+        return results[len(first) :]
+
+    def _lost_time(self, reading: Reading) -> list[Command[None]]:
+        found: list[Command[None]] = []
+        if reading.stepped_ms:
+            found.append(self._on_step(reading.stepped_ms))
+        if reading.stalled_ms and self._on_stall is not None:
+            found.append(self._on_stall(reading.stalled_ms))
+        return found
 
     def _transaction(self, now_ms: int) -> Transaction:
         return Transaction(
