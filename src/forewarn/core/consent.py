@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from forewarn.core import edits, notice
 from forewarn.core.errors import NotFound, UnknownEventIds
+from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
     Decision,
@@ -42,13 +43,8 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
         shown = replace(event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms))
         events.append(shown)
         facts.append(
-            Fact(
-                kind=FactKind.APPEARED,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event.event_id,
-                operation_id=event.operation_id,
-                detail={"not_before_ms": shown.not_before_ms},
+            event_fact(
+                FactKind.APPEARED, event, now_ms, detail={"not_before_ms": shown.not_before_ms}
             )
         )
     enabled = replace(scope, enabled=True, polled_ms=now_ms, events=tuple(events))
@@ -101,13 +97,8 @@ def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decisi
     for event in newly:
         scope = edits.with_event(scope, replace(event, shown_ms=now_ms))
         facts.append(
-            Fact(
-                kind=FactKind.CONFIRMED,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event.event_id,
-                host=host,
-                detail={"incarnation": incarnation},
+            event_fact(
+                FactKind.CONFIRMED, event, now_ms, host=host, detail={"incarnation": incarnation}
             )
         )
     return Decision(scopes=(scope,), facts=tuple(facts))
@@ -138,16 +129,7 @@ def approve(
             event, phase=move(event.phase, Move.APPROVE), approved_ms=now_ms, approved_by=by
         )
         scope = edits.with_event(scope, approved)
-        facts.append(
-            Fact(
-                kind=FactKind.APPROVED,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event_id,
-                operation_id=event.operation_id,
-                by=by,
-            )
-        )
+        facts.append(event_fact(FactKind.APPROVED, event, now_ms, by=by))
     return Decision(scopes=(scope,), facts=tuple(facts)) if facts else Decision()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forewarn.core import document
+from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
     SECOND_MS,
@@ -88,12 +89,10 @@ def vm_leaves(
         )
         scope = with_event(scope, remaining)
         facts.append(
-            Fact(
-                kind=FactKind.AVOIDED,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event.event_id,
-                operation_id=event.operation_id,
+            event_fact(
+                FactKind.AVOIDED,
+                event,
+                now_ms,
                 vm=vm_name,
                 detail={"because": because, "event_canceled": not names},
             )

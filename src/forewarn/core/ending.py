@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from forewarn.core import edits
 from forewarn.core.errors import NotFound, StaleReport
+from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move
 from forewarn.core.model import (
@@ -177,14 +178,7 @@ def _take_effect(
         scope, left = edits.vm_leaves(
             scope, vm.name, because="deleted", now_ms=now_ms, except_event=event.event_id
         )
-        fact = Fact(
-            kind=FactKind.DELETED,
-            at_ms=now_ms,
-            scope=scope.name,
-            event_id=event.event_id,
-            host=vm.host,
-            vm=vm.name,
-        )
+        fact = event_fact(FactKind.DELETED, event, now_ms, host=vm.host, vm=vm.name)
         return scope, (fact, *back, *left)
     new_host = action.target_host
     if action.kind not in (ActionKind.MOVE_VM, ActionKind.START_VM) or new_host in (None, vm.host):
@@ -193,14 +187,8 @@ def _take_effect(
     scope, left = edits.vm_leaves(
         scope, vm.name, because=f"moved to {new_host}", now_ms=now_ms, except_event=event.event_id
     )
-    fact = Fact(
-        kind=FactKind.MOVED,
-        at_ms=now_ms,
-        scope=scope.name,
-        event_id=event.event_id,
-        host=new_host,
-        vm=vm.name,
-        detail={"from": vm.host},
+    fact = event_fact(
+        FactKind.MOVED, event, now_ms, host=new_host, vm=vm.name, detail={"from": vm.host}
     )
     return scope, (fact, *left)
 
@@ -218,14 +206,7 @@ def finish_event(
     if reason:
         return _fail_event(scope, event, now_ms, reason)
     scope = edits.with_event(scope, edits.end_event(event, Move.COMPLETE, now_ms, "completed"))
-    fact = Fact(
-        kind=FactKind.COMPLETED,
-        at_ms=now_ms,
-        scope=scope.name,
-        event_id=event.event_id,
-        operation_id=event.operation_id,
-        host=event.host,
-    )
+    fact = event_fact(FactKind.COMPLETED, event, now_ms)
     if event.event_type not in (EventType.REBOOT, EventType.REDEPLOY):
         return scope, (fact,)
     scope, facts = edits.begin_recovery(
@@ -238,26 +219,15 @@ def _fail_event(
     scope: Scope, event: ScheduledEvent, now_ms: int, reason: str
 ) -> tuple[Scope, tuple[Fact, ...]]:
     scope = edits.with_event(scope, edits.end_event(event, Move.FAIL, now_ms, reason))
-    facts = [
-        Fact(
-            kind=FactKind.FAILED,
-            at_ms=now_ms,
-            scope=scope.name,
-            event_id=event.event_id,
-            operation_id=event.operation_id,
-            host=event.host,
-            detail={"reason": reason},
-        )
-    ]
+    facts = [event_fact(FactKind.FAILED, event, now_ms, detail={"reason": reason})]
     if scope.hold is None:
         hold = ScopeHold(since_ms=now_ms, event_id=event.event_id, reason=reason)
         scope = replace(scope, hold=hold)
         facts.append(
-            Fact(
-                kind=FactKind.HELD,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event.event_id,
+            event_fact(
+                FactKind.HELD,
+                event,
+                now_ms,
                 detail={"release": f"forewarn scope release {scope.name}"},
             )
         )
@@ -305,11 +275,10 @@ def end_operation(
         )
         facts.extend(new_facts)
     facts.append(
-        Fact(
-            kind=FactKind.FAILED if failure else FactKind.COMPLETED,
-            at_ms=now_ms,
-            operation_id=operation.operation_id,
-            host=operation.host,
+        operation_fact(
+            FactKind.FAILED if failure else FactKind.COMPLETED,
+            operation,
+            now_ms,
             detail={"reason": failure} if failure else {},
         )
     )
@@ -329,13 +298,7 @@ def settle_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Decisio
         if scope is not None and scope.event(event_id) is not None:
             return Decision()
     outcome = operation.outcome or "completed"
-    fact = Fact(
-        kind=FactKind.COMPLETED,
-        at_ms=now_ms,
-        operation_id=operation.operation_id,
-        host=operation.host,
-        detail={"outcome": outcome},
-    )
+    fact = operation_fact(FactKind.COMPLETED, operation, now_ms, detail={"outcome": outcome})
     ended = replace(operation, phase=OperationPhase.ENDED, ended_ms=now_ms, outcome=outcome)
     return Decision(operations=(ended,), facts=(fact,))
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from forewarn.core import edits, ending, notice, planning, scheduling, starting
 from forewarn.core.errors import HostUnfit
+from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
@@ -39,7 +40,7 @@ def close(host: Host, *, by: str, now_ms: int) -> Decision:
     """Let no VM be placed on the host from now on. Closing a closed host changes nothing."""
     if host.closed:
         return Decision()
-    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=now_ms, host=host.name, by=by)
+    fact = host_fact(FactKind.HOST_CLOSED, host.name, now_ms, by=by)
     return Decision(hosts=(replace(host, closed=True),), facts=(fact,))
 
 
@@ -47,7 +48,7 @@ def reopen(host: Host, *, by: str, now_ms: int) -> Decision:
     """Let VMs be placed on the host again."""
     if not host.closed:
         return Decision()
-    fact = Fact(kind=FactKind.HOST_OPENED, at_ms=now_ms, host=host.name, by=by)
+    fact = host_fact(FactKind.HOST_OPENED, host.name, now_ms, by=by)
     return Decision(hosts=(replace(host, closed=False),), facts=(fact,))
 
 
@@ -77,7 +78,7 @@ def degrade(
         by=by,
         not_before_ms=not_before_ms or now_ms + notice.DEGRADED_NOTICE_MS,
     )
-    fact = Fact(kind=FactKind.HOST_DEGRADED, at_ms=now_ms, host=host.name, by=by)
+    fact = host_fact(FactKind.HOST_DEGRADED, host.name, now_ms, by=by)
     decision = scheduling.maintain(
         host, order, fleet, operation_id=operation_id, ids=ids, now_ms=now_ms, policy=policy
     )
@@ -106,28 +107,17 @@ def fail(
     if host.health is Health.FAILED:
         if not fenced or host.fenced:
             return Decision()
-        fact = Fact(kind=FactKind.HOST_FENCED, at_ms=now_ms, host=host.name, by=by)
+        fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by)
         return Decision(hosts=(replace(host, fenced=True),), facts=(fact,))
-    facts = [
-        Fact(
-            kind=FactKind.HOST_FAILED,
-            at_ms=now_ms,
-            host=host.name,
-            by=by,
-            detail={"fenced": fenced},
-        )
-    ]
+    facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail={"fenced": fenced})]
     operations = []
     for operation in fleet.operations_on(host.name):
         operations.append(_operation_dies(operation, now_ms))
         facts.append(
-            Fact(
-                kind=FactKind.FAILED
-                if operation.phase is OperationPhase.STARTED
-                else FactKind.CANCELED,
-                at_ms=now_ms,
-                operation_id=operation.operation_id,
-                host=host.name,
+            operation_fact(
+                FactKind.FAILED if operation.phase is OperationPhase.STARTED else FactKind.CANCELED,
+                operation,
+                now_ms,
                 by=by,
                 detail={"reason": HOST_FAILED},
             )
@@ -299,12 +289,8 @@ def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
     scopes: dict[str, Scope] = {}
     operations: list[Operation] = []
     facts = [
-        Fact(
-            kind=FactKind.HOST_REPAIRED,
-            at_ms=now_ms,
-            host=host.name,
-            by=by,
-            detail={"was": host.health.value},
+        host_fact(
+            FactKind.HOST_REPAIRED, host.name, now_ms, by=by, detail={"was": host.health.value}
         )
     ]
     for operation in fleet.operations_on(host.name):
@@ -352,11 +338,10 @@ def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> De
         planned[target] = planned.get(target, 0) + 1
         event = edits.with_action(event, replace(action, host=target, target_host=target))
         facts.append(
-            Fact(
-                kind=FactKind.ASSIGNED,
-                at_ms=now_ms,
-                scope=scope.name,
-                event_id=event.event_id,
+            event_fact(
+                FactKind.ASSIGNED,
+                event,
+                now_ms,
                 host=target,
                 vm=vm.name,
                 detail={"from": home.name},

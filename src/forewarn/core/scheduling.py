@@ -21,6 +21,7 @@ from forewarn.core.errors import (
     TooManyUserEvents,
     TwoDomainsOnHost,
 )
+from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -133,13 +134,10 @@ def new_event(
 
 def scheduled_fact(event: ScheduledEvent) -> Fact:
     """The journal line of a new event."""
-    return Fact(
-        kind=FactKind.SCHEDULED,
-        at_ms=event.scheduled_ms,
-        scope=event.scope,
-        event_id=event.event_id,
-        operation_id=event.operation_id,
-        host=event.host,
+    return event_fact(
+        FactKind.SCHEDULED,
+        event,
+        event.scheduled_ms,
         by=event.ordered_by,
         detail={
             "event_type": event.event_type.value,
@@ -162,15 +160,7 @@ def schedule(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ..
         )
     facts = [scheduled_fact(event)]
     if event.approved_ms is not None:
-        facts.append(
-            Fact(
-                kind=FactKind.APPROVED,
-                at_ms=event.approved_ms,
-                scope=scope.name,
-                event_id=event.event_id,
-                by=event.approved_by,
-            )
-        )
+        facts.append(event_fact(FactKind.APPROVED, event, event.approved_ms, by=event.approved_by))
     return edits.with_event(scope, event), tuple(facts)
 
 
@@ -398,11 +388,10 @@ def cancel_operation(
         scopes[scope_name] = edits.with_event(scope, canceled)
         facts.append(canceled_fact(canceled, by))
     facts.append(
-        Fact(
-            kind=FactKind.CANCELED,
-            at_ms=now_ms,
-            operation_id=operation.operation_id,
-            host=operation.host,
+        operation_fact(
+            FactKind.CANCELED,
+            operation,
+            now_ms,
             by=by,
             detail={"reason": reason, "still_running": left},
         )
@@ -415,13 +404,6 @@ def cancel_operation(
 
 
 def canceled_fact(event: ScheduledEvent, by: str) -> Fact:
-    return Fact(
-        kind=FactKind.CANCELED,
-        at_ms=event.ended_ms or 0,
-        scope=event.scope,
-        event_id=event.event_id,
-        operation_id=event.operation_id,
-        host=event.host,
-        by=by,
-        detail={"reason": event.outcome},
+    return event_fact(
+        FactKind.CANCELED, event, event.ended_ms or 0, by=by, detail={"reason": event.outcome}
     )

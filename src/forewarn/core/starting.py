@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from forewarn.core import edits, notice, planning
+from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -317,13 +318,10 @@ def _started(
         actions=actions,
     )
     facts = [
-        Fact(
-            kind=FactKind.STARTED,
-            at_ms=now_ms,
-            scope=scope.name,
-            event_id=event.event_id,
-            operation_id=event.operation_id,
-            host=event.host,
+        event_fact(
+            FactKind.STARTED,
+            event,
+            now_ms,
             detail={
                 "approved": event.approved_ms is not None,
                 "readable_ms": notice.readable_ms(event, now_ms),
@@ -344,11 +342,10 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
     if not others and not event.breaks_domains:
         return ()
     return (
-        Fact(
-            kind=FactKind.EXEMPTED,
-            at_ms=now_ms,
-            scope=scope.name,
-            event_id=event.event_id,
+        event_fact(
+            FactKind.EXEMPTED,
+            event,
+            now_ms,
             by=event.ordered_by if event.breaks_domains else None,
             detail={
                 "because": "break-domains" if event.breaks_domains else event.event_type.value,
@@ -404,12 +401,8 @@ def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: 
     )
     scopes: dict[str, Scope] = {}
     facts: list[Fact] = [
-        Fact(
-            kind=FactKind.STARTED,
-            at_ms=now_ms,
-            operation_id=operation.operation_id,
-            host=operation.host,
-            detail={"actions": [_action_detail(action)]},
+        operation_fact(
+            FactKind.STARTED, operation, now_ms, detail={"actions": [_action_detail(action)]}
         )
     ]
     for scope_name, event_id in operation.members:

@@ -1,0 +1,59 @@
+"""The lines of the journal, by what they are about, so that each names all it can name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forewarn.core.model import Fact, FactKind, Operation, ScheduledEvent
+
+Detail = Mapping[str, object]
+
+
+def event_fact(
+    kind: FactKind,
+    event: ScheduledEvent,
+    at_ms: int,
+    *,
+    by: str | None = None,
+    vm: str | None = None,
+    host: str | None = None,
+    detail: Detail | None = None,
+) -> Fact:
+    """Something happened to an event; `host` if it is about another host than the event's."""
+    return Fact(
+        kind=kind,
+        at_ms=at_ms,
+        scope=event.scope,
+        event_id=event.event_id,
+        operation_id=event.operation_id,
+        host=host or event.host,
+        vm=vm,
+        by=by,
+        detail=detail or {},
+    )
+
+
+def operation_fact(
+    kind: FactKind,
+    operation: Operation,
+    at_ms: int,
+    *,
+    by: str | None = None,
+    detail: Detail | None = None,
+) -> Fact:
+    """Something happened to an operation."""
+    return Fact(
+        kind=kind,
+        at_ms=at_ms,
+        operation_id=operation.operation_id,
+        host=operation.host,
+        by=by,
+        detail=detail or {},
+    )
+
+
+def host_fact(
+    kind: FactKind, host: str, at_ms: int, *, by: str | None = None, detail: Detail | None = None
+) -> Fact:
+    """Something was said of a host."""
+    return Fact(kind=kind, at_ms=at_ms, host=host, by=by, detail=detail or {})
