@@ -183,11 +183,38 @@ def test_expecting_a_vm_makes_it_look_again_and_an_unknown_one_is_ignored() -> N
 
 def test_the_harvest_holds_each_poll_once() -> None:
     documents, _ = shown(WEB, DB)
-    page_of(documents, "web").polled_ms = NOW_MS
+    guest_of(documents, "web_0").polled_ms = NOW_MS
     assert documents.polled() == {"web": NOW_MS}
     assert documents.polled() == {}
-    page_of(documents, "web").polled_ms = NOW_MS - 5
+    guest_of(documents, "web_0").polled_ms = NOW_MS - 5
     assert documents.polled() == {"web": NOW_MS - 5}, "also after the clock was set back"
+
+
+def test_the_last_poll_of_any_guest_counts_for_the_scope() -> None:
+    documents, _ = shown(WEB)
+    guest_of(documents, "web_0").polled_ms = NOW_MS
+    guest_of(documents, "web_1").polled_ms = NOW_MS - 5
+    assert documents.polled() == {"web": NOW_MS}
+
+
+def test_the_poll_of_a_vm_that_has_left_still_counts() -> None:
+    documents, _ = shown(WEB)
+    guest_of(documents, "web_0").polled_ms = NOW_MS
+    documents.show(replace(WEB, vms=WEB.vms[1:]))
+    assert documents.polled() == {"web": NOW_MS}
+
+
+def test_what_a_guest_repeats_is_looked_up_again_after_every_visible_change() -> None:
+    documents, _ = shown(WEB)
+    guest = guest_of(documents, "web_0")
+    guest.document = kept = document_of(documents, "web", "2020-07-01")
+    documents.show(replace(WEB, revision=WEB.revision + 1))
+    assert guest.document is kept, "nothing that a guest can see has changed"
+    documents.show(replace(WEB, incarnation=3, events=()))
+    assert guest.document is None
+    guest.document = document_of(documents, "web", "2020-07-01")
+    documents.expect("web_0")
+    assert guest.document is None, "its next poll has to be noticed"
 
 
 def test_ten_thousand_vms_in_a_thousand_scopes_stay_small() -> None:

@@ -83,7 +83,7 @@ class Page:
     """One scope as its guests see it.
 
     `documents` holds one document per name of an api-version. `polled_ms` is the wall time of the
-    last poll by any of its guests.
+    last poll by any of its guests, as far as it was collected from them.
     """
 
     __slots__ = (
@@ -140,15 +140,21 @@ class Guest:
 
     `read_serial` is the document it was last sent, `polled_serial` the one it last asked for; -1
     makes its next poll look at everything rare (enabling, first reads, being expected back).
+    `document` is what `asked`, the request it repeats, gets while nothing changes: a poll that
+    finds it touches neither the page nor its documents, which matters when there are thousands.
+    `polled_ms` is the wall time of its last poll; `host.documents` hands it on to the page.
     """
 
     __slots__ = (
+        "asked",
         "bucket",
         "connections",
+        "document",
         "expected",
         "gone",
         "page",
         "parked",
+        "polled_ms",
         "polled_serial",
         "read_ids",
         "read_serial",
@@ -159,6 +165,9 @@ class Guest:
         self.vm = vm
         self.page = page
         self.bucket = bucket
+        self.asked: object = None
+        self.document: Document | None = None
+        self.polled_ms = 0
         self.read_serial = -1
         self.polled_serial = -1
         self.read_ids: frozenset[str] = frozenset()
@@ -173,6 +182,7 @@ class Guest:
 
     def look_again(self) -> None:
         """Make the next poll take the slow path."""
+        self.document = None
         self.read_serial = -1
         self.polled_serial = -1
 

@@ -4,7 +4,7 @@ A connection handles one request at a time and answers in order; what a client s
 stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`.
 
 The hot path is a poll whose bytes were seen before: `data_received` finds its parsed form, and
-`_poll` checks identity, rate limit, tag and serial and writes bytes that are ready.
+`_poll` checks identity, rate limit and what the guest has, and writes bytes that are ready.
 """
 
 from __future__ import annotations
@@ -176,21 +176,14 @@ class Connection(asyncio.Protocol):
         if retry_s:
             self._refuse_rate(retry_s, request)
             return
-        page = guest.page
         endpoint = self._endpoint
         dates = endpoint.dates
-        page.polled_ms = dates.now_ms()
-        document = page.documents[request.version]
-        if request.tags is not None and (document.tag in request.tags or request.any_tag):
-            if guest.polled_serial != document.serial and not self._look(request, guest, document):
+        guest.polled_ms = dates.now_ms()
+        document = guest.document
+        if document is None or guest.asked is not request:
+            document = self._find(request, guest)
+            if document is None:
                 return
-            self._unchanged(request, guest, document)
-            return
-        if guest.read_serial != document.serial:
-            if not self._look(request, guest, document):
-                return
-            self._note_read(guest, document)
-            guest.read_serial = document.serial
         if request.close:
             self._write_document(request, document)
             return
@@ -198,6 +191,22 @@ class Connection(asyncio.Protocol):
         if document.date is not dates.line:
             document.dress(dates.line)
         self._transport.write(document.answer)
+
+    def _find(self, request: Request, guest: Guest) -> Document | None:
+        """The document this poll gets; None if it was answered otherwise or waits."""
+        document = guest.page.documents[request.version]
+        if request.tags is not None and (document.tag in request.tags or request.any_tag):
+            if guest.polled_serial == document.serial or self._look(request, guest, document):
+                self._unchanged(request, guest, document)
+            return None
+        if guest.read_serial != document.serial:
+            if not self._look(request, guest, document):
+                return None
+            self._note_read(guest, document)
+            guest.read_serial = document.serial
+        guest.asked = request
+        guest.document = document
+        return document
 
     def _look(self, request: Request, guest: Guest, document: Document) -> bool:
         """Everything rare about a poll. False if the answer has to wait for a commit."""

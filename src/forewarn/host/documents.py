@@ -6,7 +6,7 @@ only reads. What is durable is not known here: callers show what has been commit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket
@@ -34,9 +34,13 @@ class Documents:
         if page is None:
             page = self._pages[scope.name] = Page(scope)
         before = page.scope.vms
-        page.publish(scope, _documents(page, scope), enabled=scope.enabled)
+        documents = _documents(page, scope)
+        renewed = documents is not page.documents
+        page.publish(scope, documents, enabled=scope.enabled)
         for vm in scope.vms:
-            self._admit(vm, page)
+            guest = self._admit(vm, page)
+            if renewed:
+                guest.document = None
         if before is not scope.vms:
             kept = {vm.name for vm in scope.vms}
             for vm in before:
@@ -66,6 +70,7 @@ class Documents:
 
     def polled(self) -> dict[str, int]:
         """The last poll, in wall ms, of every scope that was polled since the last call."""
+        self._collect_polls(self._guests.values())
         fresh = {
             name: page.polled_ms
             for name, page in self._pages.items()
@@ -80,31 +85,47 @@ class Documents:
     def page(self, scope_name: str) -> Page | None:
         return self._pages.get(scope_name)
 
-    def _admit(self, vm: Vm, page: Page) -> None:
+    def _collect_polls(self, guests: Iterable[Guest]) -> None:
+        """Let the pages of these guests know of polls since this was last done.
+
+        The newest of them counts, not the newest ever: the wall clock may have stepped back.
+        """
+        newest: dict[Page, int] = {}
+        for guest in guests:
+            if guest.polled_ms:
+                newest[guest.page] = max(guest.polled_ms, newest.get(guest.page, 0))
+                guest.polled_ms = 0
+        for page, polled_ms in newest.items():
+            page.polled_ms = polled_ms
+
+    def _admit(self, vm: Vm, page: Page) -> Guest:
         guest = self._guests.get(vm.name)
         if guest is None:
             guest = self._guests[vm.name] = Guest(vm, page, Bucket(self._requests_per_s))
             self._identity.learn(guest)
-            return
+            return guest
         if guest.vm is vm and guest.page is page:
-            return
+            return guest
         moved = guest.page is not page
         readdressed = guest.vm.address != vm.address
         if readdressed:
             self._identity.forget_address(guest)
         if moved or readdressed:
+            self._collect_polls([guest])
             guest.cut()
             guest.look_again()
         guest.vm = vm
         guest.page = page
         if readdressed:
             self._identity.learn(guest)
+        return guest
 
     def _dismiss(self, vm: str, page: Page) -> None:
         guest = self._guests.get(vm)
         if guest is None or guest.page is not page:
             return  # it lives in another scope by now
         del self._guests[vm]
+        self._collect_polls([guest])
         self._identity.forget(guest)
         guest.gone = True
         guest.cut()
