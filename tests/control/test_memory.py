@@ -32,6 +32,8 @@ def indexes(memory: Memory) -> tuple[object, ...]:
         set(memory.busy_scopes),
         {host: [s.name for s in memory.scopes_on(host)] for host in ("h1", "h2", "h3")},
         {host: memory.vm_count(host) for host in ("h1", "h2", "h3")},
+        {host: memory.arriving(host) for host in ("h1", "h2", "h3")},
+        {host: memory.operations_on(host) for host in ("h1", "h2", "h3")},
         memory.inventory,
     )
 
@@ -47,7 +49,7 @@ def test_the_indexes_follow_a_vm_that_moves_and_one_that_is_deleted(cloud: Cloud
 
 
 def test_a_memory_built_from_the_store_is_the_memory_that_was(cloud: Cloud) -> None:
-    cloud.start(cloud.order("web_0", EventType.REBOOT))
+    cloud.start(cloud.order("web_0", EventType.REDEPLOY))
     cloud.maintain("h2", EventType.FREEZE)
     fresh = Memory(cloud.store.load(), cloud.hearing)
     assert (fresh.scopes, fresh.hosts, fresh.operations) == cloud.everything()
@@ -179,3 +181,33 @@ def test_operations_of_a_host_come_oldest_first(cloud: Cloud) -> None:
     cloud.maintain("h2", EventType.FREEZE)
     found = [o.operation_id for o in transaction(cloud).operations_on("h1")]
     assert found == [first.operation_id, second.operation_id]
+
+
+def test_a_vm_arrives_only_until_it_is_there(cloud: Cloud) -> None:
+    cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
+    assert [list(cloud.memory.arriving(host)) for host in ("h1", "h2", "h3")] == [[], [], []]
+
+
+def places(tx: Transaction) -> dict[str, int]:
+    return {host.name: load for host, load in tx.places()}
+
+
+def test_places_follow_every_change_of_their_own_transaction(cloud: Cloud) -> None:
+    tx = transaction(cloud)
+    before = places(tx)
+    assert before == {"h1": 2, "h2": 1, "h3": 0}
+    maintenance.close_host("h3", by="o")(tx)
+    assert places(tx) == {"h1": 2, "h2": 1}
+    tx.remove_scope("api")
+    assert places(tx) == {"h2": 1, "h1": 1}
+    tx.remove_host("h2")
+    assert places(tx) == {"h1": 1}
+    maintenance.maintain_host("h1", EventType.FREEZE, by="o")(tx)
+    assert places(tx) == {}
+    tx.take_back()
+    assert places(transaction(cloud)) == before
+
+
+def test_a_vm_on_its_way_takes_a_place_already(cloud: Cloud) -> None:
+    cloud.start(cloud.order("web_0", EventType.REDEPLOY))
+    assert places(transaction(cloud)) == {"h1": 2, "h2": 1, "h3": 1}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from forewarn.core import edits, invariants
+from forewarn.core import edits, invariants, planning
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
     ActionKind,
@@ -46,6 +46,18 @@ def hosts_mentioned(scope: Scope) -> set[str]:
     return hosts
 
 
+def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
+    """(host, VM) for each VM of the scope that a started action is bringing to a host."""
+    for event in scope.events:
+        for action in event.actions:
+            coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
+            if not coming or action.ended or action.target_host is None:
+                continue
+            vm = scope.vm(action.vm or "")
+            if vm is not None and vm.host != action.target_host:
+                yield action.target_host, vm
+
+
 class Memory:
     """Open scopes, hosts and operations by name, with the indexes that rules ask for."""
 
@@ -61,6 +73,9 @@ class Memory:
         self.busy_scopes: set[str] = set()
         self._scopes_on: dict[str, set[str]] = {}
         self._vm_counts: Counter[str] = Counter()
+        # By host, so that a question about one host costs the same in a fleet of any size.
+        self._arriving: dict[str, dict[str, list[Vm]]] = {}  # then by scope
+        self._operations_on: dict[str, dict[str, Operation]] = {}  # then by id
         for host in snapshot.hosts:
             self.put_host(host.name, host)
         for scope in snapshot.scopes:
@@ -70,15 +85,7 @@ class Memory:
 
     def put_scope(self, name: str, scope: Scope | None) -> None:
         """Replace, add or (with None) remove a scope and keep the indexes true."""
-        old = self.scopes.pop(name, None)
-        if old is not None:
-            for host in hosts_mentioned(old):
-                self._scopes_on[host].discard(name)
-            for vm in old.vms:
-                self._vm_counts[vm.host] -= 1
-                if self.scope_of_vm.get(vm.name) == name:  # else it moved to another scope
-                    del self.scope_of_vm[vm.name]
-        self.busy_scopes.discard(name)
+        self._forget_scope(name)
         if scope is None:
             return
         self.scopes[name] = scope
@@ -87,8 +94,24 @@ class Memory:
         for vm in scope.vms:
             self._vm_counts[vm.host] += 1
             self.scope_of_vm[vm.name] = name
+        for target, vm in arrivals(scope):
+            self._arriving.setdefault(target, {}).setdefault(name, []).append(vm)
         if scope.events or scope.recoveries:
             self.busy_scopes.add(name)
+
+    def _forget_scope(self, name: str) -> None:
+        old = self.scopes.pop(name, None)
+        if old is None:
+            return
+        for host in hosts_mentioned(old):
+            self._scopes_on[host].discard(name)
+        for vm in old.vms:
+            self._vm_counts[vm.host] -= 1
+            if self.scope_of_vm.get(vm.name) == name:  # else it moved to another scope
+                del self.scope_of_vm[vm.name]
+        for target, _ in arrivals(old):
+            self._arriving[target].pop(name, None)
+        self.busy_scopes.discard(name)
 
     def put_host(self, name: str, host: Host | None) -> None:
         if host is None:
@@ -98,16 +121,27 @@ class Memory:
 
     def put_operation(self, operation_id: str, operation: Operation | None) -> None:
         """Keep an open operation; an ended one is forgotten."""
+        old = self.operations.pop(operation_id, None)
+        if old is not None:
+            del self._operations_on[old.host][operation_id]
         if operation is None or operation.phase is OperationPhase.ENDED:
-            self.operations.pop(operation_id, None)
-        else:
-            self.operations[operation_id] = operation
+            return
+        self.operations[operation_id] = operation
+        self._operations_on.setdefault(operation.host, {})[operation_id] = operation
 
     def scopes_on(self, host: str) -> Sequence[Scope]:
         return [self.scopes[name] for name in sorted(self._scopes_on.get(host, ()))]
 
     def vm_count(self, host: str) -> int:
         return self._vm_counts[host]
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
+        by_scope = self._arriving.get(host, {})
+        return [(name, vm) for name in sorted(by_scope) for vm in by_scope[name]]
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        found = self._operations_on.get(host, {}).values()
+        return sorted(found, key=lambda o: (o.ordered_ms, o.operation_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +177,7 @@ class Transaction:
         self._inventory_before = memory.inventory
         self._ended_operations: dict[str, Operation] = {}
         self._on_take_back: list[Callable[[], None]] = []
+        self._places: Sequence[tuple[Host, int]] | None = None  # until the next change
 
     # The questions of core.fleet.Fleet.
 
@@ -168,24 +203,18 @@ class Transaction:
         return self.memory.vm_count(host)
 
     def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
-        found = []
-        for scope in self.memory.scopes_on(host):
-            for event in scope.events:
-                for action in event.actions:
-                    coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
-                    if not coming or action.ended or action.target_host != host:
-                        continue
-                    vm = scope.vm(action.vm or "")
-                    if vm is not None and vm.host != host:
-                        found.append((scope.name, vm))
-        return found
+        return self.memory.arriving(host)
+
+    def places(self) -> Sequence[tuple[Host, int]]:
+        if self._places is None:
+            self._places = planning.places(self)
+        return self._places
 
     def operation(self, operation_id: str) -> Operation | None:
         return self.memory.operations.get(operation_id)
 
     def operations_on(self, host: str) -> Sequence[Operation]:
-        found = [o for o in self.memory.operations.values() if o.host == host]
-        return sorted(found, key=lambda o: (o.ordered_ms, o.operation_id))
+        return self.memory.operations_on(host)
 
     # What use cases need beyond it.
 
@@ -222,6 +251,7 @@ class Transaction:
 
     def apply(self, decision: Decision) -> None:
         """Take a decision over. Later questions see it; it is durable when the writer says so."""
+        self._places = None
         for scope in decision.scopes:
             self._before.scopes.setdefault(scope.name, self.memory.scopes.get(scope.name))
             self.memory.put_scope(scope.name, scope)
@@ -237,10 +267,12 @@ class Transaction:
         self._facts.extend(decision.facts)
 
     def remove_scope(self, name: str) -> None:
+        self._places = None
         self._before.scopes.setdefault(name, self.memory.scopes.get(name))
         self.memory.put_scope(name, None)
 
     def remove_host(self, name: str) -> None:
+        self._places = None
         self._before.hosts.setdefault(name, self.memory.hosts.get(name))
         self.memory.put_host(name, None)
 

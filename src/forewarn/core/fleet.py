@@ -40,6 +40,10 @@ class Fleet(Protocol):
         """(scope name, VM) of VMs that a started action is bringing to the host."""
         ...
 
+    def places(self) -> Sequence[tuple[Host, int]]:
+        """`planning.places` of this fleet: computed once for many VMs that look for a place."""
+        ...
+
     def operation(self, operation_id: str) -> Operation | None: ...
 
     def operations_on(self, host: str) -> Sequence[Operation]:

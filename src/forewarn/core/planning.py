@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import Health, Host, Scope, Vm
@@ -70,6 +71,22 @@ def open_to_placement(host: Host, fleet: Fleet) -> bool:
     return placement(host, fleet) == "open"
 
 
+def places(fleet: Fleet) -> tuple[tuple[Host, int], ...]:
+    """Hosts that can take one more VM now, with their load: VMs there and on the way there.
+
+    Least loaded first, then by name. Computing it asks about every host, so a fleet keeps it
+    (`Fleet.places`) while nothing changes.
+    """
+    found: list[tuple[Host, int]] = []
+    for host in fleet.hosts():
+        if not open_to_placement(host, fleet):
+            continue
+        load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))
+        if host.capacity is None or load < host.capacity:
+            found.append((host, load))
+    return tuple(sorted(found, key=lambda place: (place[1], place[0].name)))
+
+
 def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]) -> str | None:
     """The host a VM should move to, or None if there is none now.
 
@@ -77,27 +94,25 @@ def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]
     then the first by name. `planned` counts VMs the same decision already sends somewhere. The
     only host of a fleet is its own target: the VM restarts in place.
     """
-    hosts = tuple(fleet.hosts())
-    if len(hosts) == 1:
+    if len(tuple(islice(fleet.hosts(), 2))) == 1:
         return vm.host
+    other_domains_on = {o.host for o in scope.vms if o.update_domain != vm.update_domain}
     best: tuple[int, str] | None = None
-    for host in hosts:
-        if host.name == vm.host or not open_to_placement(host, fleet):
+    for host, load_now in fleet.places():
+        if best is not None and (load_now, host.name) > best:
+            break  # what is planned only adds to a load, so no later place is better
+        load = load_now + planned.get(host.name, 0)
+        if host.name == vm.host or (host.capacity is not None and load >= host.capacity):
             continue
-        arriving = fleet.arriving(host.name)
-        load = fleet.vm_count(host.name) + len(arriving) + planned.get(host.name, 0)
-        if host.capacity is not None and load >= host.capacity:
-            continue
-        if _carries_another_domain(scope, vm, host.name, fleet):
+        if host.name in other_domains_on or _another_domain_comes(scope, vm, host.name, fleet):
             continue
         if best is None or (load, host.name) < best:
             best = (load, host.name)
     return best[1] if best else None
 
 
-def _carries_another_domain(scope: Scope, vm: Vm, host: str, fleet: Fleet) -> bool:
-    here = (other for other in scope.vms if other.host == host)
-    coming = (other for name, other in fleet.arriving(host) if name == scope.name)
+def _another_domain_comes(scope: Scope, vm: Vm, host: str, fleet: Fleet) -> bool:
     return any(
-        other.update_domain != vm.update_domain for group in (here, coming) for other in group
+        name == scope.name and other.update_domain != vm.update_domain
+        for name, other in fleet.arriving(host)
     )
