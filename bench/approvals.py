@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.figures import Figure
 from bench.fleets import fleet
 from bench.guests import Caller, Operator, approve_request, call_all, enable, lines
-from bench.processes import Failed, forewarn
+from bench.processes import Failed, forewarn, program
 
 CALLERS = 64
 DELAY_US = 5_000
@@ -27,12 +27,12 @@ def durable(folder: Path) -> Iterator[Figure]:
     event_ids = _order(folder / "ordered")
     shutil.copytree(folder / "ordered", folder / "plain")
     yield _figure(folder / "plain", event_ids, "Approvals, 64 callers", ())
-    if shutil.which("strace") is None:
+    if program("strace") is None:
         yield Figure(
             name="Approvals, 64 callers, 5 ms more per fdatasync",
-            measured=0,
+            measured=None,
             unit="/s",
-            note="strace is not installed: not measured",
+            note="strace is not installed",
         )
         return
     trace = folder / "fdatasync.trace"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +17,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bench.processes import program
+
+TABLE_CHARS = 170  # in a file or a pipe, where nobody says how wide it is
 _MARKS = {True: ("reached", "green"), False: ("MISSED", "bold red"), None: ("-", "dim")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One measured number. Without a target it is only shown; `raw` is everything behind it."""
+    """One measured number, None if it could not be measured; `raw` is everything behind it.
+
+    Without a target it is only shown.
+    """
 
     name: str
-    measured: float
+    measured: float | None
     unit: str
     at_least: float | None = None
     at_most: float | None = None
@@ -35,7 +40,9 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the target was reached; None if there is none."""
+        """Whether the target was reached; None if there is none or nothing was measured."""
+        if self.measured is None:
+            return None
         if self.at_least is not None:
             return self.measured >= self.at_least
         if self.at_most is not None:
@@ -67,9 +74,14 @@ def show(figures: Sequence[Figure]) -> None:
     table.add_column("how", style="dim")
     for figure in figures:
         words, style = _MARKS[figure.reached]
-        measured = f"{_number(figure.measured)} {figure.unit}"
+        measured = "not measured"
+        if figure.measured is not None:
+            measured = f"{_number(figure.measured)} {figure.unit}"
         table.add_row(figure.name, measured, figure.target, Text(words, style), figure.note)
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=TABLE_CHARS)
+    console.print(table)
 
 
 def machine() -> dict[str, Any]:
@@ -88,11 +100,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _said(program: str, option: str) -> str | None:
+def _said(name: str, option: str) -> str | None:
     """The first line with which a program tells its version; None if it is not there."""
-    if shutil.which(program) is None:
+    found = program(name)
+    if found is None:
         return None
-    ended = subprocess.run([program, option], capture_output=True, text=True, check=False)
+    ended = subprocess.run([found, option], capture_output=True, text=True, check=False)
     return (ended.stdout + ended.stderr).strip().split("\n")[0]
 
 

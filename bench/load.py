@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 
 from bench.guests import TARGET
-from bench.processes import Failed, Server, cpu_s
+from bench.processes import Failed, Server, cpu_s, program
 
 CONNECTIONS = 64
 _REQUESTS = re.compile(r"(\d+) requests in ")
@@ -26,7 +25,7 @@ class Load:
 
 def present() -> bool:
     """True if wrk is installed."""
-    return shutil.which("wrk") is not None
+    return program("wrk") is not None
 
 
 def run(server: Server, *, seconds: int, new_connection_each: bool) -> Load:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -11,7 +10,7 @@ from bench import load
 from bench.figures import Figure
 from bench.fleets import BenchFleet, fleet
 from bench.guests import Line, Operator, enable, lines, poll_request
-from bench.processes import Failed, Forewarn, Server, cpu_s, forewarn, nginx, resident_mib
+from bench.processes import Failed, Forewarn, Server, cpu_s, forewarn, nginx, program, resident_mib
 
 PAIRS = 9
 RUN_S = 3
@@ -37,7 +36,7 @@ def against_nginx(folder: Path) -> Iterator[Figure]:
         body = _document(ours)
         if not load.present():
             yield from _without_wrk(ours, small)
-        elif shutil.which("nginx") is None:
+        elif program("nginx") is None:
             yield from _alone(ours)
         else:
             with nginx(folder / "nginx", body) as peer:

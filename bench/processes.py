@@ -34,6 +34,15 @@ class Failed(Exception):  # noqa: N818 - says what is the case
     """A measurement could not be made. The message says why."""
 
 
+def program(name: str) -> str | None:
+    """Where a program of the system is, None if it is not installed.
+
+    nginx is often where only an administrator's PATH leads.
+    """
+    folders = [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"]
+    return shutil.which(name, path=os.pathsep.join(folders))
+
+
 def take_client_core() -> None:
     """Keep this process, and the load generators it starts, off the core of the server."""
     os.sched_setaffinity(0, {CLIENT_CORE})
@@ -131,10 +140,10 @@ def forewarn(
     file = folder / "inventory.toml"
     file.write_text(inventory, encoding="utf-8")
     guest_port, operator_port = free_port(), free_port()
-    program = shutil.which("forewarn", path=Path(sys.executable).parent)
-    if program is None:
+    serve = shutil.which("forewarn", path=Path(sys.executable).parent)
+    if serve is None:
         raise Failed("There is no forewarn beside this Python. Run `make install`.")
-    command = [*launcher, program, "serve", "--data", str(folder / "data")]
+    command = [*launcher, serve, "serve", "--data", str(folder / "data")]
     command += ["--inventory", str(file)]
     command += ["--guest", f"127.0.0.1:{guest_port}", "--operator", f"127.0.0.1:{operator_port}"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FOREWARN_")}
@@ -195,7 +204,7 @@ http {{
 """,
         encoding="utf-8",
     )
-    command = ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    command = [program("nginx") or "nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
     with _running(command, folder / "nginx.log", dict(os.environ)) as process:
         _wait(process, folder / "nginx.log", lambda: _answers(port))
         yield Server(pid=process.pid, guest_port=port)
