@@ -22,7 +22,7 @@ from forewarn.adapters.data_folder import (
     NewerDatabase,
 )
 from forewarn.adapters.store import SqliteStore
-from forewarn.core.model import Fact, FactKind, Scope
+from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import Change, StoreFailed
 from store_values import Values
 
@@ -30,8 +30,11 @@ NOW_MS = 1_700_000_000_000
 
 
 class StoppedClock:
+    def __init__(self, at_ms: int = NOW_MS) -> None:
+        self._at_ms = at_ms
+
     def now_ms(self) -> int:
-        return NOW_MS
+        return self._at_ms
 
     def monotonic_ms(self) -> int:
         return 0
@@ -208,6 +211,109 @@ def test_a_damaged_database_can_be_restored_over_with_its_wal(tmp_path: Path) ->
     assert {path.name for path in done.kept_aside.iterdir()} == {database.name, wal.name}
     assert not wal.exists()
     SqliteStore.in_folder(tmp_path / "a").close()
+
+
+def incarnations(folder: Path) -> dict[str, int]:
+    store = SqliteStore.in_folder(folder)
+    found = {scope.name: scope.incarnation for scope in store.load().scopes}
+    store.close()
+    return found
+
+
+def with_more(folder: Path) -> dict[str, int]:
+    """Let the service go on after its backup: one document moves far, one scope is new."""
+    store = SqliteStore.in_folder(folder)
+    moved = store.load().scopes[0]
+    further = replace(moved, revision=moved.revision + 1, incarnation=moved.incarnation + 40)
+    new = Scope(name="new", kind=ScopeKind.STANDALONE, incarnation=7)
+    commit(store, Change(scopes=((moved, further), (None, new))))
+    store.close()
+    return incarnations(folder)
+
+
+def test_a_backup_restored_again_and_again_never_lowers_an_incarnation(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    before = with_more(tmp_path / "a")
+    for number in range(3):
+        clock = StoppedClock(NOW_MS + number)
+        done = restore(backup, tmp_path / "a", force=True, clock=clock)
+        assert (done.scopes, done.unread) == (len(before), "")
+        after = incarnations(tmp_path / "a")
+        assert after == {n: seen + INCARNATION_AFTER_RESTORE for n, seen in before.items()}
+        before = after
+
+
+def test_what_a_killed_service_had_only_in_its_wal_counts_in_a_restore(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    store = SqliteStore.in_folder(tmp_path / "a")
+    moved = store.load().scopes[0]
+    further = replace(moved, revision=moved.revision + 1, incarnation=moved.incarnation + 40)
+    commit(store, Change(scopes=((moved, further),)))
+    (tmp_path / "killed").mkdir()
+    for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
+        content = (tmp_path / "a" / name).read_bytes()
+        assert content
+        (tmp_path / "killed" / name).write_bytes(content)
+    store.close()
+    done = restore(backup, tmp_path / "killed", force=True)
+    assert done.unread == ""
+    after = incarnations(tmp_path / "killed")
+    assert after[moved.name] == moved.incarnation + 40 + INCARNATION_AFTER_RESTORE
+
+
+def test_a_scope_that_only_the_replaced_database_has_is_kept_without_vms(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    with_more(tmp_path / "a")
+    restore(backup, tmp_path / "a", force=True)
+    store = SqliteStore.in_folder(tmp_path / "a")
+    (kept,) = [scope for scope in store.load().scopes if scope.name == "new"]
+    store.close()
+    assert (kept.incarnation, kept.vms, kept.events) == (7 + INCARNATION_AFTER_RESTORE, (), ())
+
+
+@pytest.mark.parametrize("damage", ["no database", "broken pages", "no tables", "nonsense"])
+def test_a_replaced_database_that_cannot_be_read_stops_no_restore_and_is_named(
+    tmp_path: Path, damage: str
+) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    restore(backup, tmp_path / "sound")
+    database = tmp_path / "a" / DATABASE_NAME
+    content = database.read_bytes()
+    if damage == "no database":
+        database.write_bytes(os.urandom(8_192))
+    elif damage == "broken pages":
+        database.write_bytes(content[:100] + os.urandom(len(content) - 100))
+    else:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            if damage == "nonsense":
+                connection.execute("UPDATE scope SET incarnation = 9223372036854775807")
+            else:
+                connection.execute("PRAGMA foreign_keys = OFF")
+                connection.execute("DROP TABLE scope")
+            connection.commit()
+    done = restore(backup, tmp_path / "a", force=True)
+    assert done.unread
+    assert incarnations(tmp_path / "a") == incarnations(tmp_path / "sound")
+    store = SqliteStore.in_folder(tmp_path / "a")
+    lines = store.journal(after=0, limit=10, scope=None, event_id=None)
+    store.close()
+    assert lines[-1].fact.detail["unread"] == done.unread
+
+
+def test_a_restore_that_stopped_after_putting_the_old_database_aside_forgets_no_incarnation(
+    tmp_path: Path,
+) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    with_more(tmp_path / "a")
+    restore(backup, tmp_path / "a", force=True)
+    seen = incarnations(tmp_path / "a")
+    for leftover in (f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm"):
+        (tmp_path / "a" / leftover).unlink(missing_ok=True)
+    (tmp_path / "a" / DATABASE_NAME).rename(tmp_path / "a" / RESTORING_NAME)
+    restore(backup, tmp_path / "a")
+    after = incarnations(tmp_path / "a")
+    assert after == {name: one + INCARNATION_AFTER_RESTORE for name, one in seen.items()}
 
 
 def test_a_restore_that_stopped_half_way_can_be_run_again(tmp_path: Path) -> None:

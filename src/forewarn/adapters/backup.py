@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,23 +28,37 @@ from forewarn.adapters.data_folder import (
     sync_folder,
 )
 from forewarn.adapters.sqlite_database import Database, connect, named_queries
-from forewarn.adapters.store_rows import fact_cells
+from forewarn.adapters.store_rows import fact_cells, scope_cells, scope_value
 from forewarn.adapters.system import SystemClock
-from forewarn.core.model import Fact, FactKind
+from forewarn.core.model import Fact, FactKind, Scope
 from forewarn.ports import Clock, StoreFailed
 
 INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have moved since
+INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
 PARTIAL_SUFFIX = ".partial"
 KEPT_ASIDE_PREFIX = "before-restore-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a restore did. `kept_aside` is the folder with the database that was there before."""
+    """What a restore did. `kept_aside` is the folder with the database that was there before.
+
+    `unread` says why the incarnations of that database could not be read; empty if they were, or
+    if there was none.
+    """
 
     database: Path
     kept_aside: Path | None
     scopes: int
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """The scopes of what a restore replaces, as far as they could be read."""
+
+    scopes: tuple[Scope, ...] = ()
+    unread: str = ""
 
 
 def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
@@ -70,9 +85,11 @@ def restore(
 ) -> Restored:
     """Make the database of a data folder from a backup, or raise and leave the folder as it was.
 
-    Every incarnation grows by INCARNATION_AFTER_RESTORE: guests may have seen documents that the
-    backup does not know, and an incarnation never goes back. A database that is already there is
-    refused unless `force`, and then kept aside. Raises a DatabaseRefused, StoreFailed or OSError.
+    Every incarnation grows by INCARNATION_AFTER_RESTORE, from the higher one of the backup and of
+    the database that is replaced: guests may have seen documents that the backup does not know,
+    and an incarnation never goes back. A database that is already there is refused unless
+    `force`, and then kept aside; it need not be sound. Raises a DatabaseRefused, StoreFailed or
+    OSError.
     """
     _refuse_source(source)
     lock = FolderLock(data_dir)
@@ -85,11 +102,14 @@ def restore(
             )
         now_ms = (clock or SystemClock()).now_ms()
         restoring = data_dir / RESTORING_NAME
-        scopes = _copy_and_raise(source, restoring, now_ms)
+        replaced = _replaced(database, restoring)
+        scopes = _copy_and_raise(source, restoring, replaced, now_ms)
         kept_aside = _keep_aside(data_dir, now_ms)
         restoring.rename(database)
         sync_folder(data_dir)
-        return Restored(database=database, kept_aside=kept_aside, scopes=scopes)
+        return Restored(
+            database=database, kept_aside=kept_aside, scopes=scopes, unread=replaced.unread
+        )
     finally:
         lock.release()
 
@@ -111,7 +131,47 @@ def _refuse_source(source: Path) -> None:
             raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
 
 
-def _copy_and_raise(source: Path, restoring: Path, now_ms: int) -> int:
+def _replaced(database: Path, restoring: Path) -> _Replaced:
+    """What guests may have read from the data folder until now.
+
+    A restore that stopped after it had put the old database aside left its own copy, whose
+    incarnations are above those of the old one. If that copy is not whole, the old one is there.
+    """
+    scopes: list[Scope] = []
+    unread = ""
+    if restoring.exists():
+        scopes.extend(_scopes_of(restoring).scopes)
+    if database.exists():
+        found = _scopes_of(database)
+        scopes.extend(found.scopes)
+        unread = found.unread
+    return _Replaced(tuple(scopes), unread)
+
+
+def _scopes_of(path: Path) -> _Replaced:
+    """The scopes of a database that may be damaged or not ours; reading changes nothing in it."""
+    try:
+        refuse_file(path)
+        # Not immutable: what a killed service committed last is in the WAL.
+        with closing(connect(f"{path.absolute().as_uri()}?mode=ro")) as connection:
+            rows = connection.execute(named_queries()["scopes"]).fetchall()
+        scopes = tuple(scope_value(row, (), ()) for row in rows)
+    except ForeignDatabase as error:
+        return _Replaced(unread=error.refused.rstrip("."))
+    except (sqlite3.Error, OSError) as error:
+        return _Replaced(unread=str(error))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        return _Replaced(unread=f"a scope in {path} makes no sense ({error})")
+    if not all(_is_incarnation(scope.incarnation) for scope in scopes):
+        return _Replaced(unread=f"an incarnation in {path} makes no sense")
+    return _Replaced(scopes)
+
+
+def _is_incarnation(value: object) -> bool:
+    return isinstance(value, int) and 1 <= value <= INCARNATION_MAX
+
+
+def _copy_and_raise(source: Path, restoring: Path, replaced: _Replaced, now_ms: int) -> int:
     """Copy the backup, bring its schema up to date and raise its incarnations. Durable."""
     for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
         leftover.unlink(missing_ok=True)
@@ -124,13 +184,16 @@ def _copy_and_raise(source: Path, restoring: Path, now_ms: int) -> int:
             refuse_database(copy, restoring)  # the copy too: a disk may fail while it is made
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
+            for scope in _emptied(replaced.scopes):
+                copy.execute(named_queries()["insert_scope"], scope_cells(scope))
+                seen = {"name": scope.name, "incarnation": scope.incarnation}
+                copy.execute(named_queries()["lift_incarnation"], seen)
             added = {"added": INCARNATION_AFTER_RESTORE}
             scopes = copy.execute(named_queries()["raise_incarnations"], added).rowcount
-            fact = Fact(
-                kind=FactKind.RESTORED,
-                at_ms=now_ms,
-                detail={"source": str(source), "scopes": scopes, **added},
-            )
+            detail = {"source": str(source), "scopes": scopes, **added}
+            if replaced.unread:
+                detail["unread"] = replaced.unread
+            fact = Fact(kind=FactKind.RESTORED, at_ms=now_ms, detail=detail)
             copy.execute(named_queries()["insert_fact"], fact_cells(fact))
             copy.execute("COMMIT")
         sync_file(restoring)
@@ -139,6 +202,18 @@ def _copy_and_raise(source: Path, restoring: Path, now_ms: int) -> int:
         raise StoreFailed(f"writing {restoring}: {error}", fatal=False) from error
     sync_folder(restoring.parent)
     return scopes
+
+
+def _emptied(scopes: Iterable[Scope]) -> Iterator[Scope]:
+    """The scopes as those are kept that no inventory lists: for their incarnation alone."""
+    for scope in scopes:
+        yield Scope(
+            name=scope.name,
+            kind=scope.kind,
+            incarnation=scope.incarnation,
+            terminate_notice_ms=scope.terminate_notice_ms,
+            auto_approve=scope.auto_approve,
+        )
 
 
 def _keep_aside(data_dir: Path, now_ms: int) -> Path | None:

@@ -155,11 +155,20 @@ def restore(
             "See that the folder can be written to and has room.",
         ) from None
     aside = None if done.kept_aside is None else str(done.kept_aside)
-    answer = {"database": str(done.database), "kept_aside": aside, "scopes": done.scopes}
+    answer = {
+        "database": str(done.database),
+        "kept_aside": aside,
+        "scopes": done.scopes,
+        "unread": done.unread,
+    }
     if as_json:
         session.show_json(answer)
         return
     text = f"Restored {done.database} with {tables.count(done.scopes, 'scope')}."
     if aside:
         text += f"\nThe database that was there is kept in {aside}."
+    if done.unread:
+        text += (
+            f"\nIts incarnations could not be read: {done.unread}. Those of the backup were raised."
+        )
     session.console.print(Text(text), soft_wrap=True)

@@ -51,6 +51,11 @@ DELETE FROM scope WHERE name = :name;
 -- All scopes, by name.
 SELECT * FROM scope ORDER BY name;
 
+-- name: lift_incarnation
+-- An incarnation is at least the one that guests read from the database a restore replaces.
+UPDATE scope SET incarnation = :incarnation
+ WHERE name = :name AND incarnation < :incarnation;
+
 -- name: raise_incarnations
 -- After a restore guests may have seen documents that the backup does not know.
 UPDATE scope SET incarnation = incarnation + :added, revision = revision + 1;
