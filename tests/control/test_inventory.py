@@ -396,12 +396,55 @@ def test_a_scope_that_comes_back_goes_on_where_its_incarnation_was(
     assert durable.scope("a").incarnation == seen + 1
 
 
-def test_a_vm_that_changes_scope_moves_neither_incarnation(fleet: InventoryFleet) -> None:
-    fleet.apply(BOTH + alone("a"))
+def test_a_scope_goes_ahead_of_the_one_that_its_new_vm_left(durable: InventoryFleet) -> None:
+    """Whichever is higher: a tag kept from the scope it left must fit no document from here on."""
+    durable.apply(BOTH + alone("a") + alone("b"))
+    for name in ("a", "a", "web_0"):
+        durable.carry_out(name, EventType.REBOOT)
+    seen = {name: durable.scope(name).incarnation for name in ("web", "a", "b")}
+    assert 1 == seen["b"] < seen["web"] < seen["a"]
+
+    durable.apply(BOTH + vm("a", update_domain=2) + alone("b"))
+    ahead = durable.scope("web").incarnation
+    assert (ahead, durable.scope("a").incarnation) == (seen["a"] + 1, seen["a"])
+    durable.apply(BOTH + alone("a") + alone("b"))
+    assert durable.scope("a").incarnation == ahead + 1
+    durable.apply(BOTH + alone("a", zone="1") + vm("b", update_domain=3))
+    assert durable.scope("web").incarnation == ahead  # the document of b never changed
+    before = durable.everything()
+    durable.restart()
+    assert durable.everything() == before
+
+
+def test_scopes_that_swap_vms_both_go_ahead_of_what_either_showed(durable: InventoryFleet) -> None:
+    db = '[[scope]]\nname = "db"\nkind = "availability-set"\n'
+    durable.apply(HOSTS + WEB + db + vm("a") + vm("b", scope="db"))
+    for name in ("a", "b", "b"):
+        durable.carry_out(name, EventType.REBOOT)
+    highest = max(durable.scope(name).incarnation for name in ("web", "db"))
+
+    durable.apply(HOSTS + WEB + db + vm("a", scope="db") + vm("b"))
+
+    assert [durable.scope(name).incarnation for name in ("web", "db")] == [highest + 1] * 2
+
+
+def test_a_new_scope_begins_ahead_of_the_one_that_its_vm_left(durable: InventoryFleet) -> None:
+    durable.apply(HOSTS + alone("a"))
+    durable.carry_out("a", EventType.REBOOT)
+    seen = durable.scope("a").incarnation
+
+    durable.apply(HOSTS + WEB + vm("a"))
+
+    assert durable.scope("web").incarnation == seen + 1
+
+
+def test_a_new_vm_does_not_move_the_incarnation_of_the_scope_it_joins(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(BOTH)
     fleet.carry_out("web_0", EventType.REBOOT)
-    fleet.carry_out("a", EventType.REBOOT)
-    before = {name: fleet.scope(name).incarnation for name in ("web", "a")}
+    seen = fleet.scope("web").incarnation
 
-    fleet.apply(BOTH + vm("a", update_domain=2))
+    fleet.apply(BOTH + vm("web_2", update_domain=2))
 
-    assert {name: fleet.scope(name).incarnation for name in before} == before
+    assert fleet.scope("web").incarnation == seen

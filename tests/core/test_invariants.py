@@ -170,6 +170,25 @@ def incarnation_goes_back(before: Scope) -> Scope:
     return replace(changed(before, before.events[0], resources=("web_1",)), incarnation=0)
 
 
+def with_guest(before: Scope, name: str) -> Scope:
+    return replace(before, vms=(*before.vms, replace(before.vms[0], name=name)))
+
+
+def incarnation_goes_back_as_a_vm_joins(before: Scope) -> Scope:
+    sealed = edits.seal(before, with_guest(before, "new"))
+    return replace(sealed, incarnation=before.incarnation - 1)
+
+
+def incarnation_stands_still_as_a_vm_joins(before: Scope) -> Scope:
+    sealed = changed(with_guest(before, "new"), before.events[0], resources=("web_1",))
+    return replace(sealed, incarnation=before.incarnation)
+
+
+def incarnation_jumps_as_a_vm_leaves(before: Scope) -> Scope:
+    sealed = edits.seal(before, replace(before, vms=before.vms[1:]))
+    return replace(sealed, incarnation=before.incarnation + 5)
+
+
 def revision_stands_still(before: Scope) -> Scope:
     return replace(edits.seal(before, before), revision=before.revision)
 
@@ -187,6 +206,9 @@ def revision_stands_still(before: Scope) -> Scope:
         (incarnation_stands_still, an_event(), "I4"),
         (incarnation_moves_for_nothing, an_event(), "I4"),
         (incarnation_goes_back, an_event(), "I4"),
+        (incarnation_goes_back_as_a_vm_joins, an_event(), "I4"),
+        (incarnation_stands_still_as_a_vm_joins, an_event(), "I4"),
+        (incarnation_jumps_as_a_vm_leaves, an_event(), "I4"),
         (revision_stands_still, an_event(), "revision"),
     ],
 )
@@ -245,6 +267,17 @@ def test_the_incarnation_moves_if_and_only_if_guests_can_see_a_difference(
     before = holding(an_event())
     after = changed(before, before.events[0], **more)
     assert after.incarnation == before.incarnation + (1 if visible else 0)
+
+
+def test_the_incarnation_may_jump_ahead_where_a_vm_joins_and_nowhere_else() -> None:
+    before = replace(holding(an_event()), incarnation=7)
+    for said, counted in ((50, 50), (7, 7), (3, 7)):
+        after = edits.seal(before, replace(with_guest(before, "new"), incarnation=said))
+        assert after.incarnation == counted
+        check(before, after, NOW_MS)
+        assert edits.seal(before, replace(before, incarnation=said, polled_ms=1)).incarnation == 7
+    both = edits.with_event(with_guest(before, "new"), replace(before.events[0], duration_s=3))
+    assert edits.seal(before, both).incarnation == 8
 
 
 def test_changes_to_a_silent_event_never_move_the_incarnation() -> None:

@@ -1,6 +1,7 @@
 """What guests of a scope can see: which events, and what of them.
 
-`content` is what the incarnation counts: it moves if and only if this changes (invariant I4).
+`content` is what the incarnation counts: it moves if and only if this changes (invariant I4), and
+when VMs join that come from a scope whose incarnation they may have read.
 How it looks on the wire, per api-version, is `wire.documents`.
 """
 
@@ -32,3 +33,10 @@ def content(scope: Scope) -> tuple[Content, ...]:
         )
         for event in visible(scope)
     )
+
+
+def joined(before: Scope, after: Scope) -> frozenset[str]:
+    """Names of VMs that read this scope's document from now on and did not before."""
+    if before.vms is after.vms:
+        return frozenset()
+    return frozenset(vm.name for vm in after.vms).difference(vm.name for vm in before.vms)

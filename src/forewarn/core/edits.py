@@ -150,12 +150,15 @@ def recovered_fact(scope: Scope, recovery: Recovery, now_ms: int, because: str) 
 def seal(before: Scope | None, after: Scope) -> Scope:
     """Count the change: revision by one, incarnation by one if guests can see a difference (I4).
 
-    Everything one use case does to a scope is sealed once, so guests see one step.
+    Everything one use case does to a scope is sealed once, so guests see one step. Only where
+    VMs join the scope may `after` say a higher incarnation: they may have read that of another.
     """
     if before is None:
         return after
     changed = document.content(before) != document.content(after)
     incarnation = before.incarnation + 1 if changed else before.incarnation
+    if document.joined(before, after):
+        incarnation = max(incarnation, after.incarnation)
     events = tuple(
         replace(event, appeared_incarnation=incarnation)
         if event.visible and event.appeared_incarnation == 0

@@ -5,7 +5,8 @@ order is stronger than a file: a VM stays on the host it was moved to, and a VM 
 stays deleted until a file without it was applied.
 
 A scope that no file lists any more keeps its row, without VMs, if its document ever changed: were
-it to come back at incarnation 1, guests could see the incarnation go back (I4).
+it to come back at incarnation 1, guests could see the incarnation go back (I4). For the same reason
+a scope that a VM moves to goes on above the incarnation of the scope that the VM leaves.
 """
 
 from __future__ import annotations
@@ -182,12 +183,27 @@ class _Work:
         if moved:
             self._take_out(scope, vm.name, because=f"now in scope {entry.scope}")
             self._add(entry.scope, after)
+            self._go_ahead_of(scope, entry.scope)
         else:
             self.scopes[scope.name] = edits.with_vm(self.scopes[scope.name], after)
 
     def _add(self, scope: str, vm: Vm) -> None:
         into = self.scopes[scope]
         self.scopes[scope] = replace(into, vms=(*into.vms, vm))
+
+    def _go_ahead_of(self, left: Scope, name: str) -> None:
+        """Let a scope go on above what its new VM may have read in the scope it left.
+
+        Else a tag from there could be one of here, and the answer 304 for another document. A
+        document that never changed was empty, and says the same at incarnation 1 everywhere.
+        """
+        if left.incarnation == 1:
+            return
+        before = self.scopes_before.get(name)
+        own = 1 if before is None else before.incarnation
+        into = self.scopes[name]
+        ahead = max(own, left.incarnation) + 1
+        self.scopes[name] = replace(into, incarnation=max(into.incarnation, ahead))
 
     def _mark_deleted(self, listed: Mapping[str, VmEntry]) -> None:
         """Keep the marks of deleted VMs that the file lists, where it lists them."""
