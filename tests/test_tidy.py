@@ -35,7 +35,7 @@ CATCHES_EVERYTHING = {
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request
     "src/forewarn/endpoint/protocol.py": 1,  # the top of a guest's request
-    "src/forewarn/host/daemon.py": 1,  # the top of a host's step: the other hosts go on
+    "src/forewarn/host/daemon.py": 3,  # a host's step, heartbeat, word: the others go on
 }
 # Where tests may pause, and how often at most: between two looks at a condition with a deadline.
 PAUSES = {

@@ -158,7 +158,9 @@ class Service:
 
     def _count_what_breaks(self) -> None:
         self._measures.count(
-            "forewarn_host_errors", "Steps of hosts that broke.", lambda: self._hosts.failures
+            "forewarn_host_errors",
+            "Steps, heartbeats and confirmations of hosts that broke or hung.",
+            lambda: self._hosts.failures,
         )
         self._measures.count(
             "forewarn_first_reads_dropped",

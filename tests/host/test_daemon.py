@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
-from forewarn.host.daemon import Hosts
+from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from scripted_link import ScriptedLink
@@ -65,19 +65,41 @@ def an_action(host: str = "h1") -> Action:
     )
 
 
+class HangingHypervisor(SimulatedHypervisor):
+    """Hosts in `hanging` never answer; `given_up` counts the calls that were taken back."""
+
+    def __init__(self, clock: TurnedClock) -> None:
+        super().__init__(clock)
+        self.hanging: set[str] = set()
+        self.asked: list[str] = []
+        self.given_up = 0
+
+    async def boot_id(self, host: str) -> str:
+        self.asked.append(host)
+        if host in self.hanging:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.given_up += 1
+        return await super().boot_id(host)
+
+
 class Bench:
     """Hosts h1 and h2 with a scripted control plane. Made inside an event loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, names: Iterable[str] = ("h1", "h2"), *, step_timeout_s: float = STEP_TIMEOUT_S
+    ) -> None:
         self.link = ScriptedLink()
-        self.hypervisor = SimulatedHypervisor(TurnedClock())
+        self.hypervisor = HangingHypervisor(TurnedClock())
         self.hypervisor.place("web_0", "h1")
         self.documents = Documents(Identity())
         self.hosts = Hosts(
-            ["h1", "h2"],
+            names,
             link=self.link,
             hypervisor=self.hypervisor,
             documents=self.documents,
+            step_timeout_s=step_timeout_s,
         )
 
     def show(self, owner: Scope) -> None:
@@ -91,9 +113,16 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def while_working(act: Callable[[Bench], Coroutine[Any, Any, None]]) -> Bench:
+def while_working(
+    act: Callable[[Bench], Coroutine[Any, Any, None]],
+    *,
+    names: Iterable[str] = ("h1", "h2"),
+    hanging: Iterable[str] = (),
+    step_timeout_s: float = STEP_TIMEOUT_S,
+) -> Bench:
     async def main() -> Bench:
-        bench = Bench()
+        bench = Bench(names, step_timeout_s=step_timeout_s)
+        bench.hypervisor.hanging.update(hanging)
         work = asyncio.ensure_future(bench.hosts.run())
         try:
             await act(bench)
@@ -211,7 +240,61 @@ def test_a_step_that_fails_ends_neither_the_host_nor_its_neighbours(failure: Exc
     assert bench.hosts.failures == (1 if isinstance(failure, ZeroDivisionError) else 0)
 
 
-@pytest.mark.parametrize("failure", [Unavailable("down"), NotFound("who are you")])
+def test_hosts_that_hang_keep_no_other_from_its_work_nor_documents_from_being_confirmed() -> None:
+    hanging = [f"a{number:02}" for number in range(STEPS_AT_ONCE)]  # every turn there is
+
+    async def act(bench: Bench) -> None:
+        await until(lambda: set(hanging) <= set(bench.hypervisor.asked))
+        bench.show(showing(an_event("E1", "h1")))
+        await until(lambda: bool(bench.link.confirmed))
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bool(bench.link.reports))
+        assert bench.hypervisor.given_up == 0
+
+    bench = while_working(act, names=[*hanging, "h1"], hanging=hanging)
+    assert bench.hypervisor.given_up == STEPS_AT_ONCE  # canceled with the service
+    assert [bench.hypervisor.asked.count(name) for name in hanging] == [1] * STEPS_AT_ONCE
+
+
+def test_a_step_that_hangs_is_given_up_counted_and_tried_again() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: bench.hosts.failures >= 1)
+        bench.hypervisor.hanging.clear()
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bool(bench.link.reports))
+
+    bench = while_working(act, hanging=["h1"], step_timeout_s=0.05)
+    assert bench.hypervisor.given_up == bench.hosts.failures
+
+
+def test_a_ring_during_a_step_is_not_lost() -> None:
+    async def act(bench: Bench) -> None:
+        await until(lambda: "h1" in bench.hypervisor.asked)
+        bench.hosts.ring(["h1"])
+        bench.hypervisor.hanging.clear()
+        await until(lambda: ("h1", "h1-boot-0") in bench.link.claims)
+
+    bench = while_working(act, hanging=["h1"], step_timeout_s=0.2)
+    assert bench.hosts.failures == 1
+
+
+@pytest.mark.parametrize("failure", [NotFound("who are you"), ZeroDivisionError()])
+def test_a_confirmation_that_breaks_ends_nothing_and_is_sent_again(failure: Exception) -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.refuse("confirm", failure)
+        bench.show(showing(an_event("E1", "h1"), an_event("E2", "h2")))
+        await until(lambda: len(bench.link.confirmed) >= 2)
+
+    bench = while_working(act)
+    assert bench.link.confirmed == [("h2", "web", 2), ("h1", "web", 2)]
+    assert bench.hosts.failures == (1 if isinstance(failure, ZeroDivisionError) else 0)
+
+
+@pytest.mark.parametrize(
+    "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
+)
 def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
     failure: Exception,
 ) -> None:

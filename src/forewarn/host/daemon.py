@@ -21,21 +21,38 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_EVERY_S = 5.0
 SWEEP_EVERY_S = 10.0
 BUSY_STEP_EVERY_S = 0.1
-STEPS_AT_ONCE = 32
+STEPS_AT_ONCE = 32  # of those that are quick; a slow one gives its turn to the others
+STEP_TURN_S = 1.0
+STEP_TIMEOUT_S = 30.0  # then a step is given up; the next one looks at what has really happened
+LINK_TIMEOUT_S = 10.0  # one heartbeat or confirmation
+CONFIRM_AGAIN_S = 0.5
 
 
 class Hosts:
-    """Runs one executor per host and confirms what is shown. Belongs to the event loop."""
+    """Runs one executor per host and confirms what is shown. Belongs to the event loop.
+
+    A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
+    """
 
     def __init__(
-        self, names: Iterable[str], *, link: HostLink, hypervisor: Hypervisor, documents: Documents
+        self,
+        names: Iterable[str],
+        *,
+        link: HostLink,
+        hypervisor: Hypervisor,
+        documents: Documents,
+        step_timeout_s: float = STEP_TIMEOUT_S,
     ) -> None:
         self._link = link
         self._hypervisor = hypervisor
         self._documents = documents
         self._executors: dict[str, Executor] = {}
+        self._step_timeout_s = step_timeout_s
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()
+        self._stepping: set[str] = set()
+        self._turns = asyncio.Semaphore(STEPS_AT_ONCE)
+        self._newly_shown = asyncio.Event()
         self._unconfirmed: dict[tuple[str, str], int] = {}
         self.failures = 0
         self.set_names(names)
@@ -61,83 +78,132 @@ class Hosts:
             if event.visible and event.shown_ms is None:
                 self._unconfirmed[event.host, scope.name] = scope.incarnation
         if self._unconfirmed:
-            self._ring.set()
+            self._newly_shown.set()
 
     async def run(self) -> None:
         """Work until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeats())
-            tasks.create_task(self._work())
+            tasks.create_task(self._confirmations())
+            tasks.create_task(self._steps(tasks))
 
     async def heartbeat(self) -> None:
-        """One heartbeat of every host."""
+        """One heartbeat of every host. Those that fail are logged and counted."""
         for executor in list(self._executors.values()):
             try:
-                await executor.heartbeat()
+                async with asyncio.timeout(LINK_TIMEOUT_S):
+                    await executor.heartbeat()
             except (Refusal, Unavailable) as why:
                 log.warning("heartbeat_refused", host=executor.host, why=str(why))
+            except Exception:
+                log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
+                self.failures += 1
 
     async def _heartbeats(self) -> None:
         while True:
             await self.heartbeat()
             await asyncio.sleep(HEARTBEAT_EVERY_S)
 
-    async def _work(self) -> None:
-        swept_s = 0.0
-        loop = asyncio.get_running_loop()
+    # What is shown.
+
+    async def _confirmations(self) -> None:
         while True:
-            self._ring.clear()  # first: what is rung for from here on is not slept through
-            await self._confirm()
-            if loop.time() - swept_s >= SWEEP_EVERY_S:
-                swept_s = loop.time()
-                self._wanted.update(self._executors)
-            await self._step()
-            busy = any(executor.busy for executor in self._executors.values())
-            if not self._wanted:
-                again_soon = busy or self._unconfirmed
-                await self._wait(BUSY_STEP_EVERY_S if again_soon else SWEEP_EVERY_S)
-            self._wanted.update(name for name, e in self._executors.items() if e.busy)
+            self._newly_shown.clear()  # first: what is shown from here on is not slept through
+            all_kept = await self._confirm()
+            if self._unconfirmed:
+                pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
+                await _rung(self._newly_shown, pause_s)
+            else:
+                await self._newly_shown.wait()
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._ring.wait()
-        except TimeoutError:
-            return
-
-    async def _confirm(self) -> None:
+    async def _confirm(self) -> bool:
+        """Confirm what guests can read by now. False if some of it must be sent again."""
+        all_kept = True
         for (host, scope), incarnation in list(self._unconfirmed.items()):
             shown = self._documents.incarnation_shown(scope)
             if shown is None or host not in self._executors:
-                del self._unconfirmed[host, scope]
+                self._unconfirmed.pop((host, scope), None)
                 continue
             if shown < incarnation:
                 continue
             try:
-                await self._link.confirm(host, scope, shown)
-            except Unavailable as why:
+                async with asyncio.timeout(LINK_TIMEOUT_S):
+                    await self._link.confirm(host, scope, shown)
+            except (Refusal, Unavailable) as why:
                 log.warning("confirmation_not_kept", host=host, scope=scope, why=str(why))
-                await asyncio.sleep(BUSY_STEP_EVERY_S)
-                continue
-            if self._unconfirmed.get((host, scope)) == incarnation:
-                del self._unconfirmed[host, scope]
+                all_kept = False
+            except Exception:
+                log.exception("confirmation_failed", host=host, scope=scope)  # the others go on
+                self.failures += 1
+                all_kept = False
+            else:
+                if self._unconfirmed.get((host, scope)) == incarnation:
+                    del self._unconfirmed[host, scope]
+        return all_kept
 
-    async def _step(self) -> None:
-        names, self._wanted = sorted(self._wanted), set()
-        for first in range(0, len(names), STEPS_AT_ONCE):
-            some = names[first : first + STEPS_AT_ONCE]
-            await asyncio.gather(*(self._step_one(name) for name in some))
+    # Steps.
 
-    async def _step_one(self, name: str) -> None:
-        executor = self._executors.get(name)
-        if executor is None:
-            return
+    async def _steps(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin what is rung for at once, what is busy soon, and everything by a sweep."""
+        now_s = asyncio.get_running_loop().time
+        sweep_at_s = busy_at_s = now_s()
+        while True:
+            self._ring.clear()  # first: what is rung for from here on is not slept through
+            if now_s() >= sweep_at_s:
+                sweep_at_s = now_s() + SWEEP_EVERY_S
+                self._wanted.update(self._executors)
+            busy = [name for name, executor in self._executors.items() if executor.busy]
+            if now_s() >= busy_at_s:
+                busy_at_s = now_s() + BUSY_STEP_EVERY_S
+                self._wanted.update(busy)
+            self._begin(tasks)
+            await _rung(self._ring, (min(busy_at_s, sweep_at_s) if busy else sweep_at_s) - now_s())
+
+    def _begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin the steps that are wanted; a host in the middle of one stays wanted."""
+        for name in sorted(self._wanted - self._stepping):
+            self._wanted.discard(name)
+            executor = self._executors.get(name)
+            if executor is not None:
+                self._stepping.add(name)
+                tasks.create_task(self._step_one(executor))
+
+    async def _step_one(self, executor: Executor) -> None:
+        name = executor.host
         try:
-            await executor.step()
+            await self._step_within_its_time(executor)
         except Unavailable as why:
             log.warning("step_put_off", host=name, why=str(why))
         except Refusal as why:
             log.warning("step_refused", host=name, why=str(why))
+        except TimeoutError:
+            log.warning("step_timed_out", host=name, after_s=self._step_timeout_s)
+            self.failures += 1
         except Exception:
             log.exception("step_failed", host=name)  # the other hosts go on
             self.failures += 1
+        finally:
+            self._stepping.discard(name)
+            if executor.busy or name in self._wanted:
+                self._ring.set()
+
+    async def _step_within_its_time(self, executor: Executor) -> None:
+        turn_s = min(STEP_TURN_S, self._step_timeout_s)
+        async with self._turns:
+            step = asyncio.ensure_future(executor.step())
+            try:
+                await asyncio.wait([step], timeout=turn_s)
+            except asyncio.CancelledError:
+                step.cancel()
+                raise
+        async with asyncio.timeout(self._step_timeout_s - turn_s):
+            await step
+
+
+async def _rung(ring: asyncio.Event, seconds: float) -> None:
+    """Wait for a ring, at most this long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ring.wait()
+    except TimeoutError:
+        return
