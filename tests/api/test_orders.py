@@ -81,6 +81,20 @@ def test_maintaining_a_host_answers_the_operation_its_events_and_who_is_silent(
     ]
 
 
+def test_the_last_second_that_dates_can_hold_is_taken_and_what_follows_is_refused(
+    world: World,
+) -> None:
+    world.polls("web", "web-0")
+    last = {"event_type": "Freeze", "not_before": "9999-12-31T23:59:59Z"}
+    beyond = {"event_type": "Freeze", "not_before": "9999-12-31T23:59:59.001Z"}
+
+    refused = world.call("POST", "/v1/hosts/h1/maintain", beyond)
+    answer = world.order("/v1/hosts/h1/maintain", last)
+
+    assert refused.status == 400
+    assert {event["not_before"] for event in answer["events"]} == {"9999-12-31T23:59:59.000Z"}
+
+
 def test_a_host_that_carries_two_domains_is_refused_unless_the_operator_accepts(
     world: World,
 ) -> None:

@@ -28,8 +28,8 @@ Json = dict[str, object]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-# The last instant the date formats of the wire can hold: the end of the year 9999.
-LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+# The last whole second the date formats of the wire can hold: NotBefore is rounded up to one (N7).
+LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 _FROM_NOW = re.compile(r"\+([0-9]{1,12})([smhd])")
 _UNIT_MS = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
@@ -60,7 +60,8 @@ def parse_time(text: str, *, now_ms: int) -> int:
         at_ms = (_zoned(text) - _EPOCH) // _MILLISECOND
     if not 0 <= at_ms <= LAST_MS:
         raise errors.Invalid(
-            f"The time {text[:_QUOTED_CHARS_MAX]!r} is outside the years 1970 to 9999.",
+            f"The time {text[:_QUOTED_CHARS_MAX]!r} is not between {time_text(0)} and"
+            f" {time_text(LAST_MS)}.",
             _ACCEPTED_TIME,
         )
     return at_ms
