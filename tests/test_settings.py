@@ -263,6 +263,14 @@ def test_a_file_nested_beyond_reason_is_refused(tmp_path: Path) -> None:
     assert "forewarn.toml" in found
 
 
+@pytest.mark.parametrize("bad", ["freeze_seconds = " + "9" * 9_999, "a" + ".a" * 50_000 + " = 1"])
+def test_a_number_or_key_beyond_reason_is_refused_with_its_line(tmp_path: Path, bad: str) -> None:
+    (found,) = mistakes(tmp_path, f"# settings\n{bad}\n")
+
+    assert "forewarn.toml, line 2: " in found
+    assert "would be accepted" in found
+
+
 def test_a_file_that_is_missing_or_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'data = "x"\n# \xe9\n')

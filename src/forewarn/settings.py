@@ -8,14 +8,13 @@ would not do what it says. Nothing here opens, listens or starts; the environmen
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from forewarn.control.toml_lines import TomlLines, syntax_mistake
+from forewarn.control import toml_lines
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import SECOND_MS, Policy
@@ -275,18 +274,15 @@ def _from_environment(
 def _from_file(file: Path, home: Path, mistakes: list[str]) -> Iterable[tuple[str, _Given]]:
     try:
         text = _read_text(file, SETTINGS_FILE_BYTES_MAX)
-        table = tomllib.loads(text)
+        table = toml_lines.read(text)
     except _Unreadable as unreadable:
         mistakes.append(f"{file}: {unreadable}. Give a TOML file in UTF-8 with --settings.")
         return
-    except tomllib.TOMLDecodeError as error:
-        line, words = syntax_mistake(text, error)
-        mistakes.append(f"{file}, line {line}: this is not TOML: {words}.")
+    except toml_lines.NotToml as error:
+        where = f"{file}, line {error.line}" if error.line else str(file)
+        mistakes.append(f"{where}: {error.words}.")
         return
-    except RecursionError:
-        mistakes.append(f"{file}: values are nested too deeply. A setting is one value.")
-        return
-    lines = TomlLines(text)
+    lines = toml_lines.TomlLines(text)
     for key, value in table.items():
         where = f"{file}, line {lines.line_of(key)}"
         if key not in _KINDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from forewarn import settings
 from forewarn.control import inventory
 from forewarn.control.inventory_file import INVENTORY_CHARS_MAX, MISTAKES_NAMED_MAX
 from forewarn.control.inventory_keys import TABLES
+from forewarn.control.toml_lines import KEY_PARTS_MAX, WORD_CHARS_MAX, NotToml, read
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, Priority, ScopeKind
 
@@ -327,6 +329,46 @@ def test_a_file_beyond_reason_is_refused() -> None:
     assert str(INVENTORY_CHARS_MAX) in refusal("#" * (INVENTORY_CHARS_MAX + 1))
     assert "nested too deeply" in refusal(f"host = {'[' * 5_000}")
     assert "line 2" in refusal("\n# \ud800\n")
+
+
+LONG_KEYS = {
+    "bare": "a" + ".a" * 50_000 + " = 1",
+    "quoted": '"a"' + ' . \'a\' . "\\""' * 50_000 + " = 1",
+    "header": "[" + "a." * 50_000 + "a]",
+    "in line": "x = { y = [ { " + "a." * 50_000 + "a = 1 } ] }",
+}
+
+
+@pytest.mark.parametrize("key", LONG_KEYS.values(), ids=LONG_KEYS)
+def test_a_key_of_very_many_parts_is_refused_at_once_with_its_line(key: str) -> None:
+    message = refusal(f"{HEAD}{key}\n")
+
+    assert lines_of(message) == [HEAD_LINES + 1]
+    assert f"up to {KEY_PARTS_MAX}" in message
+
+
+@pytest.mark.parametrize("digits", [WORD_CHARS_MAX + 1, 5_000, 500_000])
+@pytest.mark.parametrize("number", ["{}", "+{}", "[-{}]", "0x{}", "{{ n = {} }}", "1.{}"])
+def test_a_number_of_very_many_digits_is_refused_with_its_line(number: str, digits: int) -> None:
+    message = refusal(f"# {'9' * 9_999}\n{HEAD}capacity = {number.format('9' * digits)}\n")
+
+    assert lines_of(message) == [HEAD_LINES + 2]
+    assert f"up to {WORD_CHARS_MAX}" in message
+
+
+def test_strings_and_comments_may_hold_what_keys_and_numbers_may_not() -> None:
+    long = "9." * 9_999 + "9" * 9_999
+    quoted = (f'"{long}"', f"'{long}'", f'"""\n\\"""{long}""""', f"'''\n#''{long}''''")
+    for text in quoted:
+        whole = f"# {long}\nx = [\n{text},\n{text}]  # {long}\n"
+        assert read(whole) == tomllib.loads(whole)
+        with pytest.raises(NotToml, match="characters"):
+            read(f"{whole}y = {'9' * 9_999}\n")
+
+
+@pytest.mark.parametrize("quote", ['"', "'", '"""', "'''", '"\\"', '""""', "#"])
+def test_a_text_of_broken_strings_is_refused_in_linear_time(quote: str) -> None:
+    assert "not TOML" in refusal(f"x = {quote * 200_000}")
 
 
 def test_listeners_on_a_free_port_are_never_the_same() -> None:

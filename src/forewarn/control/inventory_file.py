@@ -6,13 +6,12 @@ Only what can be judged from the text alone is judged here. What the running fle
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forewarn.control.inventory_keys import NOTICE_MINUTES, TABLES, Wrong
-from forewarn.control.toml_lines import Path, TomlLines, syntax_mistake
+from forewarn.control.toml_lines import NotToml, Path, TomlLines, read
 from forewarn.core.errors import BadInventory
 from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import MINUTE_MS, ScopeKind
@@ -115,23 +114,17 @@ def _toml(text: str) -> dict[str, Any]:
         )
     try:
         text.encode()
-        return tomllib.loads(text.removeprefix("\ufeff"))
+        return read(text)
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise BadInventory(
             f"The inventory was refused: line {line}: a character is half of a surrogate pair.",
             "Write the file in UTF-8.",
         ) from None
-    except tomllib.TOMLDecodeError as error:
-        line, words = syntax_mistake(text, error)
+    except NotToml as error:
+        where = f"line {error.line}: " if error.line else ""
         raise BadInventory(
-            f"The inventory was refused: line {line}: this is not TOML: {words}.",
-            "Nothing of it was applied.",
-        ) from None
-    except RecursionError:
-        raise BadInventory(
-            "The inventory was refused: its values are nested too deeply.",
-            "Nothing is nested deeper than the tags of a VM.",
+            f"The inventory was refused: {where}{error.words}.", "Nothing of it was applied."
         ) from None
 
 

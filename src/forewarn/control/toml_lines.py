@@ -1,6 +1,7 @@
-"""On which line of a TOML file a table or key stands. tomllib says so for broken files only.
+"""Reading TOML text that anybody may have written, and on which line of it a table or key stands.
 
-The scanner is for text that tomllib has accepted; it finds places and judges nothing.
+`read` refuses with the line what is not TOML, and what would take tomllib minutes or make it fail
+without one. `TomlLines` is for text that was read; it finds places and judges nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +10,15 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
+from typing import Any
 
 Path = tuple[str | int, ...]
+
+# Of a dotted key. tomllib takes a time that grows with their square and more; three are enough.
+KEY_PARTS_MAX = 8
+# Of a number or bare key. From 640 digits on Python may refuse to read or write a whole number,
+# with an error that names no line.
+WORD_CHARS_MAX = 512
 
 # Everything that must be seen to find the end of a value: strings and comments hide brackets.
 _IN_VALUE = re.compile(
@@ -27,17 +35,83 @@ _BETWEEN_STATEMENTS = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _KEY_PART = re.compile(
     r"""[ \t]*([A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*(\.|=|\]\]?)"""
 )
+_WORD = r"[A-Za-z0-9_+-]++"
+_PART = re.compile(rf"""{_WORD}|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")
+# Text from one place to the next that matters, each in one step, so that all of it takes linear
+# time: comments, openings of strings of several lines, dotted keys (and strings, and numbers).
+_STEP = re.compile(
+    rf"""#[^\n]*+|\"{{3}}|'{{3}}|(?P<key>(?:{_PART.pattern})"""
+    rf"""(?:[ \t]*+\.[ \t]*+(?:{_PART.pattern}))*+)|[^#"'A-Za-z0-9_+-]++"""
+)
+_END_OF_STRING = {
+    '"""': re.compile(r"""[^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*+"{3,5}""", re.DOTALL),
+    "'''": re.compile(r"[^']*+(?:'(?!'')[^']*+)*+'{3,5}"),
+}
 _LINE_IN_ERROR = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)")
 
 
-def syntax_mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[int, str]:
-    """Where and why tomllib gave up: (line, words)."""
+class NotToml(Exception):  # noqa: N818 - says what is the case
+    """The text cannot be read. `words` say why, `line` where; 0 if it is not known."""
+
+    def __init__(self, line: int, words: str) -> None:
+        super().__init__(words)
+        self.line = line
+        self.words = words
+
+
+def read(text: str) -> dict[str, Any]:
+    """The tables of a text, or NotToml. Takes a time that grows with the length of the text."""
+    _refuse_unreasonable(text)
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(text, error) from None
+    except RecursionError:
+        raise NotToml(0, "values are nested too deeply") from None
+
+
+def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> NotToml:
+    """Where and why tomllib gave up."""
     message = str(error)
     found = _LINE_IN_ERROR.search(message)
-    words = _LINE_IN_ERROR.sub("", message)
+    words = f"this is not TOML: {_LINE_IN_ERROR.sub('', message)}"
     if found is None or found[1] is None:
-        return text.rstrip("\n").count("\n") + 1, f"{words}, at the end of the file"
-    return int(found[1]), f"{words}, at column {found[2]}"
+        return NotToml(text.rstrip("\n").count("\n") + 1, f"{words}, at the end of the file")
+    return NotToml(int(found[1]), f"{words}, at column {found[2]}")
+
+
+def _refuse_unreasonable(text: str) -> None:
+    """Raise NotToml for the first key of too many parts or word that is too long.
+
+    Strings and comments hide both. Where the text stops being TOML this stops too: tomllib gets
+    no further either, and says why.
+    """
+    position = 0
+    while step := _STEP.match(text, position):
+        position = step.end()
+        end_of_string = _END_OF_STRING.get(step[0])
+        if end_of_string is not None:
+            end = end_of_string.match(text, position)
+            if end is None:
+                return
+            position = end.end()
+        elif step["key"] is not None and len(step[0]) > KEY_PARTS_MAX:
+            _refuse_key(step[0], line=text.count("\n", 0, step.start()) + 1)
+
+
+def _refuse_key(key: str, *, line: int) -> None:
+    parts = _PART.findall(key)
+    if len(parts) > KEY_PARTS_MAX:
+        raise NotToml(
+            line, f"a key has {len(parts)} parts; up to {KEY_PARTS_MAX} would be accepted"
+        )
+    longest = max((len(part) for part in parts if part[0] not in "\"'"), default=0)
+    if longest > WORD_CHARS_MAX:
+        raise NotToml(
+            line,
+            f"a number or bare key has {longest} characters; "
+            f"up to {WORD_CHARS_MAX} would be accepted",
+        )
 
 
 class TomlLines:
