@@ -19,6 +19,7 @@ class ScriptedLink:
         self.reports: list[Report] = []
         self.confirmed: list[tuple[str, str, int]] = []
         self.refusals: dict[str, list[Exception]] = {}
+        self.lost_claims: set[tuple[str, str, int]] = set()
 
     def refuse(self, call: str, *errors: Exception) -> None:
         """Let the next calls of this name raise these, one each."""
@@ -36,6 +37,10 @@ class ScriptedLink:
         self._meets("claim")
         self.claims.append((host, boot_id))
         return self.to_do.pop(host, [])
+
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+        self._meets("holds")
+        return (host, action_id, epoch) not in self.lost_claims
 
     async def report(
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str

@@ -13,7 +13,7 @@ from forewarn.control import inventory
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Policy
 from forewarn.core.notice import DEADLINE_MS
-from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
+from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.settings import BadSettings, Settings
 
 HOME = {"HOME": "/home/someone"}
@@ -236,10 +236,10 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
 
 
 def test_a_long_list_of_mistakes_is_cut_and_counted() -> None:
-    error = BadSettings(f"mistake {n}" for n in range(settings.MISTAKES_NAMED_MAX + 3))
+    error = BadSettings(f"mistake {n}" for n in range(MISTAKES_NAMED_MAX + 3))
 
-    assert str(error).endswith("... and 3 more mistakes")
-    assert len(error.mistakes) == settings.MISTAKES_NAMED_MAX + 3
+    assert str(error).endswith("... and 3 more mistakes.")
+    assert len(error.mistakes) == MISTAKES_NAMED_MAX + 3
 
 
 def test_guests_and_operators_cannot_share_an_address(tmp_path: Path) -> None:
@@ -300,7 +300,6 @@ def test_every_setting_is_in_the_table_of_the_operations_page() -> None:
 
 
 def test_limits_agree_with_the_rules_they_come_from() -> None:
-    assert settings.USER_EVENTS_MAX == EVENTS_PER_SCOPE_MAX
     longest = (
         settings.FREEZE_SECONDS_MAX,
         settings.REBOOT_SECONDS_MAX,

@@ -228,6 +228,10 @@ class HostLink(Protocol):
         """What I have to do now."""
         ...
 
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+        """Is the claim still mine? Asked right before acting; a yes renews its lease."""
+        ...
+
     async def report(
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
     ) -> None:

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from forewarn.control import toml_lines
+from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import SECOND_MS, Policy
-from forewarn.core.spelling import meant, shown
+from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
+from forewarn.core.spelling import first_of, meant, shown
+from forewarn.endpoint.routes import MetadataHeader
 from forewarn.wire.instance import Place
 
 PREFIX = "FOREWARN_"
@@ -28,11 +31,8 @@ OTHER_VARIABLES = frozenset(
 )
 
 SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
-INVENTORY_FILE_BYTES_MAX = 16 * 1_024 * 1_024
-MISTAKES_NAMED_MAX = 20
 
 REQUESTS_PER_SECOND_MAX = 1_000_000
-USER_EVENTS_MAX = 1_000  # scheduling.EVENTS_PER_SCOPE_MAX
 DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 # Below the deadlines of `core.notice`: a simulated impact that takes longer would fail as lost.
 FREEZE_SECONDS_MAX = 600
@@ -40,7 +40,6 @@ REBOOT_SECONDS_MAX = 1_500
 REDEPLOY_SECONDS_MAX = 3_000
 
 Enablement = Literal["first-poll", "always"]
-MetadataHeader = Literal["as-documented", "always"]
 
 
 class BadSettings(Exception):  # noqa: N818 - says what is the case
@@ -49,10 +48,7 @@ class BadSettings(Exception):  # noqa: N818 - says what is the case
 
     def __init__(self, mistakes: Iterable[str]) -> None:
         self.mistakes = tuple(mistakes)
-        shown = list(self.mistakes[:MISTAKES_NAMED_MAX])
-        if len(self.mistakes) > MISTAKES_NAMED_MAX:
-            shown.append(f"... and {len(self.mistakes) - MISTAKES_NAMED_MAX} more mistakes")
-        super().__init__("\n".join(shown))
+        super().__init__("\n".join(first_of(self.mistakes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,9 +171,9 @@ _KINDS: dict[str, _Kind] = {
     "guest": _Kind(LISTEN_ACCEPTED, _read_listen),
     "operator": _Kind(LISTEN_ACCEPTED, _read_listen),
     "guest_requests_per_second": _number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
-    "enablement": _choice("first-poll", "always"),
-    "metadata_header": _choice("as-documented", "always"),
-    "user_events_max": _number(1, USER_EVENTS_MAX),
+    "enablement": _choice(*get_args(Enablement)),
+    "metadata_header": _choice(*get_args(MetadataHeader)),
+    "user_events_max": _number(1, EVENTS_PER_SCOPE_MAX),
     "domain_recovery_seconds": _number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
     "freeze_seconds": _number(0, FREEZE_SECONDS_MAX),
     "reboot_seconds": _number(0, REBOOT_SECONDS_MAX),
@@ -316,7 +312,7 @@ def _read_text(file: Path, bytes_max: int) -> str:
 def read_inventory(file: Path) -> str:
     """The text of an inventory file. Raises BadInventory if it cannot be read."""
     try:
-        return _read_text(file, INVENTORY_FILE_BYTES_MAX)
+        return _read_text(file, INVENTORY_BYTES_MAX)
     except _Unreadable as unreadable:
         raise BadInventory(
             f"The inventory {file} {unreadable}.", "Give the path of a TOML file in UTF-8."

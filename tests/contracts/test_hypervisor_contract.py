@@ -95,6 +95,9 @@ def on_target(kind: ActionKind) -> Action:
 
 
 def claimed(bench: Bench, kind: ActionKind) -> Action:
+    if kind is ActionKind.START_VM:  # a VM that went down with its host
+        bench.power_off("h1")
+        bench.power_on("h1")
     return replace(on_target(kind), boot_id=now(bench.hypervisor.boot_id("h1")))
 
 
@@ -241,3 +244,8 @@ def test_the_simulated_hypervisor_places_a_vm_once() -> None:
     bench = SimulatedBench()
     bench.simulated.place("vm", "h2")
     assert bench.where("vm") == "h1"
+
+
+def test_a_vm_that_already_runs_is_not_started_again(bench: Bench) -> None:
+    action = on_target(ActionKind.START_VM)
+    assert look(bench, action) is SightKind.DONE

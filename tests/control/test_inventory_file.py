@@ -11,11 +11,12 @@ import pytest
 
 from forewarn import settings
 from forewarn.control import inventory
-from forewarn.control.inventory_file import INVENTORY_CHARS_MAX, MISTAKES_NAMED_MAX
+from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.inventory_keys import TABLES
 from forewarn.control.toml_lines import KEY_PARTS_MAX, WORD_CHARS_MAX, NotToml, read
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, Priority, ScopeKind
+from forewarn.core.spelling import MISTAKES_NAMED_MAX
 
 OPERATIONS_PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
 
@@ -326,7 +327,8 @@ def test_a_single_table_is_refused_with_how_to_write_it(text: str) -> None:
 
 
 def test_a_file_beyond_reason_is_refused() -> None:
-    assert str(INVENTORY_CHARS_MAX) in refusal("#" * (INVENTORY_CHARS_MAX + 1))
+    assert str(INVENTORY_BYTES_MAX) in refusal("#" * (INVENTORY_BYTES_MAX + 1))
+    assert str(INVENTORY_BYTES_MAX) in refusal("#" + "\u20ac" * (INVENTORY_BYTES_MAX // 3))
     assert "nested too deeply" in refusal(f"host = {'[' * 5_000}")
     assert "line 2" in refusal("\n# \ud800\n")
 

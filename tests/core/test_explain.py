@@ -119,6 +119,18 @@ def vm_untold() -> list[Hold]:
     return cloud.holds(event)
 
 
+def two_domains() -> list[Hold]:
+    """A VM of another update domain came to the host after the order was accepted."""
+    cloud = Cloud(scope("web", {"w": (0, "h1")}))
+    event = platform(cloud, "h1")
+    owner = cloud.scope()
+    joined = replace(owner, vms=(*owner.vms, vm("late", 1, "h1")))
+    cloud.run(lambda tx: tx.apply(Decision(scopes=(joined,))))
+    cloud.tick()
+    cloud.approve(*cloud.scope().events)
+    return cloud.holds(event)
+
+
 def no_target() -> list[Hold]:
     cloud = Cloud(scope("web", WEB), hosts=[Host(name="h1"), Host(name="h2")])
     event = cloud.order("web_0", EventType.REDEPLOY)
@@ -167,6 +179,7 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     HoldReason.HOST_BUSY: (host_busy, "host h1", 0, minutes(15), "ends by itself"),
     HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrival"),
     HoldReason.VM_UNTOLD: (vm_untold, "late", None, None, "next tick"),
+    HoldReason.TWO_DOMAINS: (two_domains, "update domains 0, 1", None, None, "vm redeploy"),
     HoldReason.NO_TARGET: (no_target, "web_0", 0, None, "forewarn host open"),
     HoldReason.HOMELESS: (homeless, "web_0", 0, minutes(24 * 60), "--fenced"),
     HoldReason.UNCLAIMED: (unclaimed, "host h1", 0, minutes(30), "next look"),

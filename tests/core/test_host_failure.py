@@ -201,11 +201,36 @@ def test_a_users_order_is_avoided_when_its_vm_starts_elsewhere(cloud: Cloud) -> 
     assert cloud.event(event).phase is Phase.CANCELED
 
 
-def test_a_target_that_fails_too_gives_its_guests_back(cloud: Cloud) -> None:
+def test_a_vm_is_never_started_twice_because_its_second_host_fails_too(cloud: Cloud) -> None:
+    """It may be running there: only fencing that host as well sets it free."""
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    cloud.claim("h3")
+    cloud.fail("h3")
+    cloud.tick()
+    [event] = declared(cloud)
+    assert {action.vm: action.host for action in event.actions}["a"] == "h3"
+    assert [hold.reason for hold in cloud.holds(event)][:1] == [HoldReason.HOST_FAILED]
+
+
+def test_a_vm_that_was_being_moved_is_looked_for_on_its_target_first() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1")}))
+    event = cloud.order("a", EventType.REDEPLOY)
+    cloud.start(event)
+    [move] = cloud.claim("h1")
+    assert move.target_host == "h2"
+    cloud.run(maintenance.close_host("h2", by="operator"))
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    [declared_event] = declared(cloud)
+    assert [action.host for action in declared_event.actions] == ["h2"]
+
+
+def test_a_target_that_is_fenced_too_gives_its_guests_back(cloud: Cloud) -> None:
     cloud.fail("h1", fenced=True)
     cloud.tick()
     taken = {action.vm: action for action in cloud.claim("h3")}
-    cloud.fail("h3")
+    cloud.fail("h3", fenced=True)
     [event] = declared(cloud)
     homeless = {action.vm: action for action in event.actions}
     assert homeless["a"].host is None
@@ -224,6 +249,8 @@ def test_a_host_that_fails_twice_declares_its_vms_once(cloud: Cloud) -> None:
     cloud.claim("h1")
     cloud.fail("h1")
     assert len(declared(cloud)) == 1
+    assert declared(cloud)[0].actions[0].host == "h1"
+    cloud.fail("h1", fenced=True)
     assert declared(cloud)[0].actions[0].host is None
 
 

@@ -211,3 +211,12 @@ def test_a_control_plane_that_is_away_ends_the_step_and_loses_nothing(bench: Ben
         bench.step()
     bench.end()
     assert bench.link.reports == [done()]
+
+
+def test_a_claim_that_was_lost_meanwhile_is_dropped_and_never_acted_on(bench: Bench) -> None:
+    """The event has ended, or another host has the VM: acting now would hit it without notice."""
+    bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
+    bench.take(ACTION)
+    assert bench.hands.begun == []
+    assert not bench.executor.busy
+    assert bench.link.reports == []

@@ -82,6 +82,8 @@ class Judge:
         self.answered: set[str] = set()
         self.maybe_approved: set[str] = set()
         self.broke_domains: set[str] = set()  # hosts forced by an operator
+        self.broken_scopes: set[str] = set()  # scopes with VMs on such a host
+        self.terminate_ms: dict[str, int] = {}  # what the owner of each scope asked for
         self.told_scopes: set[str] = set()  # scopes a guest of which polls
         self.auto_approving: set[str] = set()  # scopes whose owners approve their own reboots
         self.polled_scopes: set[str] = set()
@@ -124,10 +126,12 @@ class Judge:
                 domains["already"].add(domain)
             elif known is not None and known.event_type in RULED:
                 domains["newly"].add(domain)
-        if len(domains["newly"]) > 1 and not self.broke_domains:
+        if scope in self.broken_scopes:
+            return
+        if len(domains["newly"]) > 1:
             raise Broken(f"I2: two domains of {scope} started at once")
         for domain in domains["newly"]:
-            if domains["already"] - {domain} and not self.broke_domains:
+            if domains["already"] - {domain}:
                 raise Broken(f"I2: domain {domain} of {scope} started beside another")
 
     def _event_committed(self, scope: str, event: dict[str, Any], wall_ms: int) -> None:
@@ -236,7 +240,7 @@ class Judge:
                 raise Broken(f"I6: {vm} is hit by {sorted(types)} and was never told")
             return
         for event in told:
-            enough = NOTICE_MS[event.event_type] - NOTICE_TOLERANCE_MS
+            enough = self._notice_ms(event) - NOTICE_TOLERANCE_MS
             if event.approved or event.failure or event.readable_ms.get(vm, 0) >= enough:
                 return
         if types & self.silent_orders.get(vm, set()):
@@ -245,6 +249,17 @@ class Judge:
             f"I6: {vm} is hit by {told[0].event_type} {told[0].event_id} after "
             f"{told[0].readable_ms.get(vm, 0)} ms of readable notice"
         )
+
+    def _notice_ms(self, event: Published) -> int:
+        if event.event_type == "Terminate":
+            return self.terminate_ms[event.scope]
+        return NOTICE_MS[event.event_type]
+
+    def started_somewhere(self, vm: str, host: str, running_on: str | None) -> None:
+        """A VM is being started on a host; `running_on` is where it still runs, if it does."""
+        self.count("restarts")
+        if running_on is not None and running_on != host:
+            raise Broken(f"a VM runs twice: {vm} starts on {host} and runs on {running_on}")
 
     def _judge_domains(self, vm: str, action: Action, event_type: str) -> None:
         scope, domain = self.domains[vm]

@@ -130,6 +130,29 @@ PLANTED = (
         ),
     ),
     Planted(
+        "a VM runs twice",
+        "VMs of a failed host start elsewhere though nobody said that it is off",
+        (
+            (
+                "core/failing.py",
+                "        elif home.health is Health.FAILED and home.fenced:\n",
+                "        elif home.health is Health.FAILED:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I6",
+        "the notice that an owner asked for before a deletion is forgotten",
+        (
+            SILENCED_CHECK,
+            (
+                "core/notice.py",
+                "        return scope.terminate_notice_ms\n",
+                "        return TERMINATE_NOTICE_MS[0]\n",
+            ),
+        ),
+    ),
+    Planted(
         "I8",
         "an approval does not mind whose event it names",
         (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),

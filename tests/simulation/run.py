@@ -73,7 +73,15 @@ def build(seed: int) -> tuple[World, Cast]:
                     )
                 )
         auto = frozenset({EventType.REBOOT}) if rng.random() < 0.2 else frozenset()
-        scopes.append(Scope(name=f"s{index}", kind=kind, vms=tuple(vms), auto_approve=auto))
+        scopes.append(
+            Scope(
+                name=f"s{index}",
+                kind=kind,
+                vms=tuple(vms),
+                auto_approve=auto,
+                terminate_notice_ms=rng.randint(5, 15) * MINUTE_MS,
+            )
+        )
         rng.choices([cast.talkers, cast.late, cast.mute], [6, 2, 1])[0].extend(v.name for v in vms)
     policy = Policy(domain_recovery_ms=rng.choice([0, 60_000, 600_000]))
     world = World(rng, hosts, scopes, policy)
@@ -203,6 +211,9 @@ class Run:
         )
         if ordered and force and wanted is not EventType.REDEPLOY:
             self.world.judge.broke_domains.add(host)
+            self.world.judge.broken_scopes.update(
+                self.world.judge.domains[vm][0] for vm in self.world.hypervisor.vms_on(host)
+            )
 
     def open_events(self) -> list[str]:
         try:
@@ -248,9 +259,10 @@ class Run:
         if choice == "degrade":
             self.world.judge.ordered(self.world.hypervisor.vms_on(host), "Redeploy")
         if choice in ("fail", "fenced"):
-            # An operator who declares a failure has seen one: the machine is off.
-            self.world.hypervisor.inner.kill_host(host)
+            # Fenced means off. A failure that is only suspected may leave the VMs running.
             self.world.hosts[host].up = False
+            if choice == "fenced" or self.rng.random() < 0.5:
+                self.world.hypervisor.inner.kill_host(host)
         if choice == "repair":
             self.revive(host)
         self.order(commands[choice](), f"{choice} {host}")

@@ -23,6 +23,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.model import (
     Action,
+    ActionKind,
     Decision,
     Host,
     Outcome,
@@ -73,6 +74,9 @@ class JudgedHypervisor:
         return sight
 
     async def begin(self, host: str, action: Action) -> None:
+        if action.kind is ActionKind.START_VM and action.vm is not None:
+            running = self.inner.where(action.vm) if self.inner.runs(action.vm) else None
+            self._judge.started_somewhere(action.vm, host, running)
         await self.inner.begin(host, action)
         hit = [action.vm] if action.vm else self.vms_on(host)
         self._under_way[action.action_id] = hit
@@ -107,6 +111,7 @@ class World:
         self.judge = Judge(
             {vm.name: (scope.name, vm.update_domain) for scope in scopes for vm in scope.vms}
         )
+        self.judge.terminate_ms = {scope.name: scope.terminate_notice_ms for scope in scopes}
         self.judge.auto_approving = {scope.name for scope in scopes if scope.auto_approve}
         self.hypervisor = JudgedHypervisor(self.clock, self.judge)
         self.store = FaultyStore(SqliteStore.in_memory())
@@ -321,6 +326,9 @@ class SimLink:
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return self._world.submit(self._dispatch().claim(host, boot_id))
+
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+        return self._world.submit(self._dispatch().holds(host, action_id, epoch))
 
     async def report(
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str

@@ -35,6 +35,7 @@ class SimulatedHypervisor:
         self._failures: dict[str, str] = {}
         self._extra_ms: dict[str, int] = {}
         self._dead: set[str] = set()
+        self._down: set[str] = set()  # VMs that went down with their host
 
     # What a test or the emulator arranges.
 
@@ -53,6 +54,7 @@ class SimulatedHypervisor:
     def kill_host(self, host: str) -> None:
         """Power the host off: nothing on it can be looked at or begun, and what ran is gone."""
         self._dead.add(host)
+        self._down.update(vm for vm, where in self._vms.items() if where == host)
         self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
         self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
 
@@ -64,6 +66,10 @@ class SimulatedHypervisor:
     def dead(self, host: str) -> bool:
         """True while the host is powered off."""
         return host in self._dead
+
+    def runs(self, vm: str) -> bool:
+        """True if the VM is there and did not go down with its host."""
+        return vm in self._vms and vm not in self._down
 
     def where(self, vm: str) -> str | None:
         """The host a VM really runs on."""
@@ -85,6 +91,8 @@ class SimulatedHypervisor:
             return Sight(SightKind.UNDER_WAY)
         if action.kind is ActionKind.REBOOT_HOST and await self.boot_id(host) != action.boot_id:
             return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
+        if action.kind is ActionKind.START_VM and self._runs_on(action.vm or "", host):
+            return Sight(SightKind.DONE)  # it got here before its old host was given up
         return Sight(SightKind.NOT_BEGUN)
 
     async def begin(self, host: str, action: Action) -> None:
@@ -97,6 +105,9 @@ class SimulatedHypervisor:
         ends_ms = self._clock.monotonic_ms() + max(0, action.duration_s) * SECOND_MS
         ends_ms += self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+
+    def _runs_on(self, vm: str, host: str) -> bool:
+        return self._vms.get(vm) == host and vm not in self._down
 
     def _refuse_dead(self, host: str) -> None:
         if host in self._dead:
@@ -118,6 +129,7 @@ class SimulatedHypervisor:
             self._vms.pop(action.vm, None)
         elif action.target_host is not None and action.vm is not None:
             self._vms[action.vm] = action.target_host
+            self._down.discard(action.vm)
         elif action.kind is ActionKind.REBOOT_HOST:
             self._boots[host] = self._boots.get(host, 0) + 1
         self._done[key] = Sight(SightKind.DONE)

@@ -21,7 +21,6 @@ from forewarn.core.model import Cause, EventType, Host, Operation
 from forewarn.wire.operator_json import Json, event_json, parse_time
 
 BODY_BYTES_MAX = 64 * 1_024
-INVENTORY_BYTES_MAX = 16 * 1_024 * 1_024
 
 
 class NoWords(msgspec.Struct, forbid_unknown_fields=True):

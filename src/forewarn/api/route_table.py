@@ -260,7 +260,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             handler=routes.carrying_out(
                 "inventory-apply",
                 lambda _, body: orders.apply_inventory(body),
-                bytes_max=orders.INVENTORY_BYTES_MAX,
+                bytes_max=INVENTORY_BYTES_MAX,
             ),
             answer="InventoryApplied",
             body="application/toml",

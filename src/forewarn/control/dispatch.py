@@ -22,6 +22,7 @@ from forewarn.core.model import (
     Decision,
     Fact,
     FactKind,
+    Health,
     Operation,
     Outcome,
     Phase,
@@ -57,6 +58,12 @@ def host_silent(host: str) -> Command[None]:
             )
 
     return command
+
+
+def _may_act(tx: Transaction, host: str) -> bool:
+    """False for a host that was given up: what it did now would collide with its replacement."""
+    known = tx.host(host)
+    return known is not None and known.health is not Health.FAILED
 
 
 def _declare_if_stranded(tx: Transaction, action: Action, *, by: str) -> None:
@@ -125,14 +132,12 @@ class Dispatch:
                 # A silence that could not be written down is not forgotten.
                 tx.on_take_back(partial(self._restore, host, self._heard.get(host)))
             self._heard[host] = now
-            for action_id, epoch in holding.items():
-                lease = self._leases.get(action_id)
-                if lease is None or lease.epoch == epoch:
-                    self._leases[action_id] = _Lease(epoch, now + LEASE_MS)
             for held in self._open_actions(tx, host):
-                # A claim from before our own start that its host does not know: it died with it.
                 action = held.action
-                if action.action_id not in holding and action.action_id not in self._leases:
+                if holding.get(action.action_id) == action.epoch:
+                    self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
+                elif action.action_id not in self._leases:
+                    # A claim from before our own start that its host does not know died with it.
                     self._leases[action.action_id] = _Lease(action.epoch, now)
 
         return command
@@ -146,6 +151,8 @@ class Dispatch:
         """Take what the host has to do: what nobody has taken, and what a lapsed lease freed."""
 
         def command(tx: Transaction) -> list[Action]:
+            if not _may_act(tx, host):
+                return []
             now = self._clock.monotonic_ms()
             taken: list[Action] = []
             for held in list(self._open_actions(tx, host)):
@@ -157,6 +164,24 @@ class Dispatch:
                 self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
                 taken.append(action)
             return taken
+
+        return command
+
+    def holds(self, host: str, action_id: str, epoch: int) -> Command[bool]:
+        """Whether the host may still act on a claim. Yes renews its lease."""
+
+        def command(tx: Transaction) -> bool:
+            if not _may_act(tx, host):
+                return False
+            for held in self._open_actions(tx, host):
+                action = held.action
+                if action.action_id == action_id:
+                    mine = action.phase is ActionPhase.CLAIMED and action.epoch == epoch
+                    if mine:
+                        until_ms = self._clock.monotonic_ms() + LEASE_MS
+                        self._leases[action_id] = _Lease(epoch, until_ms)
+                    return mine
+            return False
 
         return command
 

@@ -15,10 +15,9 @@ from forewarn.control.toml_lines import NotToml, Path, TomlLines, read
 from forewarn.core.errors import BadInventory
 from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import MINUTE_MS, ScopeKind
-from forewarn.core.spelling import meant, shown
+from forewarn.core.spelling import first_of, meant, shown
 
-INVENTORY_CHARS_MAX = 16 * 1_024 * 1_024
-MISTAKES_NAMED_MAX = 20
+INVENTORY_BYTES_MAX = 16 * 1_024 * 1_024
 NAMES_SHOWN_MAX = 3
 
 
@@ -97,23 +96,19 @@ def in_words(text: str, found: Iterable[Mistake]) -> tuple[str, str]:
         if mistake.earlier:
             words = words.replace("{line}", f"line {lines.line_of(*mistake.earlier)}")
         placed.append((line, words))
-    said = [f"line {line}: {words}" if line else words for line, words in sorted(placed)]
-    more = len(said) - MISTAKES_NAMED_MAX
-    if more > 0:
-        said = [*said[:MISTAKES_NAMED_MAX], f"... and {more} more mistakes."]
+    said = first_of([f"line {line}: {words}" if line else words for line, words in sorted(placed)])
     if len(said) == 1:
         return f"The inventory was refused: {said[0]}", "Nothing of it was applied."
     return "\n".join(["The inventory was refused:", *said]), "Nothing of it was applied."
 
 
 def _toml(text: str) -> dict[str, Any]:
-    if len(text) > INVENTORY_CHARS_MAX:
-        raise BadInventory(
-            f"The inventory has {len(text)} characters.",
-            f"Up to {INVENTORY_CHARS_MAX} are accepted.",
-        )
     try:
-        text.encode()
+        size = len(text.encode())
+        if size > INVENTORY_BYTES_MAX:
+            raise BadInventory(
+                f"The inventory has {size} bytes.", f"Up to {INVENTORY_BYTES_MAX} are accepted."
+            )
         return read(text)
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1

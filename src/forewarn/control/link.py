@@ -21,6 +21,9 @@ class LocalLink:
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return await self._control.submit(self._control.dispatch.claim(host, boot_id))
 
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+        return await self._control.submit(self._control.dispatch.holds(host, action_id, epoch))
+
     async def report(
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
     ) -> None:

@@ -87,8 +87,8 @@ def _action_holds(
         subject = action.vm or f"host {action.host}"
         if action.host is None:
             yield _homeless_hold(action, event, fleet)
-        elif not fleet.alive(action.host):
-            yield from starting.host_holds(action.host, fleet, now_ms)
+        elif of_host := tuple(starting.host_holds(action.host, fleet, now_ms)):
+            yield from of_host
         elif action.phase is ActionPhase.PENDING:
             yield Hold(
                 reason=HoldReason.UNCLAIMED,

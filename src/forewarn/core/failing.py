@@ -6,7 +6,7 @@ once the host is fenced, or in place once it is back; nothing starts a VM twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from forewarn.core import edits, ending, notice, planning, scheduling, starting
@@ -108,7 +108,13 @@ def fail(
         if not fenced or host.fenced:
             return Decision()
         fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by)
-        return Decision(hosts=(replace(host, fenced=True),), facts=(fact,))
+        return Decision(
+            hosts=(replace(host, fenced=True),),
+            scopes=tuple(
+                _restarts_lose_their_host(scope, host.name) for scope in fleet.scopes_on(host.name)
+            ),
+            facts=(fact,),
+        )
     facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail={"fenced": fenced})]
     operations = []
     for operation in fleet.operations_on(host.name):
@@ -124,9 +130,14 @@ def fail(
         )
     scopes = []
     for scope in fleet.scopes_on(host.name):
+        moving = _moving_away(scope, host.name)
         after, new_facts = _events_die(scope, host.name, by=by, now_ms=now_ms, policy=policy)
         facts.extend(new_facts)
-        after, new_facts = _declare(after, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
+        if fenced:
+            after = _restarts_lose_their_host(after, host.name)
+        after, new_facts = _declare(
+            after, host.name, moving, by=by, ids=ids, now_ms=now_ms, policy=policy
+        )
         facts.extend(new_facts)
         if after != scope:
             scopes.append(after)
@@ -175,11 +186,33 @@ def _events_die(
             canceled = edits.cancel_event(event, now_ms, HOST_FAILED)
             scope = edits.with_event(scope, canceled)
             facts.append(scheduling.canceled_fact(canceled, by))
-    return _restarts_lose_their_host(scope, host), tuple(facts)
+    return scope, tuple(facts)
+
+
+def _moving_away(scope: Scope, host: str) -> dict[str, str]:
+    """VMs that a claimed move was taking from the host, and where to.
+
+    Nobody knows how far the move came, so the target has to look before anybody else starts it.
+    """
+    return {
+        action.vm: action.target_host
+        for event in scope.events
+        if event.phase is Phase.STARTED
+        for action in event.actions
+        if action.kind is ActionKind.MOVE_VM
+        and action.phase is ActionPhase.CLAIMED
+        and action.host == host
+        and action.vm is not None
+        and action.target_host not in (None, host)
+    }
 
 
 def _restarts_lose_their_host(scope: Scope, host: str) -> Scope:
-    """VMs of another failed host that were just starting here need a new place."""
+    """VMs that were to start on a host that is surely off now need another place.
+
+    While it is not fenced they may be running there already, and starting them once more
+    elsewhere would be worse than waiting.
+    """
     for event in scope.events:
         if event.cause is not Cause.FAILURE or event.phase is not Phase.STARTED:
             continue
@@ -198,9 +231,19 @@ def _restarts_lose_their_host(scope: Scope, host: str) -> Scope:
 
 
 def _declare(
-    scope: Scope, host: str, *, by: str, ids: Iterator[str], now_ms: int, policy: Policy
+    scope: Scope,
+    host: str,
+    moving: Mapping[str, str],
+    *,
+    by: str,
+    ids: Iterator[str],
+    now_ms: int,
+    policy: Policy,
 ) -> tuple[Scope, tuple[Fact, ...]]:
-    """One Started event per update domain of the scope on the host, with nowhere to go yet."""
+    """One Started event per update domain of the scope on the host.
+
+    Its VMs have nowhere to go yet, but for those in `moving`: they start where they may be.
+    """
     order = scheduling.Order(event_type=EventType.REBOOT, cause=Cause.FAILURE, by=by)
     declared = {
         name
@@ -222,8 +265,9 @@ def _declare(
             Action(
                 action_id=f"{event_id}/{name}",
                 kind=ActionKind.START_VM,
-                host=None,
+                host=moving.get(name),
                 vm=name,
+                target_host=moving.get(name),
                 duration_s=policy.reboot_s,
             )
             for name in group.vm_names
@@ -278,7 +322,7 @@ def arrived(
     host = fleet.host(vm.host) if vm else None
     if host is None or host.health is not Health.FAILED:
         return Decision()
-    scope, facts = _declare(scope, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
+    scope, facts = _declare(scope, host.name, {}, by=by, ids=ids, now_ms=now_ms, policy=policy)
     return Decision(scopes=(scope,), facts=facts)
 
 

@@ -358,7 +358,7 @@ class Decision:
     """What a rule decided: the next values and the facts that say why.
 
     Saved in one transaction or not at all. A scope in a decision may still hold events that this
-    decision ended; `decisions.seal` counts revision and incarnation, the saver drops the ended.
+    decision ended; `edits.seal` counts revision and incarnation, the saver drops the ended.
     """
 
     scopes: tuple[Scope, ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+MISTAKES_NAMED_MAX = 20
 SHOWN_CHARS_MAX = 64
 NAMES_SHOWN_MAX = 20
 
@@ -19,6 +20,13 @@ def shown(value: object) -> str:
     else:
         text = repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
+def first_of(mistakes: Sequence[str]) -> list[str]:
+    """The first MISTAKES_NAMED_MAX of them, and how many more there are."""
+    more = len(mistakes) - MISTAKES_NAMED_MAX
+    rest = [f"... and {more} more mistakes."] if more > 0 else []
+    return [*mistakes[:MISTAKES_NAMED_MAX], *rest]
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ An event or an operation starts if and only if its tuple of holds is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -47,6 +47,7 @@ class HoldReason(StrEnum):
     HOST_BUSY = "host-busy"  # another operation of the host is started
     VM_ARRIVING = "vm-arriving"  # a VM is on its way to the host
     VM_UNTOLD = "vm-untold"  # a VM on the host has no event of the operation yet
+    TWO_DOMAINS = "two-domains"  # a second update domain of a scope has come to the host
     NO_TARGET = "no-target"  # no host can take the VM
     HOMELESS = "homeless"  # a VM of a failed host has nowhere to start yet
     UNCLAIMED = "unclaimed"  # started, and the host has not taken the action yet
@@ -216,6 +217,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
     """Everything that keeps a Freeze or Reboot of a host from starting now."""
     holds: list[Hold] = []
     told: set[str] = set()
+    domains: dict[str, set[int]] = {}
     asked = False
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
@@ -224,6 +226,8 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
             continue  # avoided: its VMs have left the host
         asked = True
         told.update(event.resources)
+        if not event.breaks_domains:
+            domains.setdefault(scope_name, set()).add(event.update_domain)
         holds.extend(notice_holds(event, now_ms))
         holds.extend(scope_holds(scope, event))
     if not asked and (operation.ordered_not_before_ms or 0) > now_ms:
@@ -237,8 +241,24 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
             )
         )
     holds.extend(host_holds(operation.host, fleet, now_ms))
+    holds.extend(_two_domains_holds(operation, domains))
     holds.extend(_traffic_holds(operation, fleet, told))
     return tuple(holds)
+
+
+def _two_domains_holds(operation: Operation, domains: Mapping[str, set[int]]) -> Iterable[Hold]:
+    """A VM may bring a second update domain to the host after the order was accepted."""
+    for scope_name, found in sorted(domains.items()):
+        if len(found) > 1:
+            yield Hold(
+                reason=HoldReason.TWO_DOMAINS,
+                what=f"host {operation.host} now carries update domains "
+                f"{', '.join(map(str, sorted(found)))} of scope {scope_name}",
+                since_ms=None,
+                until_ms=None,
+                remedy="Move one of them away (`forewarn vm redeploy NAME`), or cancel one event "
+                "of the operation (`forewarn event cancel ID`).",
+            )
 
 
 def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterable[Hold]:

@@ -63,6 +63,12 @@ class Executor:
             return
         self._unseen.discard(action.action_id)
         if sight.kind is SightKind.NOT_BEGUN:
+            # A claim may have lapsed, or its event have ended, while this host was away. What was
+            # right to do then would hit a VM without notice now.
+            if not await self._link.holds(self.host, action.action_id, action.epoch):
+                log.warning("claim_dropped", host=self.host, action=action.action_id)
+                del self._held[action.action_id]
+                return
             try:
                 await self._hypervisor.begin(self.host, action)
             except HypervisorFailed as failed:
