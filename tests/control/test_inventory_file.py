@@ -328,7 +328,7 @@ def test_a_single_table_is_refused_with_how_to_write_it(text: str) -> None:
 
 def test_a_file_beyond_reason_is_refused() -> None:
     assert str(INVENTORY_BYTES_MAX) in refusal("#" * (INVENTORY_BYTES_MAX + 1))
-    assert str(INVENTORY_BYTES_MAX) in refusal("#" + "\u20ac" * (INVENTORY_BYTES_MAX // 3))
+    assert str(INVENTORY_BYTES_MAX) in refusal("#" + "\u20ac" * (INVENTORY_BYTES_MAX // 2))
     assert "nested too deeply" in refusal(f"host = {'[' * 5_000}")
     assert "line 2" in refusal("\n# \ud800\n")
 

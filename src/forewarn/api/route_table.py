@@ -21,6 +21,7 @@ from forewarn.api.requests import (
     OperationsQuery,
     VmsQuery,
 )
+from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.writer import Command
 from forewarn.core.model import EventType
 from forewarn.wire.operator_json import Json
