@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from endpoint_world import DB, POLL, Client, World, a_vm, running
-from forewarn.host.listeners import ListenFailed
+from forewarn.host.listeners import ListenFailed, cannot_listen
 
 
 def name_at(world: World, address: tuple[str, int]) -> str:
@@ -29,6 +32,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """What is open stays open; nothing more can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_port_zero_takes_a_free_port_and_says_which() -> None:
@@ -141,3 +155,21 @@ def test_closing_leaves_no_socket_behind() -> None:
         for address in (world.address, own):
             with pytest.raises(ConnectionRefusedError):
                 Client(address, "127.0.0.1")
+
+
+def test_a_listener_without_descriptors_fails_changes_nothing_and_opens_later() -> None:
+    with running() as world:
+        world.wait_for(world.listeners.apply({"db_0": "127.0.0.1:0"}))
+        before = world.call(world.listeners.addresses)
+        wanted = {"db_0": "127.0.0.1:0", "web_0": "127.0.0.1:0"}
+        with no_more_descriptors(), pytest.raises(ListenFailed, match="VM web_0"):
+            world.wait_for(world.listeners.apply(wanted))
+        assert world.call(world.listeners.addresses) == before
+        world.wait_for(world.listeners.apply(wanted))
+        assert name_at(world, world.call(world.listeners.addresses)["web_0"]) == "web_0"
+
+
+def test_a_probe_without_descriptors_says_why_nothing_can_listen() -> None:
+    with no_more_descriptors():
+        why = cannot_listen("127.0.0.1:0")
+    assert why == "Too many open files"

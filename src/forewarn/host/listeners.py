@@ -29,12 +29,12 @@ def cannot_listen(listen: str) -> str | None:
     """Why no listener can be opened there now; None if one can. Leaves nothing open."""
     address, port = read_listen(listen)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address, port))
-        except OSError as error:
-            return error.strerror or str(error)
+    except OSError as error:
+        return error.strerror or str(error)
     return None
 
 
@@ -151,12 +151,19 @@ async def _open(whose: str, listen: str, connect: _Connect) -> asyncio.Server:
     address, port = read_listen(listen)
     loop = asyncio.get_running_loop()
     try:
-        return await loop.create_server(connect, address, port, backlog=LISTEN_BACKLOG)
+        server = await loop.create_server(connect, address, port, backlog=LISTEN_BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ListenFailed(
             f"Cannot open {whose} on {listen}: {reason}. Choose a free address and port."
         ) from error
+    if not server.sockets:  # event loops pass over sockets that they cannot make
+        server.close()
+        raise ListenFailed(
+            f"Cannot open {whose} on {listen}: no socket could be made. "
+            "Allow the process more open files, or close connections."
+        )
+    return server
 
 
 def _where(server: asyncio.Server) -> tuple[str, int]:
