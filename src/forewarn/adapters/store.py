@@ -15,7 +15,7 @@ from sqlite3 import Row
 from forewarn.adapters import store_rows as rows
 from forewarn.adapters.backup import write_backup
 from forewarn.adapters.sqlite_database import Database, Reading, Unstorable
-from forewarn.core.model import Action, Host, Operation, ScheduledEvent, Scope
+from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (
     Change,
     FirstRead,
@@ -24,6 +24,10 @@ from forewarn.ports import (
     Snapshot,
     StaleRevision,
 )
+
+REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
+# Of older answers, as many go with each new one at most: more than come, so that none pile up.
+REMEMBERED_DELETED_MAX = 10
 
 
 class SqliteStore:
@@ -208,17 +212,23 @@ class _Saving:
             "insert_first_read", map(rows.first_read_cells, change.first_reads)
         )
         if change.remembered is not None:
-            key = change.remembered.key
-            self._expect_one(
-                "insert_remembered",
-                rows.remembered_cells(change.remembered),
-                f"an answer is already kept under the idempotency key {key}",
-            )
+            self._remember(change.remembered)
         if change.heartbeat_ms is not None:
             heartbeat = str(change.heartbeat_ms)
             self._database.write("upsert_meta", {"name": "heartbeat_ms", "value": heartbeat})
         if change.inventory is not None:
             self._database.write("upsert_meta", {"name": "inventory", "value": change.inventory})
+
+    def _remember(self, remembered: Remembered) -> None:
+        self._expect_one(
+            "insert_remembered",
+            rows.remembered_cells(remembered),
+            f"an answer is already kept under the idempotency key {remembered.key}",
+        )
+        oldest_kept_ms = remembered.at_ms - REMEMBERED_MS
+        self._database.write(
+            "delete_remembered", {"before_ms": oldest_kept_ms, "limit": REMEMBERED_DELETED_MAX}
+        )
 
     def _save_host(self, before: Host | None, host: Host) -> None:
         if before == host:

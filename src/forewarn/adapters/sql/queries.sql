@@ -304,6 +304,11 @@ ON CONFLICT (idempotency_key) DO NOTHING;
 -- The answer kept under a key.
 SELECT * FROM remembered WHERE idempotency_key = :idempotency_key;
 
+-- name: delete_remembered
+-- The oldest answers go, some at a time, once nobody sends their orders again.
+DELETE FROM remembered WHERE idempotency_key IN
+    (SELECT idempotency_key FROM remembered WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit);
+
 -- name: upsert_meta
 -- Replace the heartbeat or the inventory.
 INSERT INTO meta (name, value) VALUES (:name, :value)

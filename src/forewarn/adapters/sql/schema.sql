@@ -187,3 +187,4 @@ CREATE TABLE remembered (
     answer          TEXT NOT NULL,
     at_ms           BIGINT NOT NULL
 );
+CREATE INDEX remembered_oldest ON remembered (at_ms);
