@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -50,6 +50,8 @@ log = structlog.get_logger(__name__)
 OPERATOR_URL_FILE = "operator.url"
 OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
 STOP_GRACE_S = 5
+ARRANGE_AGAIN_S = 2.0
+STARTED_LOOK_EVERY_S = 0.005
 EXIT_STORE_FAILED = 70
 
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
@@ -208,18 +210,10 @@ class Service:
             await asyncio.sleep(PULSE_EVERY_S)
 
     async def _follow_fleet(self) -> None:
-        """Keep listeners, hosts and the simulated machines as the inventory has them."""
-        while True:
-            await self._fleet_changed.wait()
-            self._fleet_changed.clear()
-            try:
-                await self._arrange()
-            except ListenFailed as why:
-                log.error("listener_failed", why=str(why))  # noqa: TRY400 - the sentence says it all
-            except Unavailable as why:
-                log.warning("fleet_change_put_off", why=str(why))
+        await keep_arranged(self._fleet_changed, self._arrange)
 
     async def _arrange(self) -> None:
+        """Have listeners, hosts and the simulated machines as the inventory has them."""
         scopes = await self.control.ask(lambda tx: list(tx.memory.scopes.values()))
         hosts = await self.control.ask(lambda tx: list(tx.memory.hosts))
         self._hosts.set_names(hosts)
@@ -319,6 +313,31 @@ class Service:
             log.warning("guest_traces_lost", why=str(why))
 
 
+async def keep_arranged(
+    changed: asyncio.Event,
+    arrange: Callable[[], Awaitable[None]],
+    *,
+    again_s: float = ARRANGE_AGAIN_S,
+) -> None:
+    """Arrange after each change, and again until it has worked; each new reason is logged."""
+    why_not: str | None = None
+    while True:
+        try:
+            async with asyncio.timeout(None if why_not is None else again_s):
+                await changed.wait()
+        except TimeoutError:
+            pass  # the same change once more: a port or a descriptor may be free by now
+        changed.clear()
+        try:
+            await arrange()
+        except (ListenFailed, Unavailable) as why:
+            if str(why) != why_not:
+                log.error("fleet_change_put_off", why=str(why))  # noqa: TRY400 - the sentence says it all
+            why_not = str(why)
+        else:
+            why_not = None
+
+
 @contextmanager
 def _stop_signals(told: Callable[[], None]) -> Iterator[None]:
     """Call `told` when the process is asked to end, from now to the end of the block."""
@@ -373,7 +392,7 @@ async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[s
         while not server.started:
             if serving.done():
                 serving.result()
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(STARTED_LOOK_EVERY_S)
         where = sock.getsockname()
         yield str(where[0]), int(where[1])
     finally:

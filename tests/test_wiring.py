@@ -1,0 +1,72 @@
+"""What wiring keeps going by itself: the fleet arranged as the inventory has it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forewarn.core.errors import Unavailable
+from forewarn.host.listeners import ListenFailed
+from forewarn.wiring import keep_arranged
+
+WAIT_S = 20
+AGAIN_S = 0.01
+
+
+class Arranging:
+    """Fails as told, then works; the two bells say which of it has happened."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.calls = 0
+        self.failed = asyncio.Event()
+        self.worked = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.calls += 1
+        if self.failures:
+            self.failed.set()
+            raise self.failures.pop(0)
+        self.worked.set()
+
+
+@pytest.mark.parametrize("failure", [ListenFailed("no socket"), Unavailable("disk full")])
+def test_what_could_not_be_arranged_is_arranged_again_without_another_change(
+    failure: Exception,
+) -> None:
+    async def main() -> int:
+        changed, arrange = asyncio.Event(), Arranging(failure, failure)
+        keeping = asyncio.ensure_future(keep_arranged(changed, arrange, again_s=AGAIN_S))
+        try:
+            async with asyncio.timeout(WAIT_S):
+                changed.set()
+                await arrange.worked.wait()
+                calls = arrange.calls
+                arrange.worked.clear()
+                changed.set()
+                await arrange.worked.wait()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        assert arrange.calls == calls + 1  # once it works, only a change arranges again
+        return calls
+
+    assert asyncio.run(main()) == 3
+
+
+def test_a_change_does_not_wait_for_the_pause_after_a_failure() -> None:
+    async def main() -> None:
+        changed, arrange = asyncio.Event(), Arranging(ListenFailed("no socket"))
+        keeping = asyncio.ensure_future(keep_arranged(changed, arrange, again_s=10 * WAIT_S))
+        try:
+            async with asyncio.timeout(WAIT_S):
+                changed.set()
+                await arrange.failed.wait()
+                changed.set()
+                await arrange.worked.wait()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(main())
