@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from forewarn.adapters.sqlite_database import Unstorable
-from forewarn.adapters.store import REMEMBERED_DELETED_MAX, REMEMBERED_MS, SqliteStore
+from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import (
     Fact,
     FactKind,
@@ -457,29 +457,6 @@ def test_an_answer_is_remembered_once_also_since_begin(store: SqliteStore) -> No
     assert isinstance(raised(store, Change(remembered=second)), StaleRevision)
     store.commit()
     assert store.remembered("k") == first
-
-
-def test_an_answer_is_kept_for_its_time_and_cleared_away_by_later_ones(store: SqliteStore) -> None:
-    """Some at a time, so that no order waits for a long clearing."""
-    old = [
-        Remembered(key=f"old-{n}", fingerprint="f", answer="{}", at_ms=n)
-        for n in range(2 * REMEMBERED_DELETED_MAX)
-    ]
-    for one in old:
-        commit(store, Change(remembered=one))
-    last_ms = REMEMBERED_MS + old[-1].at_ms
-
-    def kept() -> list[str]:
-        return [one.key for one in old if store.remembered(one.key) is not None]
-
-    commit(store, Change(remembered=replace(old[0], key="in time", at_ms=REMEMBERED_MS)))
-    assert kept() == [one.key for one in old]
-    commit(store, Change(remembered=replace(old[0], key="later", at_ms=last_ms)))
-    assert kept() == [one.key for one in old[REMEMBERED_DELETED_MAX:]]
-    commit(store, Change(remembered=replace(old[0], key="latest", at_ms=last_ms)))
-    assert kept() == [old[-1].key]
-    assert all(store.remembered(key) is not None for key in ("in time", "later", "latest"))
-    commit(store, Change(remembered=replace(old[0], at_ms=last_ms)))  # its key is free again
 
 
 def test_a_second_first_read_does_not_change_the_first(store: SqliteStore) -> None:

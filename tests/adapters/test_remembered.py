@@ -1,0 +1,40 @@
+"""For how long answers to orders are kept in the store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from forewarn.adapters.store import REMEMBERED_DELETED_MAX, REMEMBERED_MS, SqliteStore
+from forewarn.ports import Change, Remembered
+
+
+def commit(store: SqliteStore, change: Change) -> None:
+    store.begin()
+    store.save(change)
+    store.commit()
+
+
+def test_an_answer_is_kept_for_its_time_and_cleared_away_by_later_ones(tmp_path: Path) -> None:
+    """Some at a time, so that no order waits for a long clearing."""
+    store = SqliteStore.in_folder(tmp_path)
+    old = [
+        Remembered(key=f"old-{n}", fingerprint="f", answer="{}", at_ms=n)
+        for n in range(2 * REMEMBERED_DELETED_MAX)
+    ]
+    for one in old:
+        commit(store, Change(remembered=one))
+    last_ms = REMEMBERED_MS + old[-1].at_ms
+
+    def kept() -> list[str]:
+        return [one.key for one in old if store.remembered(one.key) is not None]
+
+    commit(store, Change(remembered=replace(old[0], key="in time", at_ms=REMEMBERED_MS)))
+    assert kept() == [one.key for one in old]
+    commit(store, Change(remembered=replace(old[0], key="later", at_ms=last_ms)))
+    assert kept() == [one.key for one in old[REMEMBERED_DELETED_MAX:]]
+    commit(store, Change(remembered=replace(old[0], key="latest", at_ms=last_ms)))
+    assert kept() == [old[-1].key]
+    assert all(store.remembered(key) is not None for key in ("in time", "later", "latest"))
+    commit(store, Change(remembered=replace(old[0], at_ms=last_ms)))  # its key is free again
+    store.close()
