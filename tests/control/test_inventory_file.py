@@ -326,6 +326,15 @@ def test_a_single_table_is_refused_with_how_to_write_it(text: str) -> None:
     assert "Write each as [[host]]." in refusal(text)
 
 
+@pytest.mark.parametrize("name", ["operator", "policy", "Operator"])
+def test_a_vm_cannot_have_the_name_of_another_who_approves(name: str) -> None:
+    message = refusal(HEAD + VM.replace("web_0", name))
+
+    assert lines_of(message) == [HEAD_LINES + 2]
+    assert "but not operator or policy" in message
+    assert inventory.parse(HEAD.replace("h1", name) + VM.replace("h1", name)).hosts[0].name == name
+
+
 def test_a_file_beyond_reason_is_refused() -> None:
     assert str(INVENTORY_BYTES_MAX) in refusal("#" * (INVENTORY_BYTES_MAX + 1))
     assert str(INVENTORY_BYTES_MAX) in refusal("#" + "\u20ac" * (INVENTORY_BYTES_MAX // 2))

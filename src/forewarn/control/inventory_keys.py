@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from forewarn.control.measures import OPERATOR
 from forewarn.core import addresses
 from forewarn.core.errors import Invalid
 from forewarn.core.model import MINUTE_MS, EventType, Priority, ScopeKind
 from forewarn.core.notice import TERMINATE_NOTICE_MS
+from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.core.spelling import shown
 
 NAME_CHARS_MAX = 64
@@ -27,6 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _NAME_ACCEPTED = (
     f"1 to {NAME_CHARS_MAX} letters, digits and `_ . -`, beginning with a letter or digit"
 )
+# Who else the journal and forewarn_approvals_total may name where a VM can stand.
+RESERVED_NAMES = (OPERATOR, AUTO_APPROVED_BY)
 _AUTO_APPROVE = {"reboot": EventType.REBOOT, "redeploy": EventType.REDEPLOY}
 NOTICE_MINUTES = tuple(ms // MINUTE_MS for ms in TERMINATE_NOTICE_MS)
 
@@ -51,6 +55,13 @@ def _name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise Wrong
     return value
+
+
+def _vm_name(value: object) -> str:
+    name = _name(value)
+    if name.casefold() in RESERVED_NAMES:
+        raise Wrong(f"the name {name} is reserved: as one who approves it is not a VM.")
+    return name
 
 
 def _number(low: int, high: int) -> Key:
@@ -128,7 +139,7 @@ _SCOPE_KEYS = {
     "auto_approve": Key('a list of "reboot", "redeploy", both or none', _auto_approve),
 }
 _VM_KEYS = {
-    "name": _NAME_KEY,
+    "name": Key(f"{_NAME_ACCEPTED}, but not {' or '.join(RESERVED_NAMES)}", _vm_name),
     "scope": _NAME_KEY,
     "update_domain": _number(0, DOMAIN_MAX),
     "host": _NAME_KEY,
