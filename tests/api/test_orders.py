@@ -309,3 +309,11 @@ def test_an_inventory_that_is_not_utf_8_is_refused_with_the_line(world: World) -
 
     assert answer.status == 400
     assert "Line 2" in answer.json["detail"]
+
+
+def test_canceling_one_event_of_an_operation_names_every_event_it_took_along(world: World) -> None:
+    operation = world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze"})
+    members = [event["event_id"] for event in operation["events"]]
+    assert len(members) > 1
+    canceled = world.order(f"/v1/events/{members[0]}/cancel")
+    assert sorted(canceled["canceled"]) == sorted(members)

@@ -314,3 +314,10 @@ def test_a_reader_that_goes_away_is_no_traceback(world: World) -> None:
         printing.wait(20)
 
         assert "Traceback" not in printing.stderr.read()
+
+
+def test_an_address_without_its_token_is_said_in_a_sentence(tmp_path: Path) -> None:
+    url = {"FOREWARN_URL": "http://127.0.0.1:9"}
+    ran = forewarn("--data", str(tmp_path), "vm", "list", environment=url)
+    assert (ran.code, ran.out) == (2, "")
+    assert "FOREWARN_TOKEN is not" in ran.err

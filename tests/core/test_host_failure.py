@@ -313,3 +313,10 @@ def test_repairing_a_healthy_host_changes_nothing(cloud: Cloud) -> None:
     before = cloud.everything()
     cloud.repair("h2")
     assert cloud.everything() == before
+
+
+def test_the_journal_of_a_failure_has_its_start_and_its_time_is_now(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    [event] = declared(cloud)
+    assert event.not_before_ms == cloud.clock.wall
+    assert event.event_id in {fact.event_id for fact in cloud.facts(FactKind.STARTED)}

@@ -208,3 +208,12 @@ def test_with_enablement_always_events_are_shown_though_nobody_ever_polled() -> 
     assert platform.event_source is EventSource.PLATFORM
     cloud.pass_time(minutes(15) - 1)
     assert cloud.event(user).phase is Phase.SCHEDULED
+
+
+def test_a_silent_event_never_starts_before_the_time_it_names(cloud: Cloud) -> None:
+    cloud.clock.pass_ms(501)
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.tick()
+    started = cloud.event(event)
+    assert started.started_ms is not None
+    assert started.started_ms >= started.not_before_ms

@@ -211,3 +211,10 @@ def test_an_unknown_element_is_not_found(path: list[str], *, text: bool) -> None
 def test_an_element_newer_than_the_version_is_not_found() -> None:
     old = instance_tree(vm(), GROUP, PLACE, "2017-08-01")
     assert refused(old, ["compute", "resourceId"], text=True).status == 404
+
+
+def test_a_vm_known_by_its_listener_has_the_address_it_is_asked_at() -> None:
+    asked = vm("web_0", address=None, listen="127.0.0.1:18210")
+    tree = instance_tree(asked, scope(), PLACE, INSTANCE_VERSIONS[-1])
+    path = ("network", "interface", "0", "ipv4", "ipAddress", "0", "privateIpAddress")
+    assert select(tree, path, text=True) == b"127.0.0.1"

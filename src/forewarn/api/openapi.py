@@ -176,6 +176,7 @@ SCHEMAS: dict[str, Schema] = {
     "Action": _object(**_ACTION),
     "Event": _object(**_EVENT),
     "EventAnswer": _object(**_EVENT, silent_scopes=NAMES),
+    "EventCanceled": _object(**_EVENT, silent_scopes=NAMES, canceled=NAMES),
     "EventShown": _object(**_EVENT, receipt=_ref("Receipt")),
     "EventExplained": _object(event_id=TEXT, **_EXPLAINED),
     "EventPage": _page("Event"),

@@ -17,7 +17,7 @@ from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits
 from forewarn.core.errors import BadInventory, Invalid
-from forewarn.core.model import Cause, EventType, Host, Operation
+from forewarn.core.model import Cause, EventType, Host, Operation, Phase
 from forewarn.wire.operator_json import Json, event_json, parse_time
 
 BODY_BYTES_MAX = 64 * 1_024
@@ -150,14 +150,18 @@ def approve_event(given: str) -> Command[Json]:
 
 
 def cancel_event(given: str) -> Command[Json]:
-    """Cancel a scheduled event, with its operation if it has one: the event as it ended."""
+    """Cancel a scheduled event: the event as it ended, and every event canceled with it."""
 
     def command(tx: Transaction) -> Json:
         event_id = overview.open_event_id(tx, given)
         scope, event = maintenance.need_event(tx, event_id)
+        operation = tx.operation(event.operation_id or "")
+        together = operation.members if operation else ((scope.name, event_id),)
         maintenance.cancel_event(event_id, by=OPERATOR)(tx)
+        after = (tx.need_scope(name).event(member) for name, member in together)
+        ended = [e.event_id for e in after if e is not None and e.phase is Phase.CANCELED]
         canceled = tx.need_scope(scope.name).event(event_id)
-        return overview.event_answer(canceled or event)
+        return {**overview.event_answer(canceled or event), "canceled": ended}
 
     return command
 

@@ -187,7 +187,7 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "event-cancel",
             "Cancel a scheduled event, with its whole operation if it has one.",
             lambda request, body: _plain(body, orders.cancel_event(_id(request))),
-            answer="EventAnswer",
+            answer="EventCanceled",
         ),
     ]
 

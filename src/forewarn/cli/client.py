@@ -77,6 +77,12 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
     """FOREWARN_URL and FOREWARN_TOKEN, else what the service left in its data folder."""
     url = os.environ.get("FOREWARN_URL", "")
     token = os.environ.get("FOREWARN_TOKEN", "")
+    if url and not token:
+        raise Stop(
+            EXIT_USAGE,
+            "FOREWARN_URL is set and FOREWARN_TOKEN is not.",
+            f"Set it to what is in the file {TOKEN_FILE} of that service's data folder.",
+        )
     if not url or not token:
         folder = data_folder(data, settings_file)
         url = url or _left_in(folder, URL_FILE)

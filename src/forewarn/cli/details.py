@@ -130,7 +130,9 @@ def explanation(explained: Json, now: datetime) -> RenderableType:
         ]
         parts.extend([Text(), _fields(fields)])
     if explained["until"]:
-        parts.extend([Text(), f"At the latest {times.both(explained['until'], now)}."])
+        parts.extend(
+            [Text(), f"None of these holds it after {times.both(explained['until'], now)}."]
+        )
     return Group(*parts)
 
 
@@ -263,6 +265,12 @@ def ordered_event(answer: Json, now: datetime) -> RenderableType:
     head.append(f": event {answer['event_id']}")
     if answer["phase"] == "scheduled":
         head.append(f"\nIt starts {_start(answer, now)}.")
+    if answer["phase"] == "scheduled" and answer["event_type"] == "Preempt":
+        head.append(f"\nTo withdraw it: `forewarn event cancel {answer['event_id']}`.")
+    others = [event_id for event_id in answer.get("canceled", ()) if event_id != answer["event_id"]]
+    if answer["operation_id"] and "canceled" in answer:
+        head.append(f"\nIts operation {answer['operation_id']} is canceled whole")
+        head.append(f", with event {', '.join(others)}." if others else ".")
     return Group(head, *silence(answer))
 
 

@@ -145,10 +145,10 @@ def _event_phase(event: dict[str, Any]) -> Text:
 
 def _when(event: dict[str, Any], now: datetime) -> Text:
     """The earliest start of what has not started, else since when it is as it is."""
-    since = event["ended"] or event["started"]
-    if since:
-        style = "dim" if event["ended"] else ""
-        return Text(f"{times.clock(since, now)}\n{times.away(since, now)}", style=style)
+    for what in ("ended", "started"):
+        if event[what]:
+            when = f"{what} {times.clock(event[what], now)}\n{times.away(event[what], now)}"
+            return Text(when, style="dim" if what == "ended" else "")
     return Text(f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}")
 
 

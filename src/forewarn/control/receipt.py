@@ -40,6 +40,11 @@ def given_ms(event: ScheduledEvent, now_ms: int) -> int:
     return notice.readable_ms(event, until_ms)
 
 
+def promised_ms(event: ScheduledEvent) -> int:
+    """The notice that was promised: none for a failure, and none where nobody was told."""
+    return 0 if event.silent or event.cause is Cause.FAILURE else event.minimum_notice_ms
+
+
 def judge(event: ScheduledEvent) -> Verdict:
     """Was the notice that the event's type promises given, and why (not)."""
     if event.cause is Cause.FAILURE:
@@ -79,7 +84,7 @@ def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Json:
         "approved_by": event.approved_by,
         "started": time_text(event.started_ms),
         "ended": time_text(event.ended_ms),
-        "notice_promised_seconds": event.minimum_notice_ms / SECOND_MS,
+        "notice_promised_seconds": promised_ms(event) / SECOND_MS,
         "notice_given_seconds": given_ms(event, now_ms) / SECOND_MS,
         "kept": verdict.kept.value,
         "why": verdict.why,
@@ -109,6 +114,6 @@ def _first_reads(event: ScheduledEvent, store: Store) -> list[Json]:
         read_ms = read.get(vm)
         before_start_s = None
         if read_ms is not None and event.started_ms is not None:
-            before_start_s = max(0, event.started_ms - read_ms) / SECOND_MS
+            before_start_s = (event.started_ms - read_ms) / SECOND_MS
         entries.append({"vm": vm, "read": time_text(read_ms), "notice_seconds": before_start_s})
     return entries

@@ -274,6 +274,7 @@ def _declare(
         )
         facts.extend(starting.exemption_facts(scope, event, now_ms))
         facts.append(scheduling.scheduled_fact(event))
+        facts.append(event_fact(FactKind.STARTED, event, now_ms, by=by, detail={"declared": True}))
         # Not by scheduling.schedule: a full scope does not keep a host from failing.
         scope = edits.with_event(scope, replace(event, actions=actions))
     return scope, tuple(facts)

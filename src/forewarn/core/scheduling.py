@@ -100,8 +100,11 @@ def new_event(
     source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
     least_ms = notice.minimum_notice_ms(scope, order.event_type)
     silent = not is_enabled(scope, policy)
-    not_before_ms = max(now_ms if silent else now_ms + least_ms, order.not_before_ms or 0)
     declared = order.cause is Cause.FAILURE
+    noticed_ms = max(now_ms + least_ms, order.not_before_ms or 0)
+    not_before_ms = edits.whole_second_ms(noticed_ms)
+    if silent or declared:  # there is no notice to give, and nothing to round for the wire
+        not_before_ms = max(now_ms, order.not_before_ms or 0)
     approved = source is EventSource.USER and order.event_type in scope.auto_approve
     return ScheduledEvent(
         event_id=event_id,
@@ -113,7 +116,7 @@ def new_event(
         update_domain=group.update_domain,
         host=group.host,
         resources=group.vm_names,
-        not_before_ms=edits.whole_second_ms(not_before_ms),
+        not_before_ms=not_before_ms,
         minimum_notice_ms=least_ms,
         scheduled_ms=now_ms,
         description=DESCRIPTIONS.get((order.cause, order.event_type), ""),

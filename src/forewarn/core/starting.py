@@ -139,7 +139,8 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
     for other in started_elsewhere(scope, event):
         yield Hold(
             reason=HoldReason.DOMAIN_STARTED,
-            what=f"update domain {other.update_domain} is started (event {other.event_id})",
+            what=f"update domain {other.update_domain} of scope {scope.name} is started "
+            f"(event {other.event_id})",
             since_ms=other.started_ms,
             until_ms=other.deadline_ms,
             remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
@@ -150,7 +151,8 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
         if recovery.update_domain != event.update_domain:
             yield Hold(
                 reason=HoldReason.DOMAIN_RECOVERING,
-                what=f"update domain {recovery.update_domain} is recovering: "
+                what=f"update domain {recovery.update_domain} of scope {scope.name} "
+                "is recovering: "
                 f"{', '.join(recovery.waiting_for)} has not polled again",
                 since_ms=recovery.since_ms,
                 until_ms=recovery.until_ms,
@@ -159,7 +161,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
     if scope.hold is not None:
         yield Hold(
             reason=HoldReason.SCOPE_HELD,
-            what=f"event {scope.hold.event_id} of the scope failed: {scope.hold.reason}",
+            what=f"event {scope.hold.event_id} of scope {scope.name} failed: {scope.hold.reason}",
             since_ms=scope.hold.since_ms,
             until_ms=None,
             remedy=f"Look at it, then `forewarn scope release {scope.name}`.",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from forewarn.core.addresses import read_listen
 from forewarn.core.model import Priority, Scope, ScopeKind, Vm
 from forewarn.wire import problems
 
@@ -146,8 +147,11 @@ def _resource_id(vm: Vm, scope: Scope, place: Place) -> str:
 
 
 def _interface(vm: Vm) -> Tree:
-    """The VM's one interface (I6). What the fleet does not know is blank."""
-    address = vm.address or ""
+    """The VM's one interface (I6). What the fleet does not know is blank.
+
+    A VM that is known by its own listener has no address but the one it is asked at.
+    """
+    address = vm.address or (read_listen(vm.listen)[0] if vm.listen else "")
     v6 = ":" in address
     v4_addresses: Tree = [] if v6 else [{"privateIpAddress": address, "publicIpAddress": ""}]
     v6_addresses: Tree = [{"privateIpAddress": address}] if v6 else []
