@@ -1,14 +1,16 @@
-"""What wiring keeps going by itself: the fleet arranged as the inventory has it."""
+"""What wiring does beyond calls: a fleet kept arranged, and room for descriptors."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+from collections.abc import Iterator
 
 import pytest
 
 from forewarn.core.errors import Unavailable
 from forewarn.host.listeners import ListenFailed
-from forewarn.wiring import keep_arranged
+from forewarn.wiring import DESCRIPTORS_MAX, keep_arranged, raise_descriptor_limit
 
 WAIT_S = 20
 AGAIN_S = 0.01
@@ -70,3 +72,20 @@ def test_a_change_does_not_wait_for_the_pause_after_a_failure() -> None:
             await asyncio.gather(keeping, return_exceptions=True)
 
     asyncio.run(main())
+
+
+@pytest.fixture
+def hard_limit() -> Iterator[int]:
+    """The most files that this process may open, with far fewer allowed for now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    yield DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed(hard_limit: int) -> None:
+    raise_descriptor_limit()
+    raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert raised == min(hard_limit, DESCRIPTORS_MAX)
+    raise_descriptor_limit()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raised

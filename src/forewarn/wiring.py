@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -24,6 +25,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
+from forewarn.api.guarded_protocol import GuardedProtocol
 from forewarn.control import inventory, metadata, ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
@@ -52,6 +54,7 @@ OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
 STOP_GRACE_S = 5
 ARRANGE_AGAIN_S = 2.0
 STARTED_LOOK_EVERY_S = 0.005
+DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
 EXIT_STORE_FAILED = 70
 
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
@@ -281,6 +284,7 @@ class Service:
         )
         config = uvicorn.Config(
             app,
+            http=GuardedProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -364,12 +368,28 @@ def open_service(settings: Settings) -> Service:
 
     Raises one of CannotStart.
     """
+    raise_descriptor_limit()
     store = SqliteStore.in_folder(settings.data)
     try:
         return Service(settings, store)
     except BaseException:
         store.close()
         raise
+
+
+def raise_descriptor_limit() -> None:
+    """Let the process open as many files as it is allowed to, up to DESCRIPTORS_MAX.
+
+    Shells give 1,024; each guest listener and each connection needs one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError) as error:  # some systems allow less than they say
+        log.warning("descriptor_limit_kept", limit=soft, why=str(error))
 
 
 @asynccontextmanager

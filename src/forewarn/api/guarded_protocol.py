@@ -1,0 +1,61 @@
+"""The operator API's side of a connection: HTTP as uvicorn speaks it, with limits that it lacks.
+
+Only who may keep a connection open lives here; what is answered is Starlette's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its head
+CONNECTIONS_MAX = 256
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Cuts connections whose next head takes too long, and those beyond the most allowed.
+
+    uvicorn waits for a head for ever: connections that send half of one would take the descriptors
+    that guest listeners need. An idle connection between two requests stays uvicorn's to close.
+    """
+
+    head_timeout_s = HEAD_TIMEOUT_S
+    connections_max = CONNECTIONS_MAX
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_max:
+            transport.abort()
+            return
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        # Not left to on_message_begin alone: empty lines before a request begin no message.
+        # uvicorn types the cycle as if there were one before the first request.
+        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
+            self._await_head()
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._await_head()  # also of a request that follows before the last one is answered
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        """The time runs from the first call; more bytes of the same head do not renew it."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_timeout_s, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

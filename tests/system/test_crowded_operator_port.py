@@ -1,0 +1,47 @@
+"""Connections that crowd the operator port leave guests and, soon after, operators in peace."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from system_world import running, wait_until
+
+CROWD = 400
+HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX: "
+KEPT_MAX = 256
+
+
+def still_open(crowd: Iterable[socket.socket]) -> int:
+    """How many of these the service has not ended."""
+    count = 0
+    for client in crowd:
+        try:
+            count += client.recv(1) != b""
+        except BlockingIOError:
+            count += 1
+        except ConnectionError:
+            continue
+    return count
+
+
+def test_half_heads_at_the_operator_port_keep_no_guest_from_reading(tmp_path: Path) -> None:
+    with running(tmp_path) as service, ExitStack() as clients:
+        where = service.operator_where()
+        crowd = []
+        for _ in range(CROWD):
+            client = clients.enter_context(socket.create_connection(where, timeout=20))
+            client.settimeout(0)
+            crowd.append(client)
+            try:
+                client.send(HALF_A_HEAD)
+            except ConnectionError:
+                continue  # one too many, closed at once
+        assert service.guest("vm0").get().status == 200
+        wait_until(lambda: still_open(crowd) <= KEPT_MAX or None, "the rest of the crowd is cut")
+        assert service.guest("vm0").get().status == 200
+        wait_until(lambda: still_open(crowd) == 0 or None, "every half head is cut")
+        assert service.look("health")["hosts_silent"] == []
+        assert service.guest("vm0").get().status == 200
