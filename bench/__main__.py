@@ -7,6 +7,7 @@ Exits with 0 only if every target that could be compared was reached. With names
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,8 @@ def main() -> int:
     about = figures.machine()
     found: list[Figure] = []
     failed = False
+    # As Ctrl-C does: leave every `with`, so that nothing that was started stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     raise_open_files()
     take_client_core()
     for name in wanted:
