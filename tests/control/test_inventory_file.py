@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from forewarn import settings
+from forewarn.adapters.system import SystemClock
 from forewarn.control import inventory
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.inventory_keys import TABLES
@@ -365,6 +366,16 @@ def test_a_number_of_very_many_digits_is_refused_with_its_line(number: str, digi
 
     assert lines_of(message) == [HEAD_LINES + 2]
     assert f"up to {WORD_CHARS_MAX}" in message
+
+
+def test_a_long_file_is_read_in_linear_time() -> None:
+    """20,000 VMs take about a second; a look back from each key would take half a minute."""
+    clock = SystemClock()
+    begun_ms = clock.monotonic_ms()
+
+    read("".join(f"{VM}computer_name = 'web_{n}'\n" for n in range(20_000)))
+
+    assert clock.monotonic_ms() - begun_ms < 10_000
 
 
 def test_strings_and_comments_may_hold_what_keys_and_numbers_may_not() -> None:

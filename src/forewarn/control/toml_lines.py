@@ -96,22 +96,23 @@ def _refuse_unreasonable(text: str) -> None:
                 return
             position = end.end()
         elif step["key"] is not None and len(step[0]) > KEY_PARTS_MAX:
-            _refuse_key(step[0], line=text.count("\n", 0, step.start()) + 1)
+            words = _unreasonable(step[0])
+            if words:
+                raise NotToml(text.count("\n", 0, step.start()) + 1, words)
 
 
-def _refuse_key(key: str, *, line: int) -> None:
+def _unreasonable(key: str) -> str:
+    """What is too much about a dotted key or number, in words; empty if nothing is."""
     parts = _PART.findall(key)
     if len(parts) > KEY_PARTS_MAX:
-        raise NotToml(
-            line, f"a key has {len(parts)} parts; up to {KEY_PARTS_MAX} would be accepted"
-        )
+        return f"a key has {len(parts)} parts; up to {KEY_PARTS_MAX} would be accepted"
     longest = max((len(part) for part in parts if part[0] not in "\"'"), default=0)
     if longest > WORD_CHARS_MAX:
-        raise NotToml(
-            line,
+        return (
             f"a number or bare key has {longest} characters; "
-            f"up to {WORD_CHARS_MAX} would be accepted",
+            f"up to {WORD_CHARS_MAX} would be accepted"
         )
+    return ""
 
 
 class TomlLines:
