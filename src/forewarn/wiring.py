@@ -37,7 +37,7 @@ from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
 from forewarn.core.addresses import read_listen
-from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.errors import InventoryConflict, Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.daemon import Hosts
@@ -244,8 +244,7 @@ class Service:
                 self._store.close()
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
-        text = self._settings.inventory_text()
-        await self.control.submit(inventory.apply(text, by="inventory"))
+        await self._apply_inventory()
         for scope in self._memory.scopes.values():
             self._show(scope)
         await self._arrange()
@@ -260,6 +259,23 @@ class Service:
             started(self._where(guest, url))
             await self._work_until_stopped()
             self._doorbell.close()
+
+    async def _apply_inventory(self) -> None:
+        """Make the fleet what the file says, unless what is under way forbids it for now.
+
+        A service that stays down because of a file gives no notice at all, so a fleet that is
+        there goes on as it is; a file that is wrong, or a first one that does not work, stops
+        the start.
+        """
+        text = self._settings.inventory_text()
+        try:
+            await self.control.submit(inventory.apply(text, by="inventory"))
+        except InventoryConflict as why:
+            if not self._memory.hosts:
+                raise
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
+            )
 
     def _where(self, guest: tuple[str, int], operator_url: str) -> Where:
         listeners = dict(sorted(self._listeners.addresses().items()))

@@ -316,6 +316,14 @@ def test_a_reader_that_goes_away_is_no_traceback(world: World) -> None:
         assert "Traceback" not in printing.stderr.read()
 
 
+def test_a_refusal_is_json_too_when_json_is_asked_for() -> None:
+    with running() as world:
+        ran = forewarn("vm", "evict", "web-0", "--json", environment=at(world))
+        assert ran.code == 1
+        assert (ran.json["code"], ran.json["status"]) == ("not-spot", 409)
+        assert "not a spot VM" in ran.err
+
+
 def test_an_address_without_its_token_is_said_in_a_sentence(tmp_path: Path) -> None:
     url = {"FOREWARN_URL": "http://127.0.0.1:9"}
     ran = forewarn("--data", str(tmp_path), "vm", "list", environment=url)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control import maintenance, metadata
 from forewarn.core import document
+from forewarn.core.errors import UnknownEventIds
 from forewarn.core.model import (
     DAY_MS,
     HOUR_MS,
@@ -208,6 +210,17 @@ def test_with_enablement_always_events_are_shown_though_nobody_ever_polled() -> 
     assert platform.event_source is EventSource.PLATFORM
     cloud.pass_time(minutes(15) - 1)
     assert cloud.event(user).phase is Phase.SCHEDULED
+
+
+def test_a_guest_cannot_approve_a_silent_event_and_the_operator_can(cloud: Cloud) -> None:
+    [event] = cloud.events_of(
+        cloud.maintain("h1", EventType.FREEZE, not_before_ms=cloud.clock.wall + HOUR_MS)
+    )
+    with pytest.raises(UnknownEventIds):
+        cloud.run(metadata.approve("web_0", [event.event_id]))
+    assert cloud.event(event).approved_ms is None
+    cloud.run(maintenance.approve_event(event.event_id, by="operator"))
+    assert cloud.event(event).approved_by == "operator"
 
 
 def test_a_silent_event_never_starts_before_the_time_it_names(cloud: Cloud) -> None:

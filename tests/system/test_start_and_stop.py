@@ -239,6 +239,21 @@ def test_a_bad_inventory_is_refused_with_its_line_and_the_fleet_stays(tmp_path: 
         assert service.look("vms/spot0")["host"] == "h3"
 
 
+def test_a_file_that_an_event_forbids_for_now_does_not_keep_the_service_down(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as service:
+        service.guest("web_1").document()
+        service.order("vms/web_1/restart")
+        assert service.stop() == 0
+        service.inventory.write_text(FLEET.replace("update_domain = 1", "update_domain = 7"))
+
+        service.start()
+        assert service.look("vms/web_1")["update_domain"] == 1
+        assert "inventory_not_applied" in service.err()
+        assert len(service.guest("web_1").events()) == 1
+
+
 def test_a_bad_inventory_is_refused_while_the_service_runs_and_the_fleet_stays(
     tmp_path: Path,
 ) -> None:

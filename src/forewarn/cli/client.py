@@ -35,10 +35,16 @@ Body = Mapping[str, object] | bytes | None
 
 
 class Stop(Exception):  # noqa: N818 - an answer, not an error
-    """The command ends here: `sentence` says why, `remedy` what would help."""
+    """The command ends here: `sentence` says why, `remedy` what would help.
 
-    def __init__(self, exit_code: int, sentence: str, remedy: str = "") -> None:
+    `problem` is the service's own answer, for programs, where the service refused.
+    """
+
+    def __init__(
+        self, exit_code: int, sentence: str, remedy: str = "", *, problem: object = None
+    ) -> None:
         super().__init__(sentence)
+        self.problem = problem
         self.exit_code = exit_code
         self.sentence = sentence
         self.remedy = remedy
@@ -243,7 +249,7 @@ def _refused(status: int, content: bytes) -> NoReturn:
     except (ValueError, KeyError, TypeError):
         shown = content[:200].decode("utf-8", "replace")
         raise Stop(EXIT_REFUSED, f"The answer was {status}: {shown!r}.") from None
-    raise Stop(EXIT_REFUSED, sentence, remedy)
+    raise Stop(EXIT_REFUSED, sentence, remedy, problem=problem)
 
 
 def _understood(content: bytes) -> Any:

@@ -66,12 +66,32 @@ def root(
         raise typer.Exit(2)
 
 
-def json_last(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--json`, wherever it stood, where the command expects it: last."""
+def arranged(arguments: Sequence[str]) -> list[str]:
+    """The arguments where they are expected, wherever they stood: `--json` last, and `--data` and
+    `--settings` first, unless the command is `serve`, which takes them itself.
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     before = [argument for argument in arguments[:end] if argument != "--json"]
     asked = ["--json"] if len(before) < end else []
-    return [*before, *asked, *arguments[end:]]
+    first: list[str] = []
+    if "serve" not in before:
+        first, before = _taken_out(before, ("--data", "--settings"))
+    return [*first, *before, *asked, *arguments[end:]]
+
+
+def _taken_out(arguments: Sequence[str], options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Options with their values, and what is left without them."""
+    found: list[str] = []
+    left: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in options:
+            found.extend([argument, *([value] if (value := next(rest, None)) is not None else [])])
+        elif argument.startswith(tuple(f"{option}=" for option in options)):
+            found.append(argument)
+        else:
+            left.append(argument)
+    return found, left
 
 
 def _mount_serve(arguments: Sequence[str]) -> None:
@@ -87,11 +107,13 @@ def _mount_serve(arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused, 2 misused, 3 no service."""
-    given = json_last(sys.argv[1:] if arguments is None else arguments)
+    given = arranged(sys.argv[1:] if arguments is None else arguments)
     _mount_serve(given)
     try:
         app(given, prog_name="forewarn")
     except Stop as stop:
+        if "--json" in given and stop.problem is not None:
+            Session.show_json(stop.problem)
         console = new_console(stderr=True)
         console.print(f"forewarn: {stop.sentence}", soft_wrap=True)
         if stop.remedy:

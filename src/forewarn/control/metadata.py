@@ -25,6 +25,7 @@ def approve(vm: str, event_ids: Sequence[str]) -> Command[None]:
 
     def command(tx: Transaction) -> None:
         scope = tx.need_scope_of_vm(vm)
+        consent.refuse_unseen(scope, event_ids)
         missing = [i for i in event_ids if scope.event(i) is None]
         known = tx.known_ids(scope.name, missing) if missing else frozenset()
         tx.apply(consent.approve(scope, event_ids, known=known, by=vm, now_ms=tx.now_ms))

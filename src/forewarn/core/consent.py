@@ -104,6 +104,22 @@ def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decisi
     return Decision(scopes=(scope,), facts=tuple(facts))
 
 
+def refuse_unseen(scope: Scope, event_ids: Collection[str]) -> None:
+    """A guest cannot approve what it was never shown: to it a silent event does not exist."""
+    unseen = [i for i in event_ids if (event := scope.event(i)) is not None and event.silent]
+    if unseen:
+        raise _unknown(unseen)
+
+
+def _unknown(ids: list[str]) -> UnknownEventIds:
+    named = ", ".join(ids[:UNKNOWN_IDS_NAMED_MAX])
+    more = len(ids) - UNKNOWN_IDS_NAMED_MAX
+    return UnknownEventIds(
+        f"Unknown EventId: {named}{f' and {more} more' if more > 0 else ''}.",
+        "Nothing was approved. Send ids from the Events of your own document.",
+    )
+
+
 def approve(
     scope: Scope, event_ids: Collection[str], *, known: Collection[str], by: str, now_ms: int
 ) -> Decision:
@@ -114,12 +130,7 @@ def approve(
     """
     unknown = [i for i in event_ids if i not in known and scope.event(i) is None]
     if unknown:
-        named = ", ".join(unknown[:UNKNOWN_IDS_NAMED_MAX])
-        more = len(unknown) - UNKNOWN_IDS_NAMED_MAX
-        raise UnknownEventIds(
-            f"Unknown EventId: {named}{f' and {more} more' if more > 0 else ''}.",
-            "Nothing was approved. Send ids from the Events of your own document.",
-        )
+        raise _unknown(unknown)
     facts: list[Fact] = []
     for event_id in dict.fromkeys(event_ids):
         event = scope.event(event_id)
