@@ -58,7 +58,7 @@ def test_what_could_not_be_arranged_is_arranged_again_without_another_change(
 
 
 def test_a_change_does_not_wait_for_the_pause_after_a_failure() -> None:
-    async def main() -> None:
+    async def main() -> bool:
         changed, arrange = asyncio.Event(), Arranging(ListenFailed("no socket"))
         keeping = asyncio.ensure_future(keep_arranged(changed, arrange, again_s=10 * WAIT_S))
         try:
@@ -70,8 +70,9 @@ def test_a_change_does_not_wait_for_the_pause_after_a_failure() -> None:
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+        return arrange.worked.is_set()
 
-    asyncio.run(main())
+    assert asyncio.run(main())
 
 
 @pytest.fixture

@@ -30,6 +30,10 @@ OTHER_VARIABLES = frozenset(
     {"FOREWARN_URL", "FOREWARN_TOKEN", "FOREWARN_TEST_SEEDS", "FOREWARN_WRITE_GOLDEN"}
 )
 
+# What a running service leaves in its data folder, so that the command line finds it.
+OPERATOR_URL_FILE = "operator.url"
+OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
+
 SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
 
 REQUESTS_PER_SECOND_MAX = 1_000_000

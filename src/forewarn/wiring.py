@@ -45,12 +45,10 @@ from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners, ListenFailed, cannot_listen
 from forewarn.ports import Change, StoreFailed
-from forewarn.settings import Settings
+from forewarn.settings import OPERATOR_TOKEN_FILE, OPERATOR_URL_FILE, Settings
 
 log = structlog.get_logger(__name__)
 
-OPERATOR_URL_FILE = "operator.url"
-OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
 STOP_GRACE_S = 5
 ARRANGE_AGAIN_S = 2.0
 STARTED_LOOK_EVERY_S = 0.005

@@ -321,6 +321,7 @@ def test_a_restore_that_stopped_half_way_can_be_run_again(tmp_path: Path) -> Non
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / RESTORING_NAME).write_text("half")
     restore(backup, tmp_path / "c")
+    assert not (tmp_path / "c" / RESTORING_NAME).exists()
     SqliteStore.in_folder(tmp_path / "c").close()
 
 

@@ -63,6 +63,7 @@ def test_a_lock_ends_with_its_process_and_not_with_its_file(tmp_path: Path) -> N
     lock = FolderLock(tmp_path)
     lock.release()
     lock.release()
+    assert any(tmp_path.iterdir()), "the file stays; it is the process that holds it"
     FolderLock(tmp_path).release()
 
 
@@ -136,7 +137,8 @@ def test_an_interrupted_restore_is_not_taken_for_an_empty_folder(tmp_path: Path)
 
 def test_an_empty_file_is_taken_for_a_new_database(tmp_path: Path) -> None:
     (tmp_path / DATABASE_NAME).touch()
-    SqliteStore.in_folder(tmp_path).close()
+    with closing(SqliteStore.in_folder(tmp_path)) as store:
+        assert store.load().scopes == ()
 
 
 def test_migrations_run_from_where_the_database_stands() -> None:

@@ -24,7 +24,7 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
-from forewarn.ports import Change, FirstRead, Remembered, StaleRevision, Store
+from forewarn.ports import Change, FirstRead, Remembered, StaleRevision, Store, StoreFailed
 from store_values import Values, is_open, open_part
 
 T = TypeVar("T")
@@ -496,3 +496,5 @@ def test_another_thread_reads_only_what_is_committed(store: SqliteStore) -> None
 def test_closing_twice_is_harmless(store: SqliteStore) -> None:
     store.close()
     store.close()
+    with pytest.raises(StoreFailed):
+        store.begin()

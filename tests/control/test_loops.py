@@ -117,7 +117,7 @@ def test_a_heartbeat_row_is_written_every_five_seconds(cloud: Cloud) -> None:
 
 
 def test_a_ring_makes_the_ticker_look_again(cloud: Cloud) -> None:
-    async def main() -> None:
+    async def main() -> Phase:
         async with running(cloud) as service:
             loop = asyncio.ensure_future(service.ticker.run())
             await until(lambda: service.heartbeats() > 0)
@@ -128,8 +128,9 @@ def test_a_ring_makes_the_ticker_look_again(cloud: Cloud) -> None:
             await until(lambda: cloud.event(event).phase is Phase.STARTED)
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
+            return cloud.event(event).phase
 
-    asyncio.run(main())
+    assert asyncio.run(main()) is Phase.STARTED
 
 
 @pytest.mark.parametrize("failure", [disk_full(), ZeroDivisionError()])

@@ -35,7 +35,9 @@ def test_an_approval_of_an_event_that_has_ended_is_accepted_after_a_restart_too(
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.carry_out(event)
     cloud.crash(down_ms=1)
+    before = cloud.everything()
     cloud.run(metadata.approve("web_1", [event.event_id]))
+    assert cloud.everything() == before
 
 
 def test_many_unknown_ids_are_counted_and_only_some_are_named(cloud: Cloud) -> None:
@@ -83,7 +85,9 @@ def test_a_late_poll_does_not_enable_a_scope_that_fell_silent() -> None:
 
 
 def test_a_confirmation_for_a_scope_that_is_gone_is_no_error(cloud: Cloud) -> None:
+    before = cloud.everything()
     cloud.run(metadata.confirm("h1", "gone", 1))
+    assert cloud.everything() == before
 
 
 def test_a_confirmation_counts_once(cloud: Cloud) -> None:

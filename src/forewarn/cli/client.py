@@ -24,9 +24,6 @@ EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 
-URL_FILE = "operator.url"
-TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
-
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 COPY_CHUNK_BYTES = 1_024 * 1_024
@@ -87,19 +84,19 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
         raise Stop(
             EXIT_USAGE,
             "FOREWARN_URL is set and FOREWARN_TOKEN is not.",
-            f"Set it to what is in the file {TOKEN_FILE} of that service's data folder.",
+            f"Set it to what is in the file {settings.OPERATOR_TOKEN_FILE} of that service's data folder.",
         )
     if not url or not token:
         folder = data_folder(data, settings_file)
-        url = url or _left_in(folder, URL_FILE)
-        token = token or _left_in(folder, TOKEN_FILE)
+        url = url or _left_in(folder, settings.OPERATOR_URL_FILE)
+        token = token or _left_in(folder, settings.OPERATOR_TOKEN_FILE)
     if not _is_address(url):
         raise Stop(EXIT_USAGE, f"{url!r} is no address of a service.", "Give http://HOST:PORT.")
     if not token.isascii() or not token.isprintable():
         raise Stop(
             EXIT_USAGE,
             "The operator's token has characters that no token has.",
-            f"Give what is in the file {TOKEN_FILE} of the service's data folder.",
+            f"Give what is in the file {settings.OPERATOR_TOKEN_FILE} of the service's data folder.",
         )
     return Place(url=url.rstrip("/"), token=token)
 

@@ -19,7 +19,7 @@ from forewarn import wiring
 from forewarn.cli.client import Stop
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.core.addresses import listen_text
-from forewarn.settings import BadSettings, Settings, load
+from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
 
 LISTENERS_PRINTED_MAX = 20
@@ -116,7 +116,7 @@ def _say_where_in_json(where: wiring.Where) -> None:
     Session.show_json_line(
         {
             "operator_url": where.operator_url,
-            "operator_token_file": str(where.data / wiring.OPERATOR_TOKEN_FILE),
+            "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
             "guest_url": _url(where.guest),
             "vm_urls": {vm: _url(address) for vm, address in where.listeners.items()},
             "data": str(where.data),
@@ -130,7 +130,7 @@ def _url(address: tuple[str, int]) -> str:
 
 def _say_where(where: wiring.Where) -> None:
     """Tell a person where to go on, with lines that work when pasted."""
-    token = where.data / wiring.OPERATOR_TOKEN_FILE
+    token = where.data / OPERATOR_TOKEN_FILE
     lines = [
         "forewarn is running; Ctrl-C stops it.",
         f"  data folder     {where.data}",

@@ -9,6 +9,8 @@ from itertools import islice
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import Health, Host, Scope, Vm
 
+HOSTS_NAMED_MAX = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -109,6 +111,23 @@ def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]
         if best is None or (load, host.name) < best:
             best = (load, host.name)
     return best[1] if best else None
+
+
+def why_no_target(scope: Scope, vm: Vm, fleet: Fleet) -> str:
+    """Why the other hosts cannot take a VM, host by host, as far as there is room to say it."""
+    others = (host for host in fleet.hosts() if host.name != vm.host)
+    named = [f"{h.name}: {_why_not(scope, h, fleet)}" for h in islice(others, HOSTS_NAMED_MAX)]
+    return ", ".join(named) + (", ..." if len(named) == HOSTS_NAMED_MAX else "")
+
+
+def _why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
+    found = placement(host, fleet)
+    if found != "open":
+        return found
+    load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))
+    if host.capacity is not None and load >= host.capacity:
+        return "full"
+    return f"has another update domain of {scope.name}"
 
 
 def _another_domain_comes(scope: Scope, vm: Vm, host: str, fleet: Fleet) -> bool:

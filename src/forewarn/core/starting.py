@@ -201,15 +201,18 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
         without = [
             name for name, target in choose_targets(event, scope, fleet).items() if not target
         ]
-        if without:
+        vm = scope.vm(without[0]) if without else None
+        if vm is not None:
+            why = planning.why_no_target(scope, vm, fleet)
             holds.append(
                 Hold(
                     reason=HoldReason.NO_TARGET,
-                    what=f"no open host can take {', '.join(without)}",
+                    what=f"no open host can take {', '.join(without)} ({why})",
                     since_ms=notice.due_from_ms(event),
                     until_ms=None,
-                    remedy="An open host with a free place and without another update domain "
-                    f"of {scope.name}: `forewarn host list`, `forewarn host open NAME`.",
+                    remedy="A host with a free place and without another update domain of "
+                    f"{scope.name}: `forewarn host open NAME` for a closed one, `forewarn host "
+                    "repair NAME` for a degraded one, or the end of an operation.",
                 )
             )
     return tuple(holds)
