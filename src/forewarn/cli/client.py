@@ -84,7 +84,7 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
         raise Stop(
             EXIT_USAGE,
             "FOREWARN_URL is set and FOREWARN_TOKEN is not.",
-            f"Set it to what is in the file {settings.OPERATOR_TOKEN_FILE} of that service's data folder.",
+            f"Set it to what {settings.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
     if not url or not token:
         folder = data_folder(data, settings_file)
@@ -96,7 +96,7 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
         raise Stop(
             EXIT_USAGE,
             "The operator's token has characters that no token has.",
-            f"Give what is in the file {settings.OPERATOR_TOKEN_FILE} of the service's data folder.",
+            f"Give what {settings.OPERATOR_TOKEN_FILE} in the service's data folder says.",
         )
     return Place(url=url.rstrip("/"), token=token)
 
