@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from endpoint_world import APPROVAL, EVENT_ID, OTHER_ID, POLL, URL, get, post, running
-from forewarn.core.errors import Conflict, NotFound, Unavailable
+from forewarn.core.errors import Conflict, NotFound, Unavailable, UnknownEventIds
+from forewarn.endpoint import routes
 from forewarn.endpoint.limits import Timeouts
+from forewarn.endpoint.routes import REFUSAL_CHARS_MAX
 
 
 def test_an_approval_is_answered_with_an_empty_200_once_it_is_durable() -> None:
@@ -119,3 +123,11 @@ def test_a_get_with_a_body_is_a_poll() -> None:
         client.send(get(URL, "Metadata: true", length) + APPROVAL + POLL)
         assert [client.answer().status, client.answer().status] == [200, 200]
         assert world.service.approved == []
+
+
+@pytest.mark.parametrize("text", ["\x00\r\n", "雪" * 1_000, "X" * 60_000], ids=range(3))
+def test_an_id_that_is_quoted_in_a_refusal_does_not_flood_the_answer(text: str) -> None:
+    problem = routes.refused(UnknownEventIds(f"Unknown EventId: {text}.", "Send your own."))
+    assert (problem.status, problem.reason) == (400, "unknown-event-ids")
+    assert json.loads(problem.body)["error"].startswith("Bad request. Unknown EventId: ")
+    assert len(json.loads(problem.body)["error"]) <= REFUSAL_CHARS_MAX

@@ -20,20 +20,16 @@ GUEST_SIDE: list[tuple[Callable[[], GuestProblem], int, str]] = [
     (problems.missing_api_version, 400, "no-api-version"),
     (problems.unknown_api_version, 404, "unknown-api-version"),
     (lambda: problems.repeated_parameter("api-version"), 400, "repeated-parameter"),
-    (lambda: problems.too_many_parameters(20), 400, "too-many-parameters"),
     (problems.missing_metadata_header, 400, "no-metadata-header"),
     (problems.forwarded, 400, "forwarded"),
     (problems.unknown_path, 404, "unknown-path"),
     (lambda: problems.wrong_verb("GET, POST"), 405, "wrong-verb"),
     (lambda: problems.malformed_body("it is empty"), 400, "malformed-body"),
     (lambda: problems.too_many_start_requests(2_000, 1_000), 400, "too-many-start-requests"),
-    (lambda: problems.unknown_event_ids(["A"]), 400, "unknown-event-ids"),
     (lambda: problems.body_too_large(65_536), 413, "body-too-large"),
     (lambda: problems.head_too_large(8_192), 431, "head-too-large"),
     (problems.broken_http, 400, "broken-http"),
     (problems.unsupported_expectation, 417, "unsupported-expectation"),
-    (problems.unsupported_transfer, 501, "unsupported-transfer"),
-    (problems.unsupported_http_version, 505, "http-version"),
     (problems.nobody, 403, "nobody"),
     (lambda: problems.too_many_requests(1), 429, "rate-limit"),
     (lambda: problems.unavailable(5), 503, "unavailable"),
@@ -109,19 +105,11 @@ def test_a_leaf_without_text_is_told_the_missing_parameter() -> None:
     assert b"format=text" in problems.leaf_without_text().body
 
 
-def test_unknown_ids_are_named_but_a_thousand_long_ones_do_not_flood_the_answer() -> None:
-    assert b"'ABC'" in problems.unknown_event_ids(["ABC"]).body
-    flood = problems.unknown_event_ids(["X" * 10_000] * 1_000)
-    assert b"(and 995 more)" in flood.body
-    assert len(flood.body) < ANSWER_BYTES_MAX
-
-
 @pytest.mark.parametrize("text", ["\ud800", "\x00\r\n", "雪" * 100, "X" * 10_000], ids=range(4))
 def test_whatever_is_quoted_of_a_request_has_a_short_form_in_json(text: str) -> None:
     for problem in (
         problems.repeated_parameter(text),
         problems.unknown_element(text),
-        problems.unknown_event_ids([text]),
     ):
         assert len(problem.body) < ANSWER_BYTES_MAX
         assert json.loads(problem.body)["error"]

@@ -1,6 +1,7 @@
-"""The machine we run on: its clocks and its randomness. Nothing else in the product reads either.
+"""The machine we run on: its clocks and its randomness. Nothing else in the service reads either.
 
-Everything that needs the time or a new id is handed a `Clock` or an `Ids` from here.
+Everything that needs the time or a new id is handed a `Clock` or an `Ids` from here. (The command
+line, a client, counts down from the service's time.)
 """
 
 from __future__ import annotations

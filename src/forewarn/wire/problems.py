@@ -15,7 +15,6 @@ from forewarn.core import errors
 from forewarn.wire.api_versions import NEWEST_THREE
 
 # What a refusal quotes of a request is cut to these, so that a refusal is always small.
-QUOTED_IDS_MAX = 5
 QUOTED_CHARS_MAX = 64
 
 PROBLEM_CONTENT_TYPE = "application/problem+json"
@@ -78,14 +77,6 @@ def repeated_parameter(name: str) -> GuestProblem:
     )
 
 
-def too_many_parameters(limit: int) -> GuestProblem:
-    return GuestProblem(
-        HTTPStatus.BAD_REQUEST,
-        "too-many-parameters",
-        f"Bad request. Too many query parameters; at most {limit} are accepted",
-    )
-
-
 def missing_metadata_header() -> GuestProblem:
     return GuestProblem(
         HTTPStatus.BAD_REQUEST,
@@ -139,18 +130,6 @@ def too_many_start_requests(count: int, limit: int) -> GuestProblem:
     )
 
 
-def unknown_event_ids(event_ids: Sequence[str]) -> GuestProblem:
-    """Nothing of the request was applied; the first few of the ids are named (A6)."""
-    named = ", ".join(_quoted(event_id) for event_id in event_ids[:QUOTED_IDS_MAX])
-    more = len(event_ids) - QUOTED_IDS_MAX
-    return GuestProblem(
-        HTTPStatus.BAD_REQUEST,
-        "unknown-event-ids",
-        f"Bad request. No event here has the id {named}{f' (and {more} more)' if more > 0 else ''}."
-        " Nothing was approved; ids from this VM's document would be accepted",
-    )
-
-
 def body_too_large(limit_bytes: int) -> GuestProblem:
     return GuestProblem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -182,22 +161,6 @@ def unsupported_expectation() -> GuestProblem:
         HTTPStatus.EXPECTATION_FAILED,
         "unsupported-expectation",
         "Expectation failed. Only Expect: 100-continue is accepted",
-    )
-
-
-def unsupported_transfer() -> GuestProblem:
-    return GuestProblem(
-        HTTPStatus.NOT_IMPLEMENTED,
-        "unsupported-transfer",
-        "Not implemented. A body with Content-Length, or chunked, would be accepted",
-    )
-
-
-def unsupported_http_version() -> GuestProblem:
-    return GuestProblem(
-        HTTPStatus.HTTP_VERSION_NOT_SUPPORTED,
-        "http-version",
-        "HTTP version not supported. HTTP/1.1 and HTTP/1.0 are accepted",
     )
 
 
