@@ -175,7 +175,7 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
         yield Hold(
             reason=HoldReason.HOST_FAILED,
             what=f"host {host_name} has failed",
-            since_ms=None,
+            since_ms=_failed_since_ms(host_name, fleet),
             until_ms=None,
             remedy=f"`forewarn host repair {host_name}` when it is back, "
             f"or `forewarn host fail {host_name} --fenced` when it is surely off.",
@@ -188,6 +188,17 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             until_ms=None,
             remedy="Its next heartbeat.",
         )
+
+
+def _failed_since_ms(host: str, fleet: Fleet) -> int | None:
+    """When the host was declared failed, as the events of its VMs say; None if it has no VMs."""
+    declared = (
+        event.started_ms
+        for scope in fleet.scopes_on(host)
+        for event in scope.events
+        if event.cause is Cause.FAILURE and event.host == host and event.started_ms is not None
+    )
+    return max(declared, default=None)
 
 
 def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) -> tuple[Hold, ...]:
@@ -222,7 +233,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
     """Everything that keeps a Freeze or Reboot of a host from starting now."""
     holds: list[Hold] = []
     told: set[str] = set()
-    domains: dict[str, set[int]] = {}
+    domains: dict[str, dict[int, int]] = {}  # by scope: since when each domain was told
     asked = False
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
@@ -232,7 +243,8 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
         asked = True
         told.update(event.resources)
         if not event.breaks_domains:
-            domains.setdefault(scope_name, set()).add(event.update_domain)
+            told_ms = domains.setdefault(scope_name, {})
+            told_ms.setdefault(event.update_domain, event.scheduled_ms)
         holds.extend(notice_holds(event, now_ms))
         holds.extend(scope_holds(scope, event))
     if not asked and (operation.ordered_not_before_ms or 0) > now_ms:
@@ -251,7 +263,9 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
     return tuple(holds)
 
 
-def _two_domains_holds(operation: Operation, domains: Mapping[str, set[int]]) -> Iterable[Hold]:
+def _two_domains_holds(
+    operation: Operation, domains: Mapping[str, Mapping[int, int]]
+) -> Iterable[Hold]:
     """A VM may bring a second update domain to the host after the order was accepted."""
     for scope_name, found in sorted(domains.items()):
         if len(found) > 1:
@@ -259,7 +273,7 @@ def _two_domains_holds(operation: Operation, domains: Mapping[str, set[int]]) ->
                 reason=HoldReason.TWO_DOMAINS,
                 what=f"host {operation.host} now carries update domains "
                 f"{', '.join(map(str, sorted(found)))} of scope {scope_name}",
-                since_ms=None,
+                since_ms=max(found.values()),
                 until_ms=None,
                 remedy="Move one of them away (`forewarn vm redeploy NAME`), or cancel one event "
                 "of the operation (`forewarn event cancel ID`).",
