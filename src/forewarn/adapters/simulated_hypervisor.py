@@ -75,6 +75,13 @@ class SimulatedHypervisor:
         """The host a VM really runs on."""
         return self._vms.get(vm)
 
+    def under_way(self) -> list[tuple[int, Action]]:
+        """Every action that was begun and not looked at since it ended, with its end.
+
+        The end is an instant of the clock's monotonic time, in milliseconds.
+        """
+        return [(begun.ends_monotonic_ms, begun.action) for begun in self._begun.values()]
+
     # ports.Hypervisor.
 
     async def boot_id(self, host: str) -> str:

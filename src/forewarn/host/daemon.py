@@ -87,6 +87,19 @@ class Hosts:
             tasks.create_task(self._confirmations())
             tasks.create_task(self._steps(tasks))
 
+    async def work_once(self) -> None:
+        """Confirm what is shown, then one step of every host that is wanted or busy, by name.
+
+        For whoever drives the hosts step by step instead of by `run`; never both.
+        """
+        await self._confirm()
+        busy = {name for name, executor in self._executors.items() if executor.busy}
+        names, self._wanted = sorted(self._wanted | busy), set()
+        for name in names:
+            executor = self._executors.get(name)
+            if executor is not None:
+                await self._step_one(executor)
+
     async def heartbeat(self) -> None:
         """One heartbeat of every host. Those that fail are logged and counted."""
         for executor in list(self._executors.values()):

@@ -1,0 +1,62 @@
+"""Time that can be turned. Nothing else lives here."""
+
+from __future__ import annotations
+
+from forewarn.core.errors import Invalid
+from forewarn.ports import Clock
+
+SPEED_MAX = 3_600
+# 9999-12-31: what comes after cannot be written as a date on the wire.
+LAST_MS = 253_402_214_400_000
+
+
+class EmulatedClock:
+    """`ports.Clock` for the emulator: starts where it is told and runs `speed` times as fast.
+
+    With speed 0 it stands still until `advance_to`. Wall and monotonic time move together, so
+    turning the clock is never taken for a clock that was set wrong.
+    """
+
+    def __init__(self, *, start_ms: int, speed: int, real: Clock) -> None:
+        if not 0 <= speed <= SPEED_MAX:
+            raise Invalid(
+                f"A clock cannot run {speed} times as fast.", f"Use 0 to {SPEED_MAX}; 0 stands."
+            )
+        self.speed = speed
+        self._start_ms = start_ms
+        self._real = real
+        self._began_ms = real.monotonic_ms()
+        self._turned_ms = 0
+
+    def now_ms(self) -> int:
+        """The emulator's UTC wall time in milliseconds."""
+        return self._start_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of the emulator's time since its start."""
+        if not self.speed:
+            return self._turned_ms
+        return self._turned_ms + (self._real.monotonic_ms() - self._began_ms) * self.speed
+
+    def advance_to(self, at_ms: int) -> None:
+        """Turn the clock ahead to this instant; without effect if it has passed.
+
+        Raises Invalid beyond the last instant that can be written as a date.
+        """
+        if at_ms > LAST_MS:
+            raise Invalid("The clock ends with the year 9999.", "Advance by less.")
+        self._turned_ms += max(0, at_ms - self.now_ms())
+
+
+class StillClock:
+    """`ports.Clock` for leases and heartbeats: no time passes between hosts and control.
+
+    Both live in one process here and cannot lose each other; a clock that is turned by days, or a
+    process that stands at a breakpoint, must not look like hosts that have gone silent.
+    """
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic_ms(self) -> int:
+        return 0
