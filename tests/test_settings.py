@@ -13,6 +13,7 @@ from forewarn.control import inventory
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Policy
 from forewarn.core.notice import DEADLINE_MS
+from forewarn.core.scheduling import FREEZE_SECONDS_MAX
 from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.settings import BadSettings, Settings
 
@@ -301,7 +302,7 @@ def test_every_setting_is_in_the_table_of_the_operations_page() -> None:
 
 def test_limits_agree_with_the_rules_they_come_from() -> None:
     longest = (
-        settings.FREEZE_SECONDS_MAX,
+        FREEZE_SECONDS_MAX,
         settings.REBOOT_SECONDS_MAX,
         settings.REDEPLOY_SECONDS_MAX,
     )

@@ -19,7 +19,7 @@ from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import SECOND_MS, Policy
-from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
+from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
 from forewarn.core.spelling import first_of, meant, shown
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.wire.instance import Place
@@ -39,7 +39,6 @@ SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
 REQUESTS_PER_SECOND_MAX = 1_000_000
 DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 # Below the deadlines of `core.notice`: a simulated impact that takes longer would fail as lost.
-FREEZE_SECONDS_MAX = 600
 REBOOT_SECONDS_MAX = 1_500
 REDEPLOY_SECONDS_MAX = 3_000
 

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from forewarn.adapters.data_folder import (
     APPLICATION_ID,
     DATABASE_NAME,
+    MIGRATIONS,
     RESTORING_NAME,
     SCHEMA_VERSION,
     DamagedDatabase,
@@ -167,3 +169,17 @@ def test_a_migration_that_fails_changes_nothing() -> None:
         tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
         assert tables == [("one",)]
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_operations_of_an_older_database_are_loaded_as_they_were(tmp_path: Path) -> None:
+    first = resources.files("forewarn.adapters").joinpath("sql", MIGRATIONS[0]).read_text("utf-8")
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
+        migrate(connection, [first])
+        connection.execute(
+            "INSERT INTO operation VALUES ('o-1', 1, 0, 'h1', 'Freeze', 'maintenance', 'waiting',"
+            " 0, 'operator', NULL, NULL, '[]', NULL, NULL, NULL, '')"
+        )
+    with closing(SqliteStore.in_folder(tmp_path)) as store:
+        [operation] = store.load().operations
+    assert (operation.operation_id, operation.host) == ("o-1", "h1")
+    assert (operation.duration_s, operation.description) == (None, None)

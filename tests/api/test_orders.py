@@ -81,6 +81,31 @@ def test_maintaining_a_host_answers_the_operation_its_events_and_who_is_silent(
     ]
 
 
+def test_a_freeze_may_say_its_length_and_its_description(world: World) -> None:
+    said = {"event_type": "Freeze", "duration_seconds": 30, "description": "New firmware."}
+
+    answer = world.order("/v1/hosts/h1/maintain", said)
+
+    assert (answer["duration_seconds"], answer["description"]) == (30, "New firmware.")
+    assert {(e["duration_seconds"], e["description"]) for e in answer["events"]} == {
+        (30, "New firmware.")
+    }
+
+
+def test_only_a_freeze_has_a_length_and_no_description_has_control_characters(
+    world: World,
+) -> None:
+    for said in (
+        {"event_type": "Reboot", "duration_seconds": 30},
+        {"event_type": "Freeze", "duration_seconds": 601},
+        {"event_type": "Freeze", "description": "a\u0007b"},
+    ):
+        refused = world.call("POST", "/v1/hosts/h1/maintain", said)
+        assert (refused.status, refused.json["code"]) == (400, "invalid")
+        assert refused.json["remedy"]
+    assert world.get("/v1/operations")["items"] == []
+
+
 def test_the_last_second_that_dates_can_hold_is_taken_and_what_follows_is_refused(
     world: World,
 ) -> None:

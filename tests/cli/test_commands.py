@@ -246,6 +246,15 @@ def test_maintain_passes_time_and_consent_to_break_domains(world: World) -> None
     assert ran.json["events"][0]["event_type"] == "Reboot"
 
 
+def test_maintain_passes_the_length_and_the_description_of_a_freeze(world: World) -> None:
+    order = ("host", "maintain", "h1", "--type", "Freeze")
+
+    ran = ask(world, *order, "--duration", "30", "--description", "New firmware.", "--json")
+
+    event = ran.json["events"][0]
+    assert (event["duration_seconds"], event["description"]) == (30, "New firmware.")
+
+
 def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: World) -> None:
     assert ask(world, "host", "close", "h1", "--json").json["closed"] is True
     assert ask(world, "host", "open", "h1", "--json").json["closed"] is False

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, reasons, scope, vm
 from forewarn.core import document
-from forewarn.core.errors import AlreadyStarted, HostUnfit, OperationExists, TwoDomainsOnHost
+from forewarn.core.errors import (
+    AlreadyStarted,
+    HostUnfit,
+    Invalid,
+    OperationExists,
+    TwoDomainsOnHost,
+)
 from forewarn.core.model import (
     HOUR_MS,
     ActionKind,
@@ -317,6 +324,50 @@ def test_a_vm_that_arrives_during_an_operation_gets_its_own_full_notice() -> Non
     assert cloud.event(told).phase is Phase.SCHEDULED
     cloud.pass_time(1)
     assert cloud.event(told).phase is Phase.STARTED
+
+
+def test_an_order_may_say_how_long_a_freeze_lasts_and_what_guests_read(cloud: Cloud) -> None:
+    operation = cloud.maintain("h1", EventType.FREEZE, duration_s=30, description="New firmware.")
+    events = cloud.events_of(operation)
+    assert [(e.duration_s, e.description) for e in events] == [(30, "New firmware.")] * 2
+    cloud.approve(*events)
+    cloud.tick()
+    [action] = cloud.claim("h1")
+    assert (action.kind, action.duration_s) == (ActionKind.FREEZE_HOST, 30)
+
+
+def test_a_freeze_of_no_length_and_an_empty_description_are_kept_as_ordered(cloud: Cloud) -> None:
+    events = cloud.events_of(cloud.maintain("h1", EventType.FREEZE, duration_s=0, description=""))
+    assert {(e.duration_s, e.description) for e in events} == {(0, "")}
+
+
+def test_what_an_order_said_is_said_to_vms_that_arrive_later_and_after_a_restart() -> None:
+    cloud = Cloud(scope("web", {"w": (0, "h1")}), scope("api", {"x": (0, "h2")}))
+    cloud.start(cloud.order("w", EventType.REDEPLOY))  # h3 is empty: it goes there
+    operation = cloud.maintain("h3", EventType.FREEZE, duration_s=30, description="New firmware.")
+    cloud.crash(down_ms=minutes(1))
+    cloud.work()
+    [told] = cloud.events_of(operation)
+    assert (told.resources, told.duration_s, told.description) == (("w",), 30, "New firmware.")
+
+
+@pytest.mark.parametrize(
+    ("event_type", "said", "accepted"),
+    [
+        (EventType.REBOOT, {"duration_s": 30}, "Freeze only"),
+        (EventType.REDEPLOY, {"duration_s": 0}, "Freeze only"),
+        (EventType.FREEZE, {"duration_s": -1}, "From 0 to 600 seconds"),
+        (EventType.FREEZE, {"duration_s": 601}, "From 0 to 600 seconds"),
+        (EventType.FREEZE, {"description": "x" * 201}, "Up to 200 printable characters"),
+        (EventType.REBOOT, {"description": "two\nlines"}, "Up to 200 printable characters"),
+    ],
+)
+def test_an_order_that_nobody_could_keep_or_read_is_refused(
+    cloud: Cloud, event_type: EventType, said: dict[str, Any], accepted: str
+) -> None:
+    with pytest.raises(Invalid, match=accepted):
+        cloud.maintain("h1", event_type, **said)
+    assert not cloud.memory.operations
 
 
 def test_a_restart_between_order_and_start_forgets_nothing(cloud: Cloud) -> None:

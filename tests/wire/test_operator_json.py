@@ -154,6 +154,7 @@ def test_an_operation_shows_its_members_and_its_action() -> None:
     shown = operator_json.operation_json(operation)
     assert shown["members"] == [{"scope": "web", "event_id": FREEZE.event_id}]
     assert (shown["phase"], shown["action"]) == ("waiting", None)
+    assert (shown["duration_seconds"], shown["description"]) == (None, None)
     acting = operator_json.operation_json(replace(operation, action=ACTION))
     assert acting["action"] == operator_json.action_json(ACTION)
 

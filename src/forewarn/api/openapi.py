@@ -34,6 +34,7 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE: Schema = {"type": "integer"}
+WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 NUMBER: Schema = {"type": "number"}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 YES_NO: Schema = {"type": "boolean"}
@@ -128,7 +129,7 @@ _VM = {
 _VM_ITEM = {**_VM, "enabled": YES_NO, "open_events": WHOLE}
 _HOST = {
     "name": TEXT,
-    "capacity": {"type": ["integer", "null"]},
+    "capacity": WHOLE_OR_NULL,
     "closed": YES_NO,
     "health": _one_of(Health),
     "fenced": YES_NO,
@@ -161,6 +162,8 @@ _OPERATION = {
     "ordered": TIME,
     "ordered_by": TEXT,
     "ordered_not_before": TIME_OR_NULL,
+    "duration_seconds": WHOLE_OR_NULL,
+    "description": TEXT_OR_NULL,
     "broke_domains_by": TEXT_OR_NULL,
     "members": _list("OperationMember"),
     "action": {"anyOf": [_ref("Action"), {"type": "null"}]},

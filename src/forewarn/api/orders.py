@@ -42,11 +42,15 @@ class FailWords(msgspec.Struct, forbid_unknown_fields=True):
 class MaintainWords(msgspec.Struct, forbid_unknown_fields=True):
     """What is done to a host and when at the earliest.
 
-    `break_domains` accepts that a Freeze or Reboot hits two update domains of one scope at once.
+    `duration_seconds` is how long a Freeze lasts, and only a Freeze may have it; `description` is
+    what guests read. `break_domains` accepts that a Freeze or Reboot hits two update domains of
+    one scope at once.
     """
 
     event_type: Literal["Freeze", "Reboot", "Redeploy"]
     not_before: str | None = None
+    duration_seconds: int | None = None
+    description: str | None = None
     break_domains: bool = False
 
 
@@ -84,6 +88,8 @@ def maintain_host(host: str, said: MaintainWords) -> Command[Json]:
             EventType(said.event_type),
             by=OPERATOR,
             not_before_ms=_not_before_ms(tx, said.not_before),
+            duration_s=said.duration_seconds,
+            description=said.description,
             break_domains=said.break_domains,
         )(tx)
         return _operation_answer(tx, operation)

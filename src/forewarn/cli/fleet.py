@@ -181,6 +181,13 @@ def maintain_host(
     name: Name,
     work: Annotated[HostWork, typer.Option("--type", help="What is done to the host.")],
     not_before: When = None,
+    duration: Annotated[
+        int | None,
+        typer.Option(metavar="SECONDS", help="How long a Freeze lasts; Freeze only."),
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the guests read about it.")
+    ] = None,
     break_domains: Annotated[
         bool,
         typer.Option(
@@ -193,6 +200,8 @@ def maintain_host(
     body: dict[str, object] = {
         "event_type": work.value,
         "not_before": not_before,
+        "duration_seconds": duration,
+        "description": description,
         "break_domains": break_domains,
     }
     _order_host(context, name, "maintain", body=body, as_json=as_json)

@@ -67,9 +67,14 @@ def maintain_host(
     *,
     by: str,
     not_before_ms: int | None = None,
+    duration_s: int | None = None,
+    description: str | None = None,
     break_domains: bool = False,
 ) -> Command[Operation]:
-    """Freeze or reboot a host, or move its VMs away (Redeploy)."""
+    """Freeze or reboot a host, or move its VMs away (Redeploy).
+
+    `duration_s` is the length of a Freeze; `description` replaces the words that guests read.
+    """
     if event_type not in EVENT_TYPES_OF_HOSTS:
         raise Invalid(
             f"A host cannot be maintained by {event_type.value}.",
@@ -78,7 +83,12 @@ def maintain_host(
 
     def command(tx: Transaction) -> Operation:
         order = scheduling.Order(
-            event_type=event_type, cause=Cause.MAINTENANCE, by=by, not_before_ms=not_before_ms
+            event_type=event_type,
+            cause=Cause.MAINTENANCE,
+            by=by,
+            not_before_ms=not_before_ms,
+            duration_s=duration_s,
+            description=description,
         )
         operation_id = tx.new_id()
         tx.apply(

@@ -267,7 +267,8 @@ class Operation:
     Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
     its events: each starts by itself and the operation ends with the last of them.
     `members` are (scope, event id), in the order they were added; `named` are all VMs that the
-    operation ever announced itself to.
+    operation ever announced itself to. `duration_s` and `description` are what the order said of
+    its events, None where it said nothing.
     """
 
     operation_id: str
@@ -279,6 +280,8 @@ class Operation:
     revision: int = 0
     ordered_by: str = ""
     ordered_not_before_ms: int | None = None
+    duration_s: int | None = None
+    description: str | None = None
     broke_domains_by: str | None = None
     members: tuple[tuple[str, str], ...] = ()
     named: tuple[str, ...] = ()

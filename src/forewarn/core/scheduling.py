@@ -15,6 +15,7 @@ from forewarn.core.errors import (
     AlreadyStarted,
     Conflict,
     HostUnfit,
+    Invalid,
     NotFound,
     NotSpot,
     OperationExists,
@@ -43,6 +44,8 @@ from forewarn.core.model import (
 )
 
 EVENTS_PER_SCOPE_MAX = 1_000
+FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`notice.DEADLINE_MS`)
+DESCRIPTION_CHARS_MAX = 200
 AUTO_APPROVED_BY = "policy"
 
 # Contract 3.7; Preempt and Terminate carry no text as far as anyone has seen.
@@ -63,12 +66,18 @@ DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Who asks for what, why, and when at the earliest."""
+    """Who asks for what, why, and when at the earliest.
+
+    `duration_s` is how long a Freeze of a host lasts, `description` what guests read; where they
+    are None, the policy and the contract's words decide.
+    """
 
     event_type: EventType
     cause: Cause
     by: str
     not_before_ms: int | None = None
+    duration_s: int | None = None
+    description: str | None = None
 
 
 def is_enabled(scope: Scope, policy: Policy) -> bool:
@@ -76,9 +85,18 @@ def is_enabled(scope: Scope, policy: Policy) -> bool:
     return scope.enabled or policy.always_enabled
 
 
-def duration_s(event_type: EventType, policy: Policy) -> int:
+def duration_s(order: Order, policy: Policy) -> int:
     """What DurationInSeconds says: the length of a pause we control, else -1 (contract 3.4)."""
-    return policy.freeze_s if event_type is EventType.FREEZE else -1
+    if order.event_type is not EventType.FREEZE:
+        return -1
+    return policy.freeze_s if order.duration_s is None else order.duration_s
+
+
+def description(order: Order) -> str:
+    """What Description says: the order's own words, else those of the contract (3.7)."""
+    if order.description is not None:
+        return order.description
+    return DESCRIPTIONS.get((order.cause, order.event_type), "")
 
 
 def new_event(
@@ -119,8 +137,8 @@ def new_event(
         not_before_ms=not_before_ms,
         minimum_notice_ms=least_ms,
         scheduled_ms=now_ms,
-        description=DESCRIPTIONS.get((order.cause, order.event_type), ""),
-        duration_s=duration_s(order.event_type, policy),
+        description=description(order),
+        duration_s=duration_s(order, policy),
         silent=silent,
         ordered_not_before_ms=order.not_before_ms,
         ordered_by=order.by,
@@ -235,6 +253,7 @@ def maintain(
     move VM by VM; Freeze and Reboot hit the whole host and are refused where that would hit two
     domains of one scope, unless `break_domains` says that the operator accepts it.
     """
+    _refuse_words(order)
     _refuse_unfit_host(host, order, fleet)
     groups = planning.plan(host.name, fleet)
     broken = planning.scopes_with_two_domains(host.name, fleet)
@@ -259,6 +278,8 @@ def maintain(
         ordered_ms=now_ms,
         ordered_by=order.by,
         ordered_not_before_ms=order.not_before_ms,
+        duration_s=order.duration_s,
+        description=order.description,
         broke_domains_by=order.by if whole_host and broken else None,
     )
     fact = Fact(
@@ -275,6 +296,28 @@ def maintain(
     )
     announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
     return replace(announced, facts=(fact, *announced.facts))
+
+
+def _refuse_words(order: Order) -> None:
+    """What an order says of its events must be something that the wire can carry and we can do."""
+    if order.duration_s is not None:
+        if order.event_type is not EventType.FREEZE:
+            raise Invalid(
+                f"Nobody can say how long a {order.event_type.value} lasts.",
+                "A duration is accepted for Freeze only; leave it out.",
+            )
+        if not 0 <= order.duration_s <= FREEZE_SECONDS_MAX:
+            raise Invalid(
+                f"A Freeze of {order.duration_s} seconds is refused.",
+                f"From 0 to {FREEZE_SECONDS_MAX} seconds would be accepted.",
+            )
+    text = order.description or ""
+    if len(text) > DESCRIPTION_CHARS_MAX or not text.isprintable():
+        raise Invalid(
+            "The description is longer than one line of a document should be, or holds control "
+            "characters.",
+            f"Up to {DESCRIPTION_CHARS_MAX} printable characters would be accepted.",
+        )
 
 
 def _refuse_unfit_host(host: Host, order: Order, fleet: Fleet) -> None:
@@ -306,6 +349,8 @@ def announce(
         cause=operation.cause,
         by=operation.ordered_by,
         not_before_ms=operation.ordered_not_before_ms,
+        duration_s=operation.duration_s,
+        description=operation.description,
     )
     forced = operation.broke_domains_by is not None
     broken = planning.scopes_with_two_domains(operation.host, fleet) if forced else {}

@@ -428,8 +428,9 @@ def _actions(
 
 def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: Policy) -> Decision:
     """Start a Freeze or Reboot of a host that has no holds: all its events, and ONE host action."""
+    pause_s = policy.freeze_s if operation.duration_s is None else operation.duration_s
     kind, duration_s = {
-        EventType.FREEZE: (ActionKind.FREEZE_HOST, policy.freeze_s),
+        EventType.FREEZE: (ActionKind.FREEZE_HOST, pause_s),
         EventType.REBOOT: (ActionKind.REBOOT_HOST, policy.reboot_s),
     }[operation.event_type]
     action = Action(

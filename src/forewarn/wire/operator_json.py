@@ -189,6 +189,8 @@ def operation_json(operation: Operation) -> Json:
         "ordered": time_text(operation.ordered_ms),
         "ordered_by": operation.ordered_by,
         "ordered_not_before": time_text(operation.ordered_not_before_ms),
+        "duration_seconds": operation.duration_s,
+        "description": operation.description,
         "broke_domains_by": operation.broke_domains_by,
         "members": [
             {"scope": scope, "event_id": event_id} for scope, event_id in operation.members

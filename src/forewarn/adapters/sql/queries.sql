@@ -158,11 +158,12 @@ SELECT event_id FROM scheduled_event WHERE event_id = :event_id AND scope = :sco
 -- A new operation, after all others.
 INSERT INTO operation (
     operation_id, sequence, revision, host, event_type, cause, phase, ordered_ms, ordered_by,
-    ordered_not_before_ms, broke_domains_by, named, started_ms, deadline_ms, ended_ms, outcome)
+    ordered_not_before_ms, duration_s, description, broke_domains_by, named, started_ms,
+    deadline_ms, ended_ms, outcome)
 VALUES (
     :operation_id, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM operation), :revision, :host,
     :event_type, :cause, :phase, :ordered_ms, :ordered_by, :ordered_not_before_ms,
-    :broke_domains_by, :named, :started_ms, :deadline_ms, :ended_ms, :outcome)
+    :duration_s, :description, :broke_domains_by, :named, :started_ms, :deadline_ms, :ended_ms, :outcome)
 ON CONFLICT (operation_id) DO NOTHING;
 
 -- name: update_operation
@@ -170,7 +171,8 @@ ON CONFLICT (operation_id) DO NOTHING;
 UPDATE operation
    SET revision = :revision, host = :host, event_type = :event_type, cause = :cause,
        phase = :phase, ordered_ms = :ordered_ms, ordered_by = :ordered_by,
-       ordered_not_before_ms = :ordered_not_before_ms, broke_domains_by = :broke_domains_by,
+       ordered_not_before_ms = :ordered_not_before_ms, duration_s = :duration_s,
+       description = :description, broke_domains_by = :broke_domains_by,
        named = :named, started_ms = :started_ms, deadline_ms = :deadline_ms,
        ended_ms = :ended_ms, outcome = :outcome
  WHERE operation_id = :operation_id AND revision = :revision_before
