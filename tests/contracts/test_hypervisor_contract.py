@@ -240,6 +240,33 @@ def test_the_simulated_hypervisor_can_be_slow() -> None:
     assert look(bench, action) is SightKind.DONE
 
 
+@pytest.mark.parametrize("kind", ActionKind)
+def test_actions_of_a_held_event_take_as_long_as_it_is_held(kind: ActionKind) -> None:
+    bench = SimulatedBench()
+    bench.simulated.hold("E1", 2 * DURATION_S)
+    action = claimed(bench, kind)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.UNDER_WAY
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+
+
+def test_holding_one_event_leaves_the_actions_of_others_alone() -> None:
+    bench = SimulatedBench()
+    bench.simulated.hold("E", 2 * DURATION_S)
+    action = claimed(bench, ActionKind.REBOOT_VM)
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+
+
+def test_a_held_start_takes_its_time_though_the_vm_runs_already() -> None:
+    bench = SimulatedBench()
+    bench.simulated.hold("E1", DURATION_S)
+    assert look(bench, on_target(ActionKind.START_VM)) is SightKind.NOT_BEGUN
+
+
 def test_the_simulated_hypervisor_places_a_vm_once() -> None:
     bench = SimulatedBench()
     bench.simulated.place("vm", "h2")

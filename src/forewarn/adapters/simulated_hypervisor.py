@@ -13,6 +13,7 @@ from forewarn.ports import Clock, HypervisorFailed, Sight, SightKind
 
 # Looks come soon after the end of an action; older ends are forgotten.
 REMEMBERED_MAX = 10_000
+HELD_MAX = 10_000  # events and operations; the oldest one is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class SimulatedHypervisor:
         self._done: dict[tuple[str, str], Sight] = {}
         self._failures: dict[str, str] = {}
         self._extra_ms: dict[str, int] = {}
+        self._held_ms: dict[str, int] = {}  # by event or operation
         self._dead: set[str] = set()
         self._down: set[str] = set()  # VMs that went down with their host
 
@@ -50,6 +52,16 @@ class SimulatedHypervisor:
     def slow_next(self, name: str, *, extra_s: int) -> None:
         """Let the next action on this VM (or host) take longer than announced."""
         self._extra_ms[name] = extra_s * SECOND_MS
+
+    def hold(self, owner_id: str, seconds: float) -> None:
+        """Let every action of this event or operation take so long in all, from its beginning.
+
+        The real service keeps an event Started for minutes after the impact (contract 3.4).
+        Without effect on actions that have begun.
+        """
+        if owner_id not in self._held_ms and len(self._held_ms) >= HELD_MAX:
+            self._held_ms.pop(next(iter(self._held_ms)))
+        self._held_ms[owner_id] = round(seconds * SECOND_MS)
 
     def kill_host(self, host: str) -> None:
         """Power the host off: nothing on it can be looked at or begun, and what ran is gone."""
@@ -98,7 +110,11 @@ class SimulatedHypervisor:
             return Sight(SightKind.UNDER_WAY)
         if action.kind is ActionKind.REBOOT_HOST and await self.boot_id(host) != action.boot_id:
             return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
-        if action.kind is ActionKind.START_VM and self._runs_on(action.vm or "", host):
+        if (
+            action.kind is ActionKind.START_VM
+            and self._runs_on(action.vm or "", host)
+            and _owner(action) not in self._held_ms  # else it takes its time all the same
+        ):
             return Sight(SightKind.DONE)  # it got here before its old host was given up
         return Sight(SightKind.NOT_BEGUN)
 
@@ -109,8 +125,8 @@ class SimulatedHypervisor:
         name = action.vm or host
         if action.vm is not None and action.vm not in self._vms:
             raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
-        ends_ms = self._clock.monotonic_ms() + max(0, action.duration_s) * SECOND_MS
-        ends_ms += self._extra_ms.pop(name, 0)
+        takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
+        ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
 
     def _runs_on(self, vm: str, host: str) -> bool:
@@ -140,3 +156,8 @@ class SimulatedHypervisor:
         elif action.kind is ActionKind.REBOOT_HOST:
             self._boots[host] = self._boots.get(host, 0) + 1
         self._done[key] = Sight(SightKind.DONE)
+
+
+def _owner(action: Action) -> str:
+    """The event or operation an action belongs to: its id begins with that one's."""
+    return action.action_id.partition("/")[0]
