@@ -24,6 +24,7 @@ from starlette.applications import Starlette
 from forewarn.adapters.store import SqliteStore
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
+from forewarn.api.route_table import RouteSpec
 from forewarn.control import inventory, metadata, ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
@@ -221,9 +222,12 @@ def _incarnations(tx: Any) -> list[tuple[str, int]]:
 
 @contextmanager
 def running(
-    data_dir: Path | None = None, fleet: str = FLEET, store: SqliteStore | None = None
+    data_dir: Path | None = None,
+    fleet: str = FLEET,
+    store: SqliteStore | None = None,
+    more: Sequence[RouteSpec] = (),
 ) -> Iterator[World]:
-    """A service with its operator API on a loopback port, until the block ends."""
+    """A service with its operator API, and `more` routes, on a loopback port for this block."""
     if store is None:
         store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
     ready: list[World] = []
@@ -233,7 +237,7 @@ def running(
 
     def work() -> None:
         try:
-            asyncio.run(_serve(store, ready, stop, up))
+            asyncio.run(_serve(store, ready, stop, up, more))
         except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
             problems.append(error)
         finally:
@@ -264,6 +268,7 @@ async def _serve(
     ready: list[World],
     stop: list[Callable[[], None]],
     up: threading.Event,
+    more: Sequence[RouteSpec],
 ) -> None:
     clock = StillClock()
     snapshot = store.load()
@@ -298,7 +303,7 @@ async def _serve(
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", 0))
-        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell)
+        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=more)
         server = _QuietServer(app, up)
 
         def end() -> None:

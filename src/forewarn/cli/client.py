@@ -165,6 +165,17 @@ class Client:
         except _Lost as lost:
             self._unreachable(lost)
 
+    def delete(self, *path: str) -> Reply:
+        """End what is at `path`. It is sent again once if the connection is lost."""
+        try:
+            return self._ask("DELETE", _target(path), None, {})
+        except _Lost:
+            pass
+        try:
+            return self._ask("DELETE", _target(path), None, {})
+        except _Lost as lost:
+            self._unreachable(lost)
+
     def download(self, *path: str, to: Path) -> int:
         """Save what is at `path` in a file, durably, and say how many bytes. Whole or not at all.
 
