@@ -1,0 +1,309 @@
+"""A step as a command of the control plane: whom it means now, and what it orders there.
+
+Everything a step does to the fleet is one transaction: whole, or refused with a sentence. The
+orders are those that every operator has (`control.maintenance`); nothing here is a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from forewarn.control import maintenance
+from forewarn.control.measures import OPERATOR
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core.errors import Conflict, NotFound
+from forewarn.core.model import Cause, EventType, Operation, Phase, Priority, Scope, Vm
+from forewarn.core.spelling import meant, shown
+from forewarn.emulator.scenario import (
+    HOST_VERBS,
+    VM_VERBS,
+    Needs,
+    Place,
+    Scenario,
+    Step,
+    Verb,
+    Whom,
+)
+
+
+class UnfitFleet(Conflict):
+    """The fleet has not what the scenario needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a run is about: a VM, and the VMs and update domains of its scope, counted from it.
+
+    Taken down when the run starts, so that `vm 2` stays the same VM whatever happens.
+    """
+
+    vm: str
+    scope: str
+    vms: tuple[str, ...]
+    domains: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a step has made, and the hosts it was done to."""
+
+    event_ids: tuple[str, ...] = ()
+    operation_ids: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    fault_ids: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()  # the owners of the actions that the step leads to
+
+
+# Before a run.
+
+
+def choose_target(scenario: Scenario, on: str | None) -> Command[Target]:
+    """What the scenario runs on: the VM or scope that is named, else the first that will do.
+
+    Raises NotFound for a name that nothing has and UnfitFleet, with a fleet that would do.
+    """
+
+    def command(tx: Transaction) -> Target:
+        _refuse_strangers(scenario, tx)
+        needs = scenario.needs
+        candidates = [_of_scope(scope, needs) for scope in _scopes(tx) if scope.vms]
+        if on is not None:
+            candidates = [_named(on, needs, tx)]
+        lacking: list[tuple[str, str]] = []
+        for scope, vm in candidates:
+            lacks = list(_lacks(needs, scope, vm, tx))
+            if not lacks:
+                return _target(scope, vm)
+            lacking = lacking or lacks
+        refused, accepted = lacking[0] if lacking else ("there is no VM", "Apply an inventory.")
+        raise UnfitFleet(f"Scenario {scenario.name} cannot be run: {refused}.", accepted)
+
+    return command
+
+
+def _scopes(tx: Transaction) -> list[Scope]:
+    return sorted(tx.memory.scopes.values(), key=lambda scope: scope.name)
+
+
+def _named(on: str, needs: Needs, tx: Transaction) -> tuple[Scope, Vm]:
+    for scope in _scopes(tx):
+        vm = scope.vm(on)
+        if vm is not None:
+            return scope, vm
+    found = tx.scope(on)
+    if found is None or not found.vms:
+        known = [name for scope in _scopes(tx) for name in (scope.name, *_names(scope))]
+        there_are = meant(on, dict.fromkeys(known))
+        raise NotFound(f"There is no VM or scope {shown(on)}.", there_are)
+    return _of_scope(found, needs)
+
+
+def _of_scope(scope: Scope, needs: Needs) -> tuple[Scope, Vm]:
+    """The first VM of a scope that will do, else its first."""
+    spot = (vm for vm in scope.vms if vm.priority is Priority.SPOT or not needs.spot)
+    return scope, next(spot, scope.vms[0])
+
+
+def _names(scope: Scope) -> tuple[str, ...]:
+    return tuple(vm.name for vm in scope.vms)
+
+
+def _lacks(needs: Needs, scope: Scope, vm: Vm, tx: Transaction) -> Iterator[tuple[str, str]]:
+    """What is missing for a run on that VM, and how to get a fleet that has it."""
+    domains = {one.update_domain for one in scope.vms}
+    if len(scope.vms) < needs.vms:
+        yield (
+            f"it needs {needs.vms} VMs in one scope, and scope {scope.name} has {len(scope.vms)}",
+            f"`forewarn simulate --scope web:{needs.vms}` has them.",
+        )
+    if len(domains) < needs.domains:
+        yield (
+            f"it needs {needs.domains} update domains, and scope {scope.name} has {len(domains)}",
+            f"`forewarn simulate --scope web:{needs.domains}` has them.",
+        )
+    hosts = len(list(tx.hosts()))
+    if hosts < needs.hosts:
+        yield (
+            f"it needs {needs.hosts} hosts, and the fleet has {hosts}",
+            "`forewarn simulate` without --inventory has one for every VM, and a spare one.",
+        )
+    if needs.spot and vm.priority is not Priority.SPOT:
+        yield (
+            f"it needs a spot VM, and {vm.name} is none",
+            'VMs of --vm and --scope are spot VMs; in an --inventory write priority = "spot".',
+        )
+
+
+def _refuse_strangers(scenario: Scenario, tx: Transaction) -> None:
+    """Raise NotFound if a step names a VM or host that is not there, before anything is done."""
+    vms = [name for scope in _scopes(tx) for name in _names(scope)]
+    for step in scenario.steps:
+        if step.on is None or step.on.whom is not Whom.NAME:
+            continue
+        of_host = step.verb in HOST_VERBS
+        known = [host.name for host in tx.hosts()] if of_host else vms
+        if step.on.name not in known:
+            raise NotFound(
+                f"Step {step.number} ({step.verb}): there is no {'host' if of_host else 'VM'} "
+                f"{shown(step.on.name)}.",
+                meant(step.on.name, known),
+            )
+
+
+def _target(scope: Scope, vm: Vm) -> Target:
+    names = _names(scope)
+    first = names.index(vm.name)
+    domains = sorted({one.update_domain for one in scope.vms})
+    first_domain = domains.index(vm.update_domain)
+    return Target(
+        vm=vm.name,
+        scope=scope.name,
+        vms=(*names[first:], *names[:first]),
+        domains=(*domains[first_domain:], *domains[:first_domain]),
+    )
+
+
+# During a run.
+
+
+def vms_meant(place: Place, target: Target, tx: Transaction) -> tuple[str, ...]:
+    """The names of the VMs that a place means now; a VM that is gone may be among them."""
+    if place.whom is Whom.NAME:
+        return (place.name,)
+    if place.whom is Whom.VM:
+        return (target.vms[place.number - 1],)
+    scope = tx.need_scope(target.scope)
+    if place.whom is Whom.SCOPE:
+        return _names(scope)
+    domain = target.domains[place.number - 1]
+    return tuple(vm.name for vm in scope.vms if vm.update_domain == domain)
+
+
+def _hosts_meant(place: Place, target: Target, tx: Transaction) -> tuple[str, ...]:
+    if place.whom is Whom.NAME:
+        return (place.name,)
+    found: dict[str, None] = {}
+    for name in vms_meant(place, target, tx):
+        vm = tx.need_scope_of_vm(name).vm(name)
+        if vm is not None:
+            found[vm.host] = None
+    return tuple(found)
+
+
+def carry_out(step: Step, target: Target, earlier: Mapping[str, Made]) -> Command[Made]:
+    """The orders of one step, as one command. `earlier` is what named steps have made."""
+
+    def command(tx: Transaction) -> Made:
+        if step.verb is Verb.CANCEL:
+            return _cancel(_made_by(step, earlier), tx)
+        if step.verb is Verb.APPROVE:
+            return _approve(_made_by(step, earlier), tx)
+        if step.on is None:
+            return _order_hosts(step, _made_by(step, earlier).hosts, tx)
+        if step.verb in VM_VERBS:
+            return _order_vms(step, vms_meant(step.on, target, tx), tx)
+        return _order_hosts(step, _hosts_meant(step.on, target, tx), tx)
+
+    return command
+
+
+def _made_by(step: Step, earlier: Mapping[str, Made]) -> Made:
+    made = earlier.get(step.of or "")
+    if made is None:
+        raise Conflict(
+            f"{step.of} was refused, so there is nothing to {step.verb}.",
+            "`forewarn scenario runs` says why it was.",
+        )
+    return made
+
+
+def _order_vms(step: Step, vms: tuple[str, ...], tx: Transaction) -> Made:
+    event_type, _ = VM_VERBS[step.verb]
+    orders = [maintenance.order_vm(vm, event_type, by=OPERATOR) for vm in vms]
+    ids = tuple(order(tx).event_id for order in orders)
+    return Made(event_ids=ids, held=ids)
+
+
+def _order_hosts(step: Step, hosts: tuple[str, ...], tx: Transaction) -> Made:
+    event_ids: list[str] = []
+    operations: list[Operation] = []
+    for host in hosts:
+        if step.verb is Verb.REPAIR:
+            maintenance.repair_host(host, by=OPERATOR)(tx)
+        elif step.verb is Verb.FAIL:
+            maintenance.fail_host(host, by=OPERATOR, fenced=step.fenced)(tx)
+            event_ids += _failures(host, tx)
+        else:
+            operations.append(_operate(step, host, tx))
+    held = [*event_ids]
+    for operation in operations:
+        if operation.event_type is EventType.REDEPLOY:  # each VM moves by an action of its own
+            held += [event_id for _, event_id in operation.members]
+        else:
+            held.append(operation.operation_id)
+    return Made(
+        event_ids=tuple(event_ids),
+        operation_ids=tuple(operation.operation_id for operation in operations),
+        hosts=hosts,
+        held=tuple(held),
+    )
+
+
+def _operate(step: Step, host: str, tx: Transaction) -> Operation:
+    not_before_ms = None if step.not_before_ms is None else tx.now_ms + step.not_before_ms
+    if step.verb is Verb.DEGRADE:
+        return maintenance.degrade_host(host, by=OPERATOR, not_before_ms=not_before_ms)(tx)
+    return maintenance.maintain_host(
+        host,
+        step.event_type or EventType.FREEZE,
+        by=OPERATOR,
+        not_before_ms=not_before_ms,
+        duration_s=step.duration_s,
+        description=step.description,
+        break_domains=step.break_domains,
+    )(tx)
+
+
+def _failures(host: str, tx: Transaction) -> list[str]:
+    return [
+        event.event_id
+        for scope in tx.scopes_on(host)
+        for event in scope.events
+        if event.host == host and event.cause is Cause.FAILURE and not event.phase.ended
+    ]
+
+
+def _cancel(made: Made, tx: Transaction) -> Made:
+    """Cancel events one by one, and operations by one of their events."""
+    for event_id in made.event_ids:
+        maintenance.cancel_event(event_id, by=OPERATOR)(tx)
+    for operation_id in made.operation_ids:
+        scheduled = _scheduled(operation_id, tx)
+        if not scheduled:
+            raise Conflict(
+                f"Operation {operation_id} has no event left that has not started.",
+                "Cancel it earlier.",
+            )
+        maintenance.cancel_event(scheduled[0], by=OPERATOR)(tx)
+    return Made()
+
+
+def _approve(made: Made, tx: Transaction) -> Made:
+    scheduled = [one for each in made.operation_ids for one in _scheduled(each, tx)]
+    for event_id in (*made.event_ids, *scheduled):
+        maintenance.approve_event(event_id, by=OPERATOR)(tx)
+    return Made()
+
+
+def _scheduled(operation_id: str, tx: Transaction) -> list[str]:
+    """The events of an operation that have not started."""
+    operation = tx.operation(operation_id)
+    found = []
+    for scope_name, event_id in operation.members if operation else ():
+        scope = tx.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if event is not None and event.phase is Phase.SCHEDULED:
+            found.append(event_id)
+    return found
