@@ -300,9 +300,7 @@ async def _serve(
     threads.append(thread)
     thread.start()
     control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=more)
         server = _QuietServer(app, up)
 
