@@ -34,7 +34,7 @@ app.command("restore")(service.restore)
 
 _OF_OPERATORS = frozenset(
     {"vm", "host", "event", "operation", "scope", "journal"}
-    | {"watch", "inventory", "backup", "restore"}
+    | {"watch", "inventory", "backup", "restore", "verify"}
 )
 
 
@@ -105,10 +105,22 @@ def _mount_serve(arguments: Sequence[str]) -> None:
     app.command("serve")(run.serve)
 
 
+def _mount_verify(arguments: Sequence[str]) -> None:
+    """Add `verify` unless another command is plainly meant, for the same reason."""
+    if _OF_OPERATORS.intersection(arguments) and "verify" not in arguments:
+        return
+    if any(command.name == "verify" for command in app.registered_commands):
+        return
+    from forewarn.cli import verify  # noqa: PLC0415 - see above
+
+    app.command("verify")(verify.verify)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused, 2 misused, 3 no service."""
     given = arranged(sys.argv[1:] if arguments is None else arguments)
     _mount_serve(given)
+    _mount_verify(given)
     try:
         app(given, prog_name="forewarn")
     except Stop as stop:

@@ -1,0 +1,86 @@
+"""Checks of POSTs that start nothing: malformed ones, and ids that nobody knows."""
+
+from __future__ import annotations
+
+import json
+
+from forewarn.verify.checks import Level, Topic, expect
+from forewarn.verify.documents import NEWEST
+from forewarn.verify.probe import PATH, Probe, path_of
+from forewarn.verify.refusing import expect_refused, expect_status
+
+TOPIC = Topic("posts", "POSTs that start nothing", level=Level.APPROVE, needs=("get-200",))
+
+UNKNOWN_ID = "00000000-0000-4000-8000-00000BADC0DE"
+# What is sent besides ids in the wild, and must be skipped (A3).
+WRONG_SHAPES = (
+    b"{}",
+    b"[]",
+    b'{"StartRequests":"all"}',
+    b'{"StartRequests":[{}]}',
+    b'{"StartRequests":[{"EventId":5}]}',
+)
+
+
+def approval(*event_ids: str, **more: object) -> bytes:
+    """The body that approves these events, with more fields beside them."""
+    requests = [{"EventId": event_id} for event_id in event_ids]
+    return json.dumps({"StartRequests": requests, **more}).encode()
+
+
+@TOPIC.check("post-no-body", "A POST without a body is refused with 400.", "A5")
+def post_no_body(probe: Probe) -> None:
+    expect_status(probe.post(b""), 400)
+
+
+@TOPIC.check("post-not-json", "A POST that is no JSON is refused with 400.", "A5, E16")
+def post_not_json(probe: Probe) -> None:
+    expect_status(probe.post(b'{"StartRequests":[{"EventId":'), 400)
+
+
+@TOPIC.check("post-wrong-shape", "A POST of another shape is refused with 400.", "A5, E16")
+def post_wrong_shape(probe: Probe) -> None:
+    for body in WRONG_SHAPES:
+        answer = probe.post(body)
+        expect(answer.status == 400, f"{body.decode()} is answered {answer}", "400")
+
+
+@TOPIC.check("post-no-header", "A POST without the Metadata header is refused with 400.", "H1, A5")
+def post_no_header(probe: Probe) -> None:
+    expect_status(probe.post(approval(UNKNOWN_ID), metadata=False), 400)
+
+
+@TOPIC.check("post-no-version", "A POST without api-version is refused with 400.", "Q1")
+def post_no_version(probe: Probe) -> None:
+    body = approval(UNKNOWN_ID)
+    expect_status(probe.ask(probe.request("POST", PATH, body=body)), 400)
+
+
+@TOPIC.check(
+    "post-unknown-id",
+    "A POST with an EventId that this VM never had is refused with 400.",
+    "design 5 (not known of the real service, A6)",
+    choice=True,
+)
+def post_unknown_id(probe: Probe) -> None:
+    expect_status(probe.post(approval(UNKNOWN_ID)), 400)
+
+
+@TOPIC.check(
+    "post-expect",
+    "A POST that expects 100-continue is told to go on, or is refused, before it sends its body.",
+    "contract 10, RFC 9110, 10.1.1",
+)
+def post_expect(probe: Probe) -> None:
+    body = approval(UNKNOWN_ID)
+    request = probe.request("POST", path_of(NEWEST), "Expect: 100-continue", body=body)
+    probe.turn()
+    with probe.connection() as connection:
+        connection.send(request.removesuffix(body))
+        answer = connection.next_answer()
+        if answer.status != 100:
+            expect_refused(answer)
+            return
+        connection.send(body)
+        final = connection.answer()
+    expect(final.status in (200, 400), final, "200 or 400")

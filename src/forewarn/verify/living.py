@@ -1,0 +1,391 @@
+"""Checks of the life of an event that is scheduled, approved, started, and gone.
+
+The checks that do something come in the order of that life and leave what they saw in the story
+of the run; the others judge it.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from forewarn.verify import documents
+from forewarn.verify.approving import UNKNOWN_ID, approval
+from forewarn.verify.checks import Failed, Level, Skipped, Topic, expect
+from forewarn.verify.connection import Broken
+from forewarn.verify.documents import NEWEST, SHOWN_SINCE, VERSIONS, Event, Sighting
+from forewarn.verify.probe import Probe, path_of
+from forewarn.verify.refusing import expect_refused, expect_status
+from forewarn.verify.story import Life
+from forewarn.verify.tags import quoted
+
+TOPIC = Topic("life", "The life of an event", level=Level.APPROVE, needs=("get-200",))
+
+# The real service shows news about once per minute (G10).
+APPEAR_WITHIN_S = 180
+# An approved event starts before its NotBefore, however soon that is.
+START_WITHIN_S = 15 * 60
+# Started events stay for their impact and, at the real service, ten minutes of watching (3.4).
+END_WITHIN_S = 60 * 60
+WOKEN_WITHIN_S = 5.0
+
+
+def order(probe: Probe, event_type: str, before: Sighting) -> Life:
+    """Have an event scheduled and wait until it appears. Raises Failed if it does not."""
+    known = {event_id.upper() for event_id in before.event_ids}
+
+    def new(sighting: Sighting) -> list[Event]:
+        return [event for event in sighting.events if event.event_id.upper() not in known]
+
+    probe.schedule(event_type)
+    first = probe.until(
+        lambda sighting: bool(new(sighting)),
+        within_s=APPEAR_WITHIN_S,
+        what_for="for the event to appear",
+    )
+    if first is None:
+        raise Failed(f"no new event within {APPEAR_WITHIN_S} s", f"a {event_type} in the document")
+    mine = [event for event in new(first) if probe.vm in event.resources] or new(first)
+    return Life(event_id=mine[0].event_id, before=before, first=first)
+
+
+def started_or_gone(sighting: Sighting, event_id: str) -> bool:
+    event = sighting.event(event_id)
+    return event is None or event.started
+
+
+def until_gone(probe: Probe, event_id: str) -> Sighting | None:
+    """Follow an event to its end; the first document without it, None if it stays."""
+    return probe.until(
+        lambda sighting: sighting.event(event_id) is None,
+        within_s=END_WITHIN_S,
+        what_for="for the event to end",
+    )
+
+
+@TOPIC.check(
+    "life-appears",
+    "An event that the operator schedules appears in the document, Scheduled.",
+    "L10, G1",
+    level=Level.OPERATOR,
+)
+def life_appears(probe: Probe) -> None:
+    before = probe.document()
+    tag = quoted(str(before.incarnation))
+    waits = probe.request("GET", path_of(NEWEST), f"If-None-Match: {tag}", "Prefer: wait=60")
+    with probe.connection() as waiting:
+        probe.turn()
+        waiting.send(waits)
+        life = order(probe, probe.options.types[0], before)
+        try:
+            probe.story.woken = waiting.answer(within_s=WOKEN_WITHIN_S)
+        except Broken:
+            probe.story.woken = None
+    status = life.event.text("EventStatus")
+    expect(status == "Scheduled", status, "Scheduled")
+    life.views = probe.every_version()
+    probe.story.approved = life
+
+
+def _life(probe: Probe) -> Life:
+    """The event that is followed: the operator's, or the first that is there to be approved."""
+    if probe.story.approved is None:
+        if probe.options.operator is not None:
+            raise Skipped("no event could be scheduled")
+        sighting = probe.document()
+        there = [event for event in sighting.events if event.text("EventStatus") == "Scheduled"]
+        if not there:
+            raise Skipped("no Scheduled event is there to be approved; give --operator")
+        probe.story.approved = Life(event_id=there[0].event_id, before=None, first=sighting)
+    return probe.story.approved
+
+
+@TOPIC.check(
+    "wait-woken",
+    "A GET that waits is answered with the new document as soon as there is one.",
+    "design 5",
+    level=Level.OPERATOR,
+    needs=("life-appears", "wait-held"),
+    choice=True,
+)
+def wait_woken(probe: Probe) -> None:
+    answer, before = probe.story.woken, _life(probe).before
+    if answer is None or before is None:
+        raise Failed("no answer to the GET that waited", "the new document")
+    sighting = documents.read(answer, NEWEST)
+    good = sighting.incarnation != before.incarnation
+    expect(good, answer, f"another incarnation than {before.incarnation}")
+
+
+@TOPIC.check(
+    "life-type",
+    "The event is of the type that was ordered.",
+    "contract 6.1",
+    level=Level.OPERATOR,
+    needs=("life-appears",),
+)
+def life_type(probe: Probe) -> None:
+    ordered = probe.options.types[0]
+    event_type = _life(probe).event.text("EventType")
+    expect(event_type == ordered, event_type, ordered)
+
+
+@TOPIC.check(
+    "life-names-vm",
+    "Resources names the VM, byte for byte as compute.name does.",
+    "C6, contract 10",
+    level=Level.OPERATOR,
+    needs=("life-appears", "instance-name"),
+)
+def life_names_vm(probe: Probe) -> None:
+    resources = _life(probe).event.resources
+    expect(probe.vm in resources, resources, f"a list with {probe.vm}")
+
+
+@TOPIC.check(
+    "life-every-version",
+    "The event is shown, with the same EventId, at every api-version that knows its type.",
+    "Q7, contract 1.6",
+    level=Level.OPERATOR,
+    needs=("life-appears",),
+)
+def life_every_version(probe: Probe) -> None:
+    expect_shown(_life(probe), VERSIONS[0])
+
+
+def expect_shown(life: Life, since: str) -> None:
+    """Fail unless the event was shown at every api-version from `since` on."""
+    missing = [
+        version
+        for version, sighting in life.views.items()
+        if version >= since and sighting.event(life.event_id) is None
+    ]
+    expect(not missing, f"{life.event_id} is not in {', '.join(missing)}", "it is in all of them")
+
+
+@TOPIC.check(
+    "life-old-tag",
+    "The tag of the document before no longer gets 304.",
+    "H7",
+    level=Level.OPERATOR,
+    needs=("life-appears", "tag-quoted"),
+)
+def life_old_tag(probe: Probe) -> None:
+    before = _life(probe).before
+    tag = quoted(str(before.incarnation if before is not None else 0))
+    expect_status(probe.poll(f"If-None-Match: {tag}"), 200)
+
+
+@TOPIC.check(
+    "approve-unknown-too",
+    "A POST with one unknown EventId among good ones is refused, and nothing of it is applied.",
+    "design 5 (not known of the real service, A6)",
+    level=Level.OPERATOR,
+    needs=("life-appears", "post-unknown-id"),
+    choice=True,
+)
+def approve_unknown_too(probe: Probe) -> None:
+    life = _life(probe)
+    expect_refused(probe.post(approval(life.event_id, UNKNOWN_ID)))
+    event = probe.document().event(life.event_id)
+    status = "gone" if event is None else event.text("EventStatus")
+    expect(status == "Scheduled", f"the event is {status}", "Scheduled still")
+
+
+@TOPIC.check("approve-200", "Approving an event of the document is answered 200.", "A1, A4")
+def approve_200(probe: Probe) -> None:
+    answer = probe.post(approval(_life(probe).event_id))
+    probe.story.approval = answer
+    expect_status(answer, 200)
+
+
+@TOPIC.check(
+    "approve-body",
+    "The body of that 200 is empty or JSON.",
+    "A7, contract 10 (empty by design 5)",
+    needs=("approve-200",),
+)
+def approve_body(probe: Probe) -> None:
+    answer = probe.story.approval
+    good = answer is not None and (not answer.body.strip() or answer.json is not None)
+    expect(good, answer, "an empty body, or JSON")
+
+
+@TOPIC.check(
+    "approve-starts",
+    "An approved event starts before its NotBefore.",
+    "contract 3.2, A9",
+    needs=("approve-200", "get-date"),
+)
+def approve_starts(probe: Probe) -> None:
+    life = _life(probe)
+    started = until_started(probe, life)
+    if started is None:
+        raise Failed(f"{life.event_id} is Scheduled still", "Started, or gone, before NotBefore")
+    life.after_approval = started
+    if started.event(life.event_id) is not None:
+        life.started = started
+        probe.every_version()  # the checks of documents want to see it Started
+
+
+def until_started(probe: Probe, life: Life) -> Sighting | None:
+    """Follow an approved event to its start, at most to its NotBefore; None if it stays."""
+    left_s = START_WITHIN_S
+    now_s, not_before_s = life.first.now_s, life.not_before_s
+    if now_s is not None and not_before_s is not None:
+        left_s = max(0, not_before_s - now_s - 1)
+    return probe.until(
+        lambda sighting: started_or_gone(sighting, life.event_id),
+        within_s=left_s,
+        what_for="for the approved event to start",
+    )
+
+
+@TOPIC.check(
+    "life-id-stable",
+    "The event keeps its EventId when it starts.",
+    "L13",
+    needs=("approve-starts",),
+)
+def life_id_stable(probe: Probe) -> None:
+    life = _life(probe)
+    after = life.after_approval
+    if life.started is not None or after is None:
+        return
+    kept = {event_id.upper() for event_id in life.first.event_ids}
+    twins = [
+        event.event_id
+        for event in after.events
+        if event.event_id.upper() not in kept
+        and event.text("EventType") == life.event.text("EventType")
+        and event.resources == life.event.resources
+    ]
+    expect(not twins, f"{life.event_id} became {', '.join(twins)}", "the same EventId")
+
+
+@TOPIC.check(
+    "approve-again",
+    "Approving it again is answered 200.",
+    "A4, A12",
+    needs=("approve-starts",),
+)
+def approve_again(probe: Probe) -> None:
+    expect_status(probe.post(approval(_life(probe).event_id)), 200)
+
+
+@TOPIC.check(
+    "approve-any-case",
+    "An EventId is compared without case.",
+    "design 5, A8 (not known of the real service)",
+    needs=("approve-again",),
+    choice=True,
+)
+def approve_any_case(probe: Probe) -> None:
+    event_id = _life(probe).event_id
+    for other in {event_id.lower(), event_id.upper()} - {event_id}:
+        expect_status(probe.post(approval(other)), 200)
+
+
+@TOPIC.check(
+    "approve-other-version",
+    "A POST may use another api-version than the GET did.",
+    "Q7",
+    needs=("approve-again",),
+)
+def approve_other_version(probe: Probe) -> None:
+    event_id = _life(probe).event_id
+    for version in VERSIONS[1:-1]:
+        answer = probe.post(approval(event_id), version=version)
+        expect(answer.status == 200, f"{version}: {answer}", "200")
+
+
+@TOPIC.check(
+    "approve-oldest",
+    "A POST at 2017-03-01 does not need the Metadata header.",
+    "H2",
+    needs=("approve-again", "header-not-required-before"),
+)
+def approve_oldest(probe: Probe) -> None:
+    body = approval(_life(probe).event_id)
+    expect_status(probe.post(body, version=VERSIONS[0], metadata=False), 200)
+
+
+@TOPIC.check(
+    "approve-more-fields",
+    "DocumentIncarnation, as a number or a text, and other fields beside it are skipped.",
+    "A3",
+    needs=("approve-again",),
+)
+def approve_more_fields(probe: Probe) -> None:
+    event_id = _life(probe).event_id
+    for incarnation in (1, "1"):
+        body = approval(event_id, DocumentIncarnation=incarnation, Other={"a": [1]})
+        expect_status(probe.post(body), 200)
+
+
+@TOPIC.check(
+    "approve-content-type",
+    "The Content-Type of a POST is not looked at.",
+    "H5",
+    needs=("approve-again",),
+)
+def approve_content_type(probe: Probe) -> None:
+    body = approval(_life(probe).event_id)
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "application/json"):
+        answer = probe.post(body, f"Content-Type: {kind}")
+        expect(answer.status == 200, f"{kind}: {answer}", "200")
+
+
+@TOPIC.check(
+    "approve-twice-in-one",
+    "An EventId may stand twice in one POST.",
+    "A2, A4",
+    needs=("approve-again",),
+)
+def approve_twice_in_one(probe: Probe) -> None:
+    event_id = _life(probe).event_id
+    expect_status(probe.post(approval(event_id, event_id)), 200)
+
+
+@TOPIC.check(
+    "life-ends",
+    "A started event leaves the document when it is over.",
+    "L10",
+    needs=("approve-starts", "life-id-stable"),
+)
+def life_ends(probe: Probe) -> None:
+    life = _life(probe)
+    life.gone = until_gone(probe, life.event_id)
+    expect(life.gone, f"{life.event_id} is there after {END_WITHIN_S} s", "its end")
+
+
+@TOPIC.check(
+    "life-incarnations",
+    "The incarnation grows when the event appears, when it starts and when it leaves.",
+    "L14",
+    level=Level.OPERATOR,
+    needs=("life-ends",),
+)
+def life_incarnations(probe: Probe) -> None:
+    life = _life(probe)
+    steps = (life.before, life.first, life.started, life.gone)
+    numbers = [step.incarnation or 0 for step in steps if step is not None]
+    growing = all(a < b for a, b in itertools.pairwise(numbers))
+    expect(growing, numbers, "each more than the one before")
+
+
+@TOPIC.check(
+    "approve-ended",
+    "Approving an event that is over is answered 200 and has no effect.",
+    "design 5 (not known of the real service, A6)",
+    needs=("life-ends",),
+    choice=True,
+)
+def approve_ended(probe: Probe) -> None:
+    life = _life(probe)
+    expect_status(probe.post(approval(life.event_id)), 200)
+    expect(probe.document().event(life.event_id) is None, f"{life.event_id} is back", "it is gone")
+
+
+def shown_since(event_type: str) -> str:
+    """The first api-version that shows events of a type."""
+    return SHOWN_SINCE.get(event_type, VERSIONS[0])

@@ -1,0 +1,232 @@
+"""Checks of what is refused, and of how a refusal looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forewarn.verify.checks import Topic, expect
+from forewarn.verify.connection import Answer
+from forewarn.verify.documents import NEWEST
+from forewarn.verify.probe import PATH, Probe, path_of
+
+TOPIC = Topic("refusal", "What is refused", needs=("get-200",))
+
+QUICK_S = 2.0
+
+
+def expect_status(answer: Answer, *accepted: int) -> None:
+    """Fail unless the answer has one of these statuses."""
+    words = " or ".join(map(str, accepted))
+    expect(answer.status in accepted, answer, words)
+
+
+def expect_refused(answer: Answer) -> None:
+    """Fail unless the answer is a refusal of the request, whichever."""
+    expect(400 <= answer.status < 500 and answer.status != 429, answer, "a status 4xx")
+
+
+def expect_newest(answer: Answer) -> None:
+    """Fail unless the body names api-versions that would be accepted."""
+    content: Any = answer.json
+    newest = content.get("newest-versions") if isinstance(content, dict) else None
+    good = (
+        isinstance(newest, list)
+        and len(newest) == 3
+        and all(isinstance(version, str) for version in newest)
+        and newest == sorted(newest, reverse=True)
+    )
+    expect(good, answer, '"newest-versions" with the three newest, newest first')
+
+
+def expect_error_object(answer: Answer) -> None:
+    """Fail unless the body is the error object of the service."""
+    content: Any = answer.json
+    good = isinstance(content, dict) and isinstance(content.get("error"), str)
+    expect(good and content["error"], answer, 'a JSON object with "error", a text')
+
+
+@TOPIC.check("header-required", "A GET without `Metadata: true` is refused with 400.", "H1")
+def header_required(probe: Probe) -> None:
+    expect_status(probe.poll(metadata=False), 400)
+
+
+@TOPIC.check(
+    "header-required-since",
+    "Every api-version from 2017-08-01 on asks for the Metadata header.",
+    "H1",
+)
+def header_required_since(probe: Probe) -> None:
+    for version in ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01"):
+        expect_status(probe.poll(version=version, metadata=False), 400)
+
+
+@TOPIC.check(
+    "header-not-required-before", "2017-03-01 does not ask for the Metadata header.", "H2, design 5"
+)
+def header_not_required_before(probe: Probe) -> None:
+    expect_status(probe.poll(version="2017-03-01", metadata=False), 200)
+
+
+@TOPIC.check("header-other-value", "`Metadata: false` is refused with 400.", "H1")
+def header_other_value(probe: Probe) -> None:
+    expect_status(probe.poll("Metadata: false", metadata=False), 400)
+
+
+@TOPIC.check(
+    "header-required-words",
+    "The refusal says: Required metadata header not specified.",
+    "E1",
+    needs=("header-required",),
+)
+def header_required_words(probe: Probe) -> None:
+    answer = probe.poll(metadata=False)
+    expect_error_object(answer)
+    words = "Required metadata header not specified"
+    expect(words in answer.json["error"], answer, f"the words: {words}")
+
+
+@TOPIC.check(
+    "forwarded", "A request with X-Forwarded-For is refused.", "H4, E8 (the status is presumed)"
+)
+def forwarded(probe: Probe) -> None:
+    expect_refused(probe.poll("X-Forwarded-For: 10.0.0.1"))
+
+
+@TOPIC.check("version-missing", "A GET without api-version is refused with 400.", "Q1, E2")
+def version_missing(probe: Probe) -> None:
+    expect_status(probe.get(PATH), 400)
+
+
+@TOPIC.check("version-empty", "An empty api-version is refused with 400.", "Q1, E2")
+def version_empty(probe: Probe) -> None:
+    expect_status(probe.get(f"{PATH}?api-version="), 400)
+
+
+@TOPIC.check(
+    "version-missing-newest",
+    "The refusal of a missing api-version names the three newest.",
+    "E2",
+    needs=("version-missing",),
+)
+def version_missing_newest(probe: Probe) -> None:
+    expect_newest(probe.get(PATH))
+
+
+@TOPIC.check("version-unknown", "An api-version that nobody knows is refused with 404.", "E3")
+def version_unknown(probe: Probe) -> None:
+    expect_status(probe.get(path_of("1999-12-31")), 404)
+
+
+@TOPIC.check(
+    "version-unknown-newest",
+    "The refusal of an unknown api-version names the three newest.",
+    "design 5 (the real body is not known, E3)",
+    needs=("version-unknown",),
+    choice=True,
+)
+def version_unknown_newest(probe: Probe) -> None:
+    expect_newest(probe.get(path_of("1999-12-31")))
+
+
+@TOPIC.check("version-latest", "`latest` is no api-version.", "P5, design 5")
+def version_latest(probe: Probe) -> None:
+    expect_status(probe.get(path_of("latest")), 400, 404)
+
+
+@TOPIC.check(
+    "version-probe",
+    "2024-07-09, which clients probe for, is answered 200 or 404 and nothing else.",
+    "Q3, contract 10",
+)
+def version_probe(probe: Probe) -> None:
+    expect_status(probe.get(path_of("2024-07-09")), 200, 404)
+
+
+@TOPIC.check("query-repeated", "A query parameter that is given twice is refused.", "Q5, E9")
+def query_repeated(probe: Probe) -> None:
+    expect_refused(probe.get(f"{path_of(NEWEST)}&api-version={NEWEST}"))
+
+
+@TOPIC.check("path-unknown", "A path that nobody knows is refused with 404.", "E12")
+def path_unknown(probe: Probe) -> None:
+    expect_status(probe.get(f"/metadata/nothing?api-version={NEWEST}"), 404)
+
+
+@TOPIC.check(
+    "path-of-others",
+    "Paths of other clouds, and /scheduledevents alone, get a quick status 4xx.",
+    "contract 10",
+)
+def path_of_others(probe: Probe) -> None:
+    for path in ("/scheduledevents", "/latest/dynamic/instance-identity/document", "/v1.json"):
+        answer = probe.get(path)
+        expect_refused(answer)
+        expect(answer.took_s <= QUICK_S, f"{answer.took_s:.1f} s", f"at most {QUICK_S:g} s")
+
+
+@TOPIC.check("verb-405", "A verb that is not for this path is refused with 405.", "E11")
+def verb_405(probe: Probe) -> None:
+    for verb in ("PUT", "DELETE"):
+        expect_status(probe.ask(probe.request(verb, path_of(NEWEST), body=b"")), 405)
+
+
+@TOPIC.check(
+    "verb-allow",
+    "The 405 says in Allow that GET and POST are accepted.",
+    "RFC 9110, 15.5.6",
+    needs=("verb-405",),
+)
+def verb_allow(probe: Probe) -> None:
+    answer = probe.ask(probe.request("PUT", path_of(NEWEST), body=b""))
+    allow = answer.header("Allow") or ""
+    verbs = {verb.strip().upper() for verb in allow.split(",")}
+    expect(verbs >= {"GET", "POST"}, f"Allow: {allow}", "GET, POST")
+
+
+@TOPIC.check(
+    "verb-head",
+    "The answer to HEAD has no body, and is none of a GET's 5xx.",
+    "E7, RFC 9110, 9.3.2",
+)
+def verb_head(probe: Probe) -> None:
+    probe.turn()
+    with probe.connection() as connection:
+        connection.send(probe.request("HEAD", path_of(NEWEST)))
+        answer = connection.answer(to_head=True)
+        expect_status(answer, 200, 400, 405)
+        expect(connection.quiet_for(0.02), "bytes after the head", "no body")
+
+
+@TOPIC.check(
+    "error-object",
+    'Refusals carry a JSON object with "error", a text.',
+    "contract 2.1 (not known for each of these, E8 to E12)",
+    needs=("forwarded", "query-repeated", "path-unknown", "verb-405"),
+    choice=True,
+)
+def error_object(probe: Probe) -> None:
+    for answer in _refusals(probe):
+        expect_error_object(answer)
+
+
+@TOPIC.check(
+    "error-content-type",
+    "Refusals are application/json.",
+    "contract 2.1 (not known for each of these, E8 to E12)",
+    needs=("error-object",),
+    choice=True,
+)
+def error_content_type(probe: Probe) -> None:
+    for answer in _refusals(probe):
+        kind = answer.header("Content-Type") or ""
+        good = kind.partition(";")[0].strip().lower() == "application/json"
+        expect(good, f"Content-Type: {kind}", "application/json; charset=utf-8")
+
+
+def _refusals(probe: Probe) -> list[Answer]:
+    return [
+        probe.poll("X-Forwarded-For: 10.0.0.1"),
+        probe.get(f"{path_of(NEWEST)}&api-version={NEWEST}"),
+        probe.get(f"/metadata/nothing?api-version={NEWEST}"),
+        probe.ask(probe.request("PUT", path_of(NEWEST), body=b"")),
+    ]

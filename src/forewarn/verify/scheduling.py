@@ -1,0 +1,217 @@
+"""Checks of events that nobody approves, that are canceled, and that come together.
+
+Each has events of its own scheduled, and ends when they have ended.
+"""
+
+from __future__ import annotations
+
+from forewarn.verify.approving import approval
+from forewarn.verify.checks import Failed, Level, Skipped, Topic, expect
+from forewarn.verify.documents import HOST_TYPES, SHOWN_SINCE, Sighting
+from forewarn.verify.living import (
+    expect_shown,
+    order,
+    started_or_gone,
+    until_gone,
+    until_started,
+)
+from forewarn.verify.probe import Probe
+from forewarn.verify.refusing import expect_status
+from forewarn.verify.story import Life
+
+TOPIC = Topic(
+    "scheduling",
+    "Notice, cancellation, several events",
+    level=Level.OPERATOR,
+    needs=("life-ends", "get-date"),
+)
+
+# Contract 3.3. The notice of a Terminate is set by its owner, within five to fifteen minutes.
+MINIMUM_NOTICE_S = {
+    "Reboot": 15 * 60,
+    "Redeploy": 10 * 60,
+    "Freeze": 15 * 60,
+    "Preempt": 30,
+    "Terminate": 5 * 60,
+}
+# Both times are whole seconds.
+ROUNDING_S = 1
+BEFORE_NOT_BEFORE_S = 2
+# A start may lag behind NotBefore by a minute or two (3.3).
+START_LAG_S = 5 * 60
+CANCELED_WITHIN_S = 180
+
+
+def _ordered(probe: Probe, event_type: str) -> Life:
+    life = order(probe, event_type, probe.document())
+    status = life.event.text("EventStatus")
+    expect(status == "Scheduled", f"the new event is {status}", "Scheduled")
+    return life
+
+
+def _end(probe: Probe, life: Life) -> None:
+    """Let the event end soon: canceled where that is possible, else approved."""
+    if probe.options.cancel is not None:
+        probe.cancel(life.event_id)
+    else:
+        expect_status(probe.post(approval(life.event_id)), 200)
+    expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
+
+
+def _times(life: Life) -> tuple[int, int]:
+    """What time it was at the endpoint when the event was first seen, and its NotBefore."""
+    now_s, not_before_s = life.first.now_s, life.not_before_s
+    if now_s is None or not_before_s is None:
+        raise Failed(life.event.text("NotBefore"), "a time in NotBefore")
+    return now_s, not_before_s
+
+
+@TOPIC.check(
+    "alone-waits",
+    "An event that nobody approves does not start before its NotBefore.",
+    "L12, contract 3.2",
+)
+def alone_waits(probe: Probe) -> None:
+    life = _ordered(probe, probe.options.types[0])
+    now_s, not_before_s = _times(life)
+    half_s = (not_before_s - now_s) // 2
+    rest_s = not_before_s - now_s - half_s - BEFORE_NOT_BEFORE_S
+    probe.story.alone = life
+    for step_s in (half_s, rest_s):
+        probe.pass_time(step_s, "for NotBefore to come near")
+        sighting = probe.document()
+        event = sighting.event(life.event_id)
+        seen = "gone" if event is None else event.text("EventStatus")
+        early = sighting.now_s is not None and sighting.now_s < not_before_s
+        if early:
+            expect(event is not None and not event.started, f"it is {seen}", "Scheduled still")
+
+
+@TOPIC.check(
+    "alone-starts",
+    "An event that nobody approves starts soon after its NotBefore.",
+    "L12",
+    needs=("alone-waits",),
+)
+def alone_starts(probe: Probe) -> None:
+    life = probe.story.alone
+    if life is None:
+        raise Skipped("no event was left alone")
+    probe.pass_time(BEFORE_NOT_BEFORE_S, "for NotBefore")
+    started = probe.until(
+        lambda sighting: started_or_gone(sighting, life.event_id),
+        within_s=START_LAG_S,
+        what_for="for the event to start",
+    )
+    expect(started, f"Scheduled {START_LAG_S} s after its NotBefore", "Started, or gone")
+    expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
+
+
+@TOPIC.check("cancel-removes", "A canceled event leaves the document and never starts.", "L11")
+def cancel_removes(probe: Probe) -> None:
+    if probe.options.cancel is None:
+        raise Skipped("it has an event canceled; give --cancel")
+    life = _ordered(probe, probe.options.types[0])
+    probe.cancel(life.event_id)
+    seen: list[Sighting] = []
+
+    def gone(sighting: Sighting) -> bool:
+        seen.append(sighting)
+        return sighting.event(life.event_id) is None
+
+    ended = probe.until(gone, within_s=CANCELED_WITHIN_S, what_for="for the event to leave")
+    expect(ended, f"{life.event_id} is there after {CANCELED_WITHIN_S} s", "it is gone")
+    events = (sighting.event(life.event_id) for sighting in seen)
+    expect(not any(e is not None and e.started for e in events), "it was Started", "it never is")
+
+
+def _notice(event_type: str, least_s: int) -> None:
+    words = f"{least_s // 60} minutes" if least_s >= 60 else f"{least_s} seconds"
+
+    @TOPIC.check(
+        f"notice-{event_type}",
+        f"NotBefore of a {event_type} is at least {words} ahead when it is scheduled.",
+        "contract 3.3",
+    )
+    def look(probe: Probe) -> None:
+        if probe.options.cancel is None and event_type not in HOST_TYPES:
+            raise Skipped(f"a {event_type} would delete the VM; give --cancel to withdraw it")
+        life = _ordered(probe, event_type)
+        life.views = probe.every_version()
+        probe.story.by_type[event_type] = life
+        _, not_before_s = _times(life)
+        before_s = None if life.before is None else life.before.now_s
+        _end(probe, life)
+        if before_s is not None:
+            notice_s = not_before_s - before_s + ROUNDING_S
+            expect(notice_s >= least_s, f"at most {notice_s} s", f"at least {least_s} s")
+
+
+for _event_type, _least_s in MINIMUM_NOTICE_S.items():
+    _notice(_event_type, _least_s)
+
+
+def _shown(event_type: str, since: str) -> None:
+    @TOPIC.check(
+        f"shown-{event_type}",
+        f"A {event_type} is shown from api-version {since} on.",
+        "contract 1.6",
+        needs=(f"notice-{event_type}",),
+    )
+    def shown(probe: Probe) -> None:
+        expect_shown(probe.story.by_type[event_type], since)
+
+    @TOPIC.check(
+        f"hidden-{event_type}",
+        f"A {event_type} is hidden from api-versions before {since}.",
+        "contract 1.6, design 5" if event_type == "Preempt" else "contract 1.6",
+        needs=(f"notice-{event_type}",),
+        choice=event_type == "Preempt",  # not known of the real service
+    )
+    def hidden(probe: Probe) -> None:
+        life = probe.story.by_type[event_type]
+        odd = [
+            version
+            for version, sighting in life.views.items()
+            if version < since and sighting.event(life.event_id) is not None
+        ]
+        expect(not odd, f"shown at {', '.join(odd)}", "hidden there")
+
+
+for _event_type, _since in SHOWN_SINCE.items():
+    _shown(_event_type, _since)
+
+
+@TOPIC.check(
+    "approve-one",
+    "Approving one event leaves the others as they are.",
+    "A1, A10",
+)
+def approve_one(probe: Probe) -> None:
+    types = [t for t in probe.options.types if t in ("Reboot", "Redeploy", "Freeze")][:2]
+    if len(types) < 2:
+        raise Skipped("it takes two types of Reboot, Redeploy and Freeze; see --types")
+    first, second = _ordered(probe, types[0]), _ordered(probe, types[1])
+    probe.story.both = (first, second)
+    expect_status(probe.post(approval(first.event_id)), 200)
+    event = probe.document().event(second.event_id)
+    seen = "gone" if event is None else event.text("EventStatus")
+    expect(seen == "Scheduled", f"the other one is {seen}", "Scheduled still")
+
+
+@TOPIC.check(
+    "approve-several",
+    "Several events can be approved with one POST; each starts before its NotBefore.",
+    "A2",
+    needs=("approve-one",),
+)
+def approve_several(probe: Probe) -> None:
+    both = probe.story.both
+    if both is None:
+        raise Skipped("there are no two events")
+    expect_status(probe.post(approval(*(life.event_id for life in both))), 200)
+    for life in both:
+        if until_started(probe, life) is None:
+            raise Failed(f"{life.event_id} is Scheduled still", "Started, or gone")
+    for life in both:
+        expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")

@@ -1,0 +1,48 @@
+"""What the run has made happen at the endpoint: the lives of the events it followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forewarn.verify.connection import Answer
+from forewarn.verify.documents import Event, Sighting
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """One event that is followed. `before` is the last document without it, if there was one.
+
+    `views` is the document at every api-version when it was Scheduled; `started` the first one
+    after its start, None if the start was not seen; `gone` the first one without it.
+    """
+
+    event_id: str
+    before: Sighting | None
+    first: Sighting
+    views: dict[str, Sighting] = field(default_factory=dict)
+    after_approval: Sighting | None = None
+    started: Sighting | None = None
+    gone: Sighting | None = None
+
+    @property
+    def event(self) -> Event:
+        """The event as it was first seen."""
+        found = self.first.event(self.event_id)
+        return found if found is not None else Event({})
+
+    @property
+    def not_before_s(self) -> int | None:
+        return self.event.not_before_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """Filled by the checks that do something, read by the checks that only judge."""
+
+    approved: Life | None = None
+    approval: Answer | None = None
+    woken: Answer | None = None
+    alone: Life | None = None
+    by_type: dict[str, Life] = field(default_factory=dict)
+    both: tuple[Life, Life] | None = None
+    throttled: Answer | None = None

@@ -1,0 +1,65 @@
+"""Every check there is, in the order in which they run."""
+
+from __future__ import annotations
+
+from forewarn.verify import (
+    answering,
+    approving,
+    connecting,
+    limiting,
+    living,
+    neighbours,
+    reading,
+    refusing,
+    scheduling,
+    tags,
+    versions,
+)
+from forewarn.verify.checks import Check, Topic
+
+TOPICS: tuple[Topic, ...] = (
+    answering.ROOT,
+    answering.TOPIC,
+    refusing.TOPIC,
+    versions.TOPIC,
+    tags.TOPIC,
+    tags.WAITING,
+    connecting.TOPIC,
+    neighbours.TOPIC,
+    approving.TOPIC,
+    living.TOPIC,
+    scheduling.TOPIC,
+    reading.TOPIC,
+    limiting.TOPIC,
+)
+CHECKS: tuple[Check, ...] = tuple(check for topic in TOPICS for check in topic.checks)
+BY_ID: dict[str, Check] = {check.id: check for check in CHECKS}
+TITLES: dict[str, str] = {topic.name: topic.title for topic in TOPICS}
+
+
+def named(names: tuple[str, ...]) -> frozenset[str]:
+    """The ids that are meant by ids and topics. Raises KeyError with a name that is neither."""
+    found: set[str] = set()
+    for name in names:
+        if name in TITLES:
+            found.update(check.id for check in CHECKS if check.topic == name)
+        else:
+            found.add(BY_ID[name].id)
+    return frozenset(found)
+
+
+def selected(only: tuple[str, ...]) -> tuple[Check, ...]:
+    """The checks with these ids or topics and everything they need; all if none is named.
+
+    Raises KeyError with a name that is neither.
+    """
+    if not only:
+        return CHECKS
+    wanted: set[str] = set()
+    left = list(named(only))
+    while left:
+        check_id = left.pop()
+        if check_id not in wanted:
+            wanted.add(check_id)
+            left.extend(BY_ID[check_id].needs)
+    return tuple(check for check in CHECKS if check.id in wanted)

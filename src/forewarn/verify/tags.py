@@ -1,0 +1,247 @@
+"""Checks of ETag and If-None-Match, and of waiting for a change with `Prefer: wait`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forewarn.verify import documents
+from forewarn.verify.checks import Failed, Skipped, Topic, expect
+from forewarn.verify.connection import Answer
+from forewarn.verify.documents import NEWEST, VERSIONS
+from forewarn.verify.probe import Probe, path_of
+
+TOPIC = Topic("tags", "ETag and If-None-Match", needs=("get-200",))
+WAITING = Topic("waiting", "Waiting for a change", needs=("get-200", "tag-quoted"))
+
+AT_ONCE_S = 0.7
+WAIT_S = 1
+# How much of a wait may be missing, and how late its end may come.
+EARLY_S = 0.2
+LATE_S = 2.0
+# A document may change between two requests; a check then looks again.
+TRIES = 3
+
+Form = Callable[[str], str]
+
+
+def unchanged(
+    probe: Probe, form: Form, *, version: str = NEWEST, headers: tuple[str, ...] = ()
+) -> Answer:
+    """The answer to a GET whose If-None-Match is `form` of the current incarnation.
+
+    Raises Failed unless it is 304; a document that changes in between is read again.
+    """
+    for _ in range(TRIES):
+        incarnation = str(probe.document(version).incarnation)
+        answer = probe.poll(f"If-None-Match: {form(incarnation)}", *headers, version=version)
+        if answer.status == 304:
+            return answer
+        expect(answer.status == 200, answer, "304")
+        if str(documents.read(answer, version).incarnation) == incarnation:
+            raise Failed(answer, f"304, because If-None-Match: {form(incarnation)} names it")
+    raise Skipped("the document changes with every request")
+
+
+def quoted(incarnation: str) -> str:
+    return f'"{incarnation}"'
+
+
+@TOPIC.check("etag-present", "A document has an ETag.", "G4")
+def etag_present(probe: Probe) -> None:
+    answer = probe.poll()
+    expect(answer.header("ETag"), answer.headers, "an ETag header")
+
+
+@TOPIC.check(
+    "etag-value",
+    "The ETag is the incarnation, quotes aside.",
+    "G5 (inferred)",
+    needs=("etag-present",),
+    choice=True,
+)
+def etag_value(probe: Probe) -> None:
+    answer = probe.poll()
+    incarnation = probe.note(answer).incarnation
+    value = (answer.header("ETag") or "").removeprefix("W/").strip('"')
+    expect(value == str(incarnation), f"ETag: {answer.header('ETag')}", f'"{incarnation}"')
+
+
+@TOPIC.check(
+    "etag-quoted",
+    "The ETag is a quoted string.",
+    "design 5, RFC 9110, 8.8.3 (the real service sends it bare, G4)",
+    needs=("etag-present",),
+    choice=True,
+)
+def etag_quoted(probe: Probe) -> None:
+    value = (probe.poll().header("ETag") or "").removeprefix("W/")
+    good = len(value) > 2 and value.startswith('"') and value.endswith('"')
+    expect(good, f"ETag: {value}", "a value in quotes")
+
+
+@TOPIC.check(
+    "tag-echoed",
+    "If-None-Match with the ETag exactly as it was sent is answered 304.",
+    "H7",
+    needs=("etag-present",),
+)
+def tag_echoed(probe: Probe) -> None:
+    for _ in range(TRIES):
+        tag = probe.poll().header("ETag")
+        answer = probe.poll(f"If-None-Match: {tag}")
+        if answer.status == 304:
+            return
+        expect(answer.header("ETag") != tag, answer, f"304, because If-None-Match: {tag} names it")
+    raise Skipped("the document changes with every request")
+
+
+@TOPIC.check("tag-quoted", "If-None-Match takes the incarnation in quotes.", "G5, design 5")
+def tag_quoted(probe: Probe) -> None:
+    unchanged(probe, quoted)
+
+
+@TOPIC.check("tag-bare", "If-None-Match takes the incarnation without quotes.", "H7, G5, design 5")
+def tag_bare(probe: Probe) -> None:
+    unchanged(probe, lambda incarnation: incarnation)
+
+
+@TOPIC.check(
+    "tag-weak", "If-None-Match takes a weak tag.", "design 5, RFC 9110, 13.1.2", choice=True
+)
+def tag_weak(probe: Probe) -> None:
+    unchanged(probe, lambda incarnation: f'W/"{incarnation}"')
+
+
+@TOPIC.check("tag-list", "If-None-Match takes a list of tags.", "RFC 9110, 13.1.2", choice=True)
+def tag_list(probe: Probe) -> None:
+    unchanged(probe, lambda incarnation: f'"something else", "{incarnation}"')
+
+
+@TOPIC.check("tag-star", "If-None-Match: * names any document.", "RFC 9110, 13.1.2", choice=True)
+def tag_star(probe: Probe) -> None:
+    unchanged(probe, lambda _: "*")
+
+
+@TOPIC.check(
+    "tag-other",
+    "If-None-Match with 0, null or another tag is answered with the document.",
+    "H7, contract 10",
+)
+def tag_other(probe: Probe) -> None:
+    for tag in ("0", "null", '"something else"'):
+        documents.read(probe.poll(f"If-None-Match: {tag}"), NEWEST)
+
+
+@TOPIC.check(
+    "tag-every-version",
+    "Every api-version answers 304.",
+    "G6 (not known for every version)",
+    choice=True,
+    needs=tuple(f"version-{version}" for version in VERSIONS[:-1]),
+)
+def tag_every_version(probe: Probe) -> None:
+    for version in VERSIONS[:-1]:
+        unchanged(probe, quoted, version=version)
+
+
+@TOPIC.check(
+    "unchanged-no-body",
+    "A 304 has no body, and the connection goes on after it.",
+    "G6",
+    needs=("tag-quoted", "get-content-length"),
+)
+def unchanged_no_body(probe: Probe) -> None:
+    incarnation = probe.document().incarnation
+    with probe.connection() as connection:
+        probe.turn()
+        connection.send(probe.request("GET", path_of(NEWEST), f'If-None-Match: "{incarnation}"'))
+        answer = connection.answer()
+        if answer.status != 304:
+            raise Skipped("the document changed in between")
+        expect(connection.quiet_for(0.02), "bytes after the head", "nothing after the head")
+        if answer.closes:
+            return
+        probe.turn()
+        connection.send(probe.request("GET", path_of(NEWEST)))
+        documents.read(connection.answer(), NEWEST)
+
+
+@TOPIC.check(
+    "unchanged-etag",
+    "A 304 carries the ETag of the document.",
+    "RFC 9110, 15.4.5",
+    needs=("tag-quoted", "etag-present"),
+)
+def unchanged_etag(probe: Probe) -> None:
+    answer = unchanged(probe, quoted)
+    value = answer.header("ETag")
+    expect(value, answer.headers, "an ETag header")
+
+
+def held(probe: Probe, seconds: int) -> Answer:
+    """The answer to a GET that waits so long for a change that does not come."""
+    for _ in range(TRIES):
+        incarnation = probe.document().incarnation
+        request = probe.request(
+            "GET", path_of(NEWEST), f'If-None-Match: "{incarnation}"', f"Prefer: wait={seconds}"
+        )
+        answer = probe.ask(request, within_s=probe.options.timeout_s + seconds)
+        if answer.status != 200 or documents.read(answer, NEWEST).incarnation == incarnation:
+            return answer
+    raise Skipped("the document changes too often to wait for it")
+
+
+@WAITING.check(
+    "wait-held",
+    "A GET with the current tag and `Prefer: wait=1` is held for a second, then answered 304.",
+    "design 5, RFC 7240",
+    choice=True,
+)
+def wait_held(probe: Probe) -> None:
+    answer = held(probe, WAIT_S)
+    expect(answer.status == 304, answer, "304 at the end of the wait")
+    good = WAIT_S - EARLY_S <= answer.took_s <= WAIT_S + LATE_S
+    expect(good, f"an answer after {answer.took_s:.2f} s", f"one after {WAIT_S} s")
+
+
+@WAITING.check(
+    "wait-not-asked",
+    "Who does not ask to wait is answered 304 at once.",
+    "design 5 (the real service may hold it, G10)",
+    choice=True,
+)
+def wait_not_asked(probe: Probe) -> None:
+    answer = unchanged(probe, quoted)
+    expect(answer.took_s <= AT_ONCE_S, f"an answer after {answer.took_s:.2f} s", "one at once")
+
+
+@WAITING.check(
+    "wait-other-tag",
+    "Who has another document than the current one does not wait.",
+    "design 5",
+    choice=True,
+)
+def wait_other_tag(probe: Probe) -> None:
+    _answered_at_once(probe, 'If-None-Match: "0"', "Prefer: wait=3")
+
+
+@WAITING.check("wait-without-tag", "Who sends no tag does not wait.", "design 5", choice=True)
+def wait_without_tag(probe: Probe) -> None:
+    _answered_at_once(probe, "Prefer: wait=3")
+
+
+@WAITING.check(
+    "wait-other-preference",
+    "Preferences that nobody knows are ignored.",
+    "RFC 7240, 2",
+    choice=True,
+)
+def wait_other_preference(probe: Probe) -> None:
+    answer = unchanged(probe, quoted, headers=("Prefer: respond-async, wait=soon",))
+    expect(answer.took_s <= AT_ONCE_S, f"an answer after {answer.took_s:.2f} s", "one at once")
+
+
+def _answered_at_once(probe: Probe, *headers: str) -> None:
+    answer = probe.poll(*headers)
+    documents.read(answer, NEWEST)
+    expect(answer.took_s <= AT_ONCE_S, f"an answer after {answer.took_s:.2f} s", "one at once")
