@@ -10,7 +10,8 @@ import pytest
 
 from forewarn.core.errors import Unavailable
 from forewarn.host.listeners import ListenFailed
-from forewarn.wiring import DESCRIPTORS_MAX, keep_arranged, raise_descriptor_limit
+from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit
+from forewarn.wiring.serve import keep_arranged
 
 WAIT_S = 20
 AGAIN_S = 0.01

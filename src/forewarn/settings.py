@@ -44,6 +44,13 @@ REDEPLOY_SECONDS_MAX = 3_000
 
 Enablement = Literal["first-poll", "always"]
 
+# Where the emulator differs from `serve` unless it is told otherwise (design 5).
+SIMULATE_DEFAULTS: Mapping[str, Any] = {
+    "enablement": "always",
+    "domain_recovery_seconds": 0,
+    "guest_requests_per_second": 0,
+}
+
 
 class BadSettings(Exception):  # noqa: N818 - says what is the case
     """The service must not start with these settings. Each mistake says where, what, and what
@@ -198,11 +205,13 @@ def load(
     environment: Mapping[str, str],
     options: Mapping[str, str | None] | None = None,
     folder: Path | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
     """The settings in force. Raises BadSettings with every mistake that was found.
 
     `options` are what the command line was given, by key; None means not given. Relative paths
     in the file are relative to the file, all others to `folder` (the current one by default).
+    `defaults` replace those of Settings; they are not checked.
     """
     mistakes: list[str] = []
     home = Path(environment.get("HOME") or Path.home())
@@ -215,7 +224,7 @@ def load(
         if value is not None:
             where = f"--{key.replace('_', '-')}"
             given[key] = _Given(where=where, value=value, as_text=True, folder=here, home=home)
-    values: dict[str, Any] = {"data": _default_data(environment, home)}
+    values: dict[str, Any] = {"data": _default_data(environment, home), **(defaults or {})}
     for key, one in given.items():
         try:
             values[key] = _KINDS[key].read(one)

@@ -44,7 +44,7 @@ def test_told_to_stop_it_ends_with_0_and_leaves_no_port(tmp_path: Path, number: 
         assert "Traceback" not in service.err()
         late = service.cli("vm", "list")
         assert late.returncode == 3
-        assert "cannot be reached" in late.stderr
+        assert "No service was found" in late.stderr
 
 
 def test_told_to_stop_while_it_starts_it_ends_with_0(tmp_path: Path) -> None:

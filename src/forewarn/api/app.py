@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -14,7 +15,7 @@ from forewarn.api import openapi
 from forewarn.api.auth import EXCEPTION_HANDLERS, Gate
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.api.route_table import table
+from forewarn.api.route_table import RouteSpec, table
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 
@@ -26,12 +27,14 @@ def create_app(
     measures: Measures,
     doorbell: Doorbell | None = None,
     scratch: Path | None = None,
+    more: Sequence[RouteSpec] = (),
 ) -> Starlette:
     """The operator API. Every path wants `token`, /metrics and /v1/health too.
 
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. A backup is copied to a private folder in
-    `scratch` (the system's folder for temporary files by default) before it is sent.
+    `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
+    routes beside those that every service has.
     """
     version = version_of("forewarn")
     routes = OperatorRoutes(
@@ -41,7 +44,7 @@ def create_app(
         scratch=scratch,
         version=version,
     )
-    specs = table(routes)
+    specs = [*table(routes), *more]
     routes.describe(openapi.document(specs, version=version))
     app = Starlette(
         routes=[

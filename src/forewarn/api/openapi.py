@@ -43,8 +43,11 @@ TIME_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
 NAMES: Schema = {"type": "array", "items": TEXT}
 
 
+_TEMPLATE = "#/components/schemas/{name}"
+
+
 def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": _TEMPLATE.format(name=name)}
 
 
 def _list(name: str) -> Schema:
@@ -278,8 +281,7 @@ def document(table: Iterable[RouteSpec], *, version: str) -> bytes:
 
 
 def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
-    media = spec.answer if "/" in spec.answer else "application/json"
-    shape = {"type": "string"} if "/" in spec.answer else _ref(spec.answer)
+    media, shape = _answer(spec, bodies)
     found: Schema = {
         "operationId": spec.name,
         "summary": spec.summary,
@@ -301,6 +303,17 @@ def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
     return found
 
 
+def _answer(spec: RouteSpec, bodies: dict[str, Schema]) -> tuple[str, Schema]:
+    """The media type and the shape of an answer."""
+    if not isinstance(spec.answer, str):
+        shape, parts = msgspec.json.schema_components([spec.answer], ref_template=_TEMPLATE)
+        bodies.update(parts)
+        return "application/json", dict(shape[0])
+    if "/" in spec.answer:
+        return spec.answer, TEXT
+    return "application/json", _ref(spec.answer)
+
+
 def _parameters(spec: RouteSpec) -> list[Schema]:
     found: list[Schema] = [
         {"name": name, "in": "path", "required": True, "schema": TEXT}
@@ -310,7 +323,7 @@ def _parameters(spec: RouteSpec) -> list[Schema]:
     found.extend(
         {"name": name, "in": "query", "schema": schema} for name, schema in properties.items()
     )
-    if spec.method == "POST":
+    if spec.method == "POST" and spec.keyed:
         schema = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX}
         found.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
     return found

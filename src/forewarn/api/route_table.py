@@ -31,7 +31,8 @@ from forewarn.wire.operator_json import Json
 class RouteSpec:
     """One route: where, what it is for, what it takes and what it answers.
 
-    `answer` names a schema of `openapi`, or is a media type for what is no JSON.
+    `answer` names a schema of `openapi`, is a media type for what is no JSON, or is the type of
+    the answer. `keyed` orders take an idempotency key.
     """
 
     method: str
@@ -39,9 +40,10 @@ class RouteSpec:
     name: str
     summary: str
     handler: Handler
-    answer: str
+    answer: str | type[msgspec.Struct]
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | str | None = None
+    keyed: bool = True
 
 
 def table(routes: OperatorRoutes) -> list[RouteSpec]:

@@ -1,0 +1,58 @@
+"""A fleet from a few words: the inventory that `--vm` and `--scope` stand for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from forewarn.core.errors import Invalid
+
+FIRST_VM = "vm0"
+ANY_PORT = "127.0.0.1:0"  # whichever is free
+VMS_MAX = 10_000
+_SCOPE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,57}):(?P<size>[1-9][0-9]{0,4})")
+
+
+def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> str:
+    """The inventory of standalone VMs and of scopes like `web:3`; one VM, vm0, if none is named.
+
+    `web:3` is a placement group of web_0, web_1 and web_2 in update domains 0, 1 and 2. Every VM
+    has a host of its own and one host is spare, so that each can be maintained, moved and lost
+    alone. All are spot VMs: all five event types can happen to them.
+
+    Raises Invalid for a scope that is not NAME:SIZE; names are judged with the inventory.
+    """
+    named: list[tuple[str, str, int]] = []  # VM, scope, update domain
+    groups: list[str] = []
+    for given in scopes:
+        match = _SCOPE.fullmatch(given)
+        if match is None:
+            raise Invalid(
+                f"{given!r} is no scope of the emulator.",
+                "Write a name and how many VMs it has, like web:3.",
+            )
+        name = match["name"]
+        groups.append(name)
+        named += [(f"{name}_{domain}", name, domain) for domain in range(int(match["size"]))]
+    named = [(vm, "", 0) for vm in vms] + named or [(FIRST_VM, "", 0)]
+    if len(named) > VMS_MAX:
+        raise Invalid(
+            f"{len(named)} VMs are too many.", f"One emulator takes at most {VMS_MAX} VMs."
+        )
+    hosts = [f"host{number}" for number in range(len(named))]
+    tables = [f"[[host]]\nname = {json.dumps(host)}" for host in [*hosts, "spare"]]
+    tables += [f'[[scope]]\nname = "{name}"\nkind = "placement-group"' for name in groups]
+    tables += [
+        _vm_table(vm, scope, domain, host)
+        for (vm, scope, domain), host in zip(named, hosts, strict=True)
+    ]
+    return "\n\n".join(tables) + "\n"
+
+
+def _vm_table(vm: str, scope: str, domain: int, host: str) -> str:
+    lines = ["[[vm]]", f"name = {json.dumps(vm)}", f'host = "{host}"', 'priority = "spot"']
+    lines.append(f'listen = "{ANY_PORT}"')
+    if scope:
+        lines += [f'scope = "{scope}"', f"update_domain = {domain}"]
+    return "\n".join(lines)

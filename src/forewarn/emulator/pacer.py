@@ -1,0 +1,262 @@
+"""Drives the emulator: everything that can happen now happens now, then time may move.
+
+`serve` has loops that look again every so often; here nothing is left to the time that a computer
+takes. `settle` works until nothing changes any more, and `advance` goes from one instant at which
+something is due to the next. The decisions are those of the product: the same ticker, the same
+hosts, the same commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import structlog
+
+from forewarn.control.control import Control
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.loops import GuestTraces, TickerLoop
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command, WriterThread
+from forewarn.core import notice
+from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.model import SECOND_MS, Action, Phase
+from forewarn.emulator.clock import EmulatedClock
+from forewarn.host.daemon import Hosts
+from forewarn.ports import Clock, Store
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+ROUNDS_MAX = 10_000  # of one settling; each changes something, so an end is always near
+INSTANTS_MAX = 100_000  # in one advance
+ADVANCE_MS_MAX = 3_660 * 24 * 3_600 * SECOND_MS  # ten years
+LOOK_EVERY_S = 1.0  # on a clock that runs; also what a lost ring costs at most
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """When something is due, and what, in words."""
+
+    at_ms: int
+    what: str
+
+
+@dataclass(eq=False, slots=True)
+class Appointment:
+    """Something of the emulator's own that happens at an instant, like a step of a scenario."""
+
+    instant: Instant
+    act: Callable[[], Awaitable[None]]
+    canceled: bool = False
+
+    def cancel(self) -> None:
+        """It will not happen. Without effect once it has."""
+        self.canceled = True
+
+
+class UnderWay(Protocol):
+    """A hypervisor that can say when its actions end (`adapters.simulated_hypervisor`)."""
+
+    def under_way(self) -> list[tuple[int, Action]]: ...
+
+
+class Pacer:
+    """Belongs to the event loop. One thing at a time: callers queue for the lock."""
+
+    def __init__(
+        self,
+        *,
+        clock: EmulatedClock,
+        control: Control,
+        ticker: TickerLoop,
+        traces: GuestTraces,
+        hosts: Hosts,
+        hypervisor: UnderWay,
+        arrange: Callable[[], Awaitable[None]],
+        more_instants: Callable[[], Iterator[Instant]] = lambda: iter(()),
+    ) -> None:
+        self._clock = clock
+        self._control = control
+        self._ticker = ticker
+        self._traces = traces
+        self._hosts = hosts
+        self._hypervisor = hypervisor
+        self._arrange = arrange
+        self._more_instants = more_instants
+        self._appointments: list[Appointment] = []
+        self._lock = asyncio.Lock()
+        self._ring = asyncio.Event()
+        self._changes = 0
+
+    def changed(self) -> None:
+        """Something was committed that others may have to look at."""
+        self._changes += 1
+        self._ring.set()
+
+    def at(self, at_ms: int, what: str, act: Callable[[], Awaitable[None]]) -> Appointment:
+        """Have `act` called when the clock gets there: at once if it has, when all is settled.
+
+        `act` runs while the pacer works: it must not call `settle`, `advance` or `next`, nor
+        submit through a control that does. What it raises goes to whoever moved the clock.
+        """
+        appointment = Appointment(Instant(at_ms, what), act)
+        self._appointments.append(appointment)
+        self._ring.set()
+        return appointment
+
+    async def settle(self) -> None:
+        """Let everything happen that can happen now."""
+        async with self._lock:
+            await self._settle()
+
+    async def advance(self, ms: int) -> list[Instant]:
+        """Move the clock by so much, through every instant between; what was due on the way.
+
+        Raises Invalid for a time that is negative or longer than ten years.
+        """
+        if not 0 <= ms <= ADVANCE_MS_MAX:
+            raise Invalid(
+                f"The clock cannot be advanced by {ms / SECOND_MS:g} s.",
+                "It goes ahead only, by at most ten years at once.",
+            )
+        async with self._lock:
+            return await self._advance_to(self._clock.now_ms() + ms)
+
+    async def next(self) -> list[Instant]:
+        """Move the clock to the next instant at which something is due; what was due then.
+
+        Without effect, and empty, if nothing is.
+        """
+        async with self._lock:
+            await self._settle()
+            upcoming = await self._upcoming()
+            return await self._advance_to(upcoming[0].at_ms) if upcoming else []
+
+    async def upcoming(self) -> list[Instant]:
+        """What is due later, as known now, soonest first."""
+        async with self._lock:
+            return await self._upcoming()
+
+    async def run(self) -> None:
+        """Keep everything settled, on a clock that runs by itself too. Until canceled."""
+        while True:
+            self._ring.clear()
+            await self.settle()
+            wait_s: float | None = None
+            if self._clock.speed:
+                wait_s = await self._wait_s()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._ring.wait()
+            except TimeoutError:
+                continue
+
+    async def _wait_s(self) -> float:
+        upcoming = await self.upcoming()
+        if not upcoming:
+            return LOOK_EVERY_S
+        left_s = (upcoming[0].at_ms - self._clock.now_ms()) / SECOND_MS / self._clock.speed
+        return min(max(left_s, 0.0), LOOK_EVERY_S)
+
+    async def _advance_to(self, target_ms: int) -> list[Instant]:
+        passed: list[Instant] = []
+        await self._settle()
+        for _ in range(INSTANTS_MAX):
+            upcoming = await self._upcoming()
+            if not upcoming or upcoming[0].at_ms > target_ms:
+                self._clock.advance_to(target_ms)
+                await self._settle()
+                return passed
+            first_ms = upcoming[0].at_ms
+            passed += [instant for instant in upcoming if instant.at_ms == first_ms]
+            self._clock.advance_to(first_ms)
+            await self._settle()
+        raise Conflict(f"More than {INSTANTS_MAX} things are due in that time.", "Advance by less.")
+
+    async def _settle(self) -> None:
+        """See `settle`. The caller holds the lock."""
+        for _ in range(ROUNDS_MAX):
+            before = self._changes
+            await self._arrange()
+            await self._traces.save_first_reads()
+            await self._traces.save_polls()
+            await self._hosts.work_once()
+            await self._ticker.tick()
+            acted = await self._keep_appointments()
+            if not acted and self._changes == before and not self._just_ended():
+                return
+        raise Conflict(f"Nothing came to rest in {ROUNDS_MAX} rounds.", "This is a bug.")
+
+    def _just_ended(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        return any(ends_ms <= now_ms for ends_ms, _ in self._hypervisor.under_way())
+
+    async def _keep_appointments(self) -> bool:
+        now_ms = self._clock.now_ms()
+        due = [a for a in self._appointments if a.canceled or a.instant.at_ms <= now_ms]
+        if not due:
+            return False
+        self._appointments = [a for a in self._appointments if a not in due]
+        # In the order of their instants; those of one instant in the order they were made.
+        for appointment in sorted(due, key=lambda a: a.instant.at_ms):
+            if not appointment.canceled:
+                await appointment.act()
+        return True
+
+    async def _upcoming(self) -> list[Instant]:
+        found = await self._control.ask(due_later)
+        offset_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        found += [
+            Instant(ends_ms + offset_ms, f"{action.kind.value} of {action.vm or action.host} ends")
+            for ends_ms, action in self._hypervisor.under_way()
+        ]
+        found += [a.instant for a in self._appointments if not a.canceled]
+        found += self._more_instants()
+        now_ms = self._clock.now_ms()
+        return sorted(instant for instant in found if instant.at_ms > now_ms)
+
+
+def due_later(tx: Transaction) -> list[Instant]:
+    """What the rules themselves wait for: notice, deadlines and recoveries."""
+    found: list[Instant] = []
+    for name in sorted(tx.memory.busy_scopes):
+        scope = tx.memory.scopes[name]
+        found += [
+            Instant(recovery.until_ms, f"domain {recovery.update_domain} of {name} has recovered")
+            for recovery in scope.recoveries
+        ]
+        for event in scope.events:
+            of = f"{event.event_type.value} of {', '.join(event.resources)}"
+            due_ms = notice.due_from_ms(event)
+            if event.phase is Phase.SCHEDULED and due_ms is not None:
+                found.append(Instant(due_ms, f"{of} may start"))
+            elif event.phase is Phase.STARTED and event.deadline_ms is not None:
+                found.append(Instant(event.deadline_ms, f"{of} is given up"))
+    found += [
+        Instant(operation.deadline_ms, f"{operation.event_type.value} of {operation.host} fails")
+        for operation in tx.memory.operations.values()
+        if operation.deadline_ms is not None
+    ]
+    return [instant for instant in found if instant.at_ms > tx.now_ms]
+
+
+class SettledControl(Control):
+    """A control whose commands are answered when everything they cause has happened.
+
+    What a caller does next then finds the same state in every run.
+    """
+
+    def __init__(
+        self, *, writer: WriterThread, store: Store, clock: Clock, dispatch: Dispatch, pacer: Pacer
+    ) -> None:
+        super().__init__(writer=writer, store=store, clock=clock, dispatch=dispatch)
+        self._pacer = pacer
+
+    async def submit(self, command: Command[T]) -> T:
+        result = await super().submit(command)
+        await self._pacer.settle()
+        return result

@@ -1,0 +1,223 @@
+"""The objects that every command with a control plane has, put together by plain calls.
+
+What differs between `serve` and the emulator comes in as arguments: clock, ids, store, and who
+drives the loops. Nothing here runs by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as version_of
+
+import structlog
+
+from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.store import SqliteStore
+from forewarn.api.doorbell import Doorbell
+from forewarn.control import metadata, ticker
+from forewarn.control.control import Control
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.link import LocalLink
+from forewarn.control.loops import GuestTraces, TickerLoop
+from forewarn.control.measures import Measures
+from forewarn.control.memory import Memory
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.writer import Writer, WriterThread
+from forewarn.core import edits
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.model import Scope, Vm
+from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.daemon import Hosts
+from forewarn.host.documents import Documents
+from forewarn.host.identity import Identity
+from forewarn.host.listeners import Listeners, cannot_listen
+from forewarn.ports import Change, Clock, Ids
+from forewarn.settings import Settings
+from forewarn.wiring.process import die
+
+log = structlog.get_logger(__name__)
+
+
+class Guests:
+    """What the endpoint asks of the service behind it (`endpoint.service.Service`)."""
+
+    def __init__(self, control: Control, traces: GuestTraces) -> None:
+        self._control = control
+        self._traces = traces
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        await self._control.submit(metadata.approve(vm, event_ids))
+
+    async def enable(self, scope: str, vm: str) -> None:
+        await self._control.submit(metadata.enable(scope, vm=vm))
+
+    def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
+        self._traces.first_read(vm, scope, event_ids)
+
+    def returned(self, vm: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._returned(vm))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _returned(self, vm: str) -> None:
+        try:
+            await self._control.submit(metadata.returned(vm))
+        except (Refusal, Unavailable) as why:
+            log.warning("return_not_kept", vm=vm, why=str(why))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """The outside world of one command.
+
+    `lease_clock` is what leases and heartbeats of hosts are counted on.
+    """
+
+    store: SqliteStore
+    clock: Clock
+    lease_clock: Clock
+    ids: Ids
+
+
+class Assembly:
+    """Store, control, hosts and documents, connected. Made inside the event loop that runs it.
+
+    `ring` is called after each commit that somebody may have to look at; `shown_as` turns a scope
+    into what its guests are shown.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Adapters,
+        *,
+        ring: Callable[[], None],
+        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
+    ) -> None:
+        self.settings = settings
+        self.store = adapters.store
+        self.clock = adapters.clock
+        self._ring = ring
+        self._shown_as = shown_as
+        self.timekeeper = Timekeeper(adapters.clock)
+        snapshot = adapters.store.load()
+        self.last_heartbeat_ms = snapshot.heartbeat_ms
+        self.dispatch = Dispatch(adapters.lease_clock)
+        self.memory = Memory(snapshot, self.dispatch)
+        self.memory.cannot_listen = cannot_listen
+        self.measures = Measures(version=version_of("forewarn"))
+        self.measures.loaded(snapshot.scopes)
+        self.writer = self._writer(adapters.ids)
+        self.control = Control(
+            writer=self.writer, store=self.store, clock=self.clock, dispatch=self.dispatch
+        )
+        self.identity = Identity()
+        self.documents = Documents(
+            self.identity, requests_per_s=float(settings.guest_requests_per_second)
+        )
+        self.traces = GuestTraces(self.control, self.documents.polled)
+        self.hypervisor = SimulatedHypervisor(self.clock)
+        self.ticker = TickerLoop(self.control, self.measures)
+        self.hosts = Hosts(
+            self.memory.hosts,
+            link=LocalLink(self.control),
+            hypervisor=self.hypervisor,
+            documents=self.documents,
+        )
+        self._count_what_breaks()
+        self.doorbell = Doorbell()
+        self.fleet_changed = asyncio.Event()
+
+    def _writer(self, ids: Ids) -> WriterThread:
+        writer = Writer(
+            memory=self.memory,
+            store=self.store,
+            timekeeper=self.timekeeper,
+            policy=self.settings.policy(),
+            ids=ids,
+            on_step=ticker.clock_stepped,
+            on_stall=ticker.stalled,
+            on_commit=self._committed,
+        )
+        return WriterThread(
+            writer,
+            publish=self._published,
+            on_fatal=die,
+            on_failure=self.measures.store_failed,
+        )
+
+    def _count_what_breaks(self) -> None:
+        self.measures.count(
+            "forewarn_host_errors",
+            "Steps, heartbeats and confirmations of hosts that broke or hung.",
+            lambda: self.hosts.failures,
+        )
+        self.measures.count(
+            "forewarn_first_reads_dropped",
+            "First reads that were not kept.",
+            lambda: self.traces.first_reads_dropped,
+        )
+
+    def serve_guests(self, endpoint: Endpoint) -> Listeners:
+        """Let guests ask this endpoint. The listeners are open once they are told what to open."""
+        self.measures.endpoint(endpoint.counters)
+        return Listeners(endpoint, self.identity)
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self.writer.committed(changes)
+
+    # After a commit, on the event loop.
+
+    def _published(self, changes: Sequence[Change]) -> None:
+        """Show what was committed, then ring everybody who may want to look again."""
+        busy_hosts: set[str] = set()
+        for change in changes:
+            for before, after in change.scopes:
+                self.show(edits.open_only(after))
+                busy_hosts.update(_hosts_with_actions(after))
+                if before is None or before.vms is not after.vms:
+                    self.fleet_changed.set()
+            for name in change.removed_scopes:
+                self.documents.drop(name)
+            for _, operation in change.operations:
+                if operation.action is not None and not operation.action.ended:
+                    busy_hosts.add(operation.host)
+            if change.hosts or change.removed_hosts or change.removed_scopes:
+                self.fleet_changed.set()
+        self.measures.committed(changes)
+        self.hosts.ring(busy_hosts)
+        if any(change.scopes or change.operations or change.hosts for change in changes):
+            self._ring()
+        self.doorbell.ring()
+
+    def show(self, scope: Scope) -> None:
+        """Have the guests of a scope read it as it is now."""
+        self.documents.show(self._shown_as(scope))
+        self.hosts.shown(scope)
+        for recovery in scope.recoveries:
+            for vm in recovery.waiting_for:
+                self.documents.expect(vm)
+
+    async def arrange(self, listeners: Listeners, listen: Callable[[Vm], str | None]) -> None:
+        """Have listeners, hosts and the simulated machines as the inventory has them.
+
+        `listen` says where a VM has its own listener, if it has one. Raises ListenFailed.
+        """
+        scopes = await self.control.ask(lambda tx: list(tx.memory.scopes.values()))
+        hosts = await self.control.ask(lambda tx: list(tx.memory.hosts))
+        self.hosts.set_names(hosts)
+        vms = [vm for scope in scopes for vm in scope.vms]
+        for vm in vms:
+            self.hypervisor.place(vm.name, vm.host)
+        wanted = {vm.name: listen(vm) for vm in vms}
+        await listeners.apply({vm: where for vm, where in wanted.items() if where})
+
+
+def _hosts_with_actions(scope: Scope) -> Iterator[str]:
+    for event in scope.events:
+        for action in event.actions:
+            if action.host is not None and not action.ended:
+                yield action.host

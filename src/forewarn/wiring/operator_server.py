@@ -1,0 +1,128 @@
+"""The operator API on a socket, and what a command line needs to find it: its URL and token."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext, suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from forewarn.adapters.data_folder import FolderUnusable, unusable
+from forewarn.api.guarded_protocol import GuardedProtocol
+from forewarn.core.addresses import read_listen
+from forewarn.host.listeners import ListenFailed
+from forewarn.settings import OPERATOR_TOKEN_FILE, OPERATOR_URL_FILE
+
+STOP_GRACE_S = 5
+STARTED_LOOK_EVERY_S = 0.005
+
+
+@asynccontextmanager
+async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
+    """Serve the operator API on `listen`; yields its URL. Raises ListenFailed."""
+    config = uvicorn.Config(
+        app,
+        http=GuardedProtocol,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=STOP_GRACE_S,
+    )
+    async with _serving(uvicorn.Server(config), listen) as (address, port):
+        yield f"http://{_bracketed(address)}:{port}"
+
+
+@asynccontextmanager
+async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[str, int]]:
+    """Serve the operator API on `listen`; yields where it really is."""
+    address, port = read_listen(listen)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address, port))
+    except OSError as error:
+        sock.close()
+        raise ListenFailed(
+            f"Cannot open the operator API on {listen}: {error.strerror or error}. "
+            "Choose a free address and port with --operator."
+        ) from error
+    serving = asyncio.get_running_loop().create_task(_serve(server, sock))
+    try:
+        while not server.started:
+            if serving.done():
+                serving.result()
+            await asyncio.sleep(STARTED_LOOK_EVERY_S)
+        where = sock.getsockname()
+        yield str(where[0]), int(where[1])
+    finally:
+        server.should_exit = True
+        await serving
+        sock.close()
+
+
+async def _serve(server: uvicorn.Server, sock: socket.socket) -> None:
+    """uvicorn without its own signal handlers: the service stops it."""
+    server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
+    await server.serve(sockets=[sock])
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def operator_token(data: Path) -> str:
+    """The operator's token of this data folder, made at the first start."""
+    path = data / OPERATOR_TOKEN_FILE
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        token = ""
+    except OSError as error:
+        raise unusable(data, error) from error
+    except UnicodeDecodeError:
+        raise FolderUnusable(
+            f"{path} holds no token.", "Remove it; the next start makes a new one."
+        ) from None
+    if not token:
+        token = secrets.token_urlsafe(32)
+        _write_private(path, f"{token}\n")
+    return token
+
+
+class Announcement:
+    """The operator URL in a folder, there for the length of the block and no longer.
+
+    Where it is, a service runs, or one was killed: the command line looks for it there.
+    """
+
+    def __init__(self, data: Path, url: str) -> None:
+        self._path = data / OPERATOR_URL_FILE
+        self._text = f"{url}\n"
+
+    def __enter__(self) -> None:
+        _write_private(self._path, self._text)
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # somebody else's by now, or gone with its folder
+            if self._path.read_text(encoding="utf-8") == self._text:
+                self._path.unlink()
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read, whole or not at all."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.touch(mode=0o600)
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise unusable(path.parent, error) from error

@@ -1,0 +1,56 @@
+"""What belongs to the process as a whole: its signals, its limits, and its sudden end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
+EXIT_STORE_FAILED = 70
+
+
+@contextmanager
+def stop_signals(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` when the process is asked to end, from now to the end of the block."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, told)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def raise_descriptor_limit() -> None:
+    """Let the process open as many files as it is allowed to, up to DESCRIPTORS_MAX.
+
+    Shells give 1,024; each guest listener and each connection needs one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError) as error:  # some systems allow less than they say
+        log.warning("descriptor_limit_kept", limit=soft, why=str(error))
+
+
+def die(reason: str) -> None:
+    """After a failed fsync nobody knows what is on the disk: end at once, answer nothing more."""
+    try:
+        sys.stderr.write(f"forewarn: stopped at once, nothing unkept was answered: {reason}\n")
+        sys.stderr.flush()
+    finally:  # also when nobody reads standard error any more
+        os._exit(EXIT_STORE_FAILED)

@@ -1,0 +1,209 @@
+"""`forewarn serve`: everything in one process, kept in a data folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from forewarn.adapters import backup
+from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.system import RandomIds, SystemClock
+from forewarn.api.app import create_app
+from forewarn.control import inventory, ticker
+from forewarn.control.timekeeper import PULSE_EVERY_S
+from forewarn.core.errors import InventoryConflict, Refusal, Unavailable
+from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.listeners import ListenFailed
+from forewarn.ports import StoreFailed
+from forewarn.settings import Settings
+from forewarn.wiring.assembly import Adapters, Assembly, Guests
+from forewarn.wiring.operator_server import Announcement, operator_token, serving
+from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+
+log = structlog.get_logger(__name__)
+
+ARRANGE_AGAIN_S = 2.0
+
+CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
+restore = backup.restore
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the service really listens, once it does."""
+
+    guest: tuple[str, int]
+    operator_url: str
+    listeners: dict[str, tuple[str, int]]
+    example: str  # a VM with a listener, to try things on: one of the largest scope
+    data: Path
+
+
+class Service:
+    """Everything in one process: `forewarn serve`. Made and run inside one event loop."""
+
+    def __init__(self, settings: Settings, store: SqliteStore) -> None:
+        clock = SystemClock()
+        self._settings = settings
+        self._parts = Assembly(
+            settings,
+            Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
+            ring=self._ring,
+        )
+        self._endpoint = Endpoint(
+            Guests(self._parts.control, self._parts.traces),
+            now_ms=clock.now_ms,
+            place=settings.place(),
+            metadata_header=settings.metadata_header,
+        )
+        self._listeners = self._parts.serve_guests(self._endpoint)
+        self._told_to_stop = asyncio.Event()
+
+    def _ring(self) -> None:
+        self._parts.ticker.ring()
+
+    async def _pulse(self) -> None:
+        while True:
+            self._parts.timekeeper.pulse()
+            await asyncio.sleep(PULSE_EVERY_S)
+
+    async def _follow_fleet(self) -> None:
+        await keep_arranged(self._parts.fleet_changed, self._arrange)
+
+    async def _arrange(self) -> None:
+        await self._parts.arrange(self._listeners, lambda vm: vm.listen)
+
+    async def run(self, started: Callable[[Where], None]) -> None:
+        """Start in the order that keeps the promises, run until told to stop, end cleanly.
+
+        Raises one of CannotStart with nothing left open. `started` is called once everything
+        listens.
+        """
+        with stop_signals(self._told_to_stop.set):
+            self._parts.writer.start()
+            try:
+                await self._start_and_run(started)
+            finally:
+                await self._listeners.close()
+                await self._endpoint.close()
+                await self._parts.writer.stop()
+                self._parts.store.close()
+
+    async def _start_and_run(self, started: Callable[[Where], None]) -> None:
+        parts, settings = self._parts, self._settings
+        await self._apply_inventory()
+        for scope in parts.memory.scopes.values():
+            parts.show(scope)
+        await self._arrange()
+        guest = await self._listeners.open_shared(settings.guest)
+        # From here on guests can read. Only now is it known how long they could not.
+        await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
+        await parts.hosts.heartbeat()
+        app = create_app(
+            parts.control,
+            token=operator_token(settings.data),
+            measures=parts.measures,
+            doorbell=parts.doorbell,
+            scratch=settings.data,
+        )
+        async with serving(app, settings.operator) as url:
+            with Announcement(settings.data, url):
+                started(self._where(guest, url))
+                await self._work_until_stopped()
+                parts.doorbell.close()
+
+    async def _apply_inventory(self) -> None:
+        """Make the fleet what the file says, unless what is under way forbids it for now.
+
+        A service that stays down because of a file gives no notice at all, so a fleet that is
+        there goes on as it is; a file that is wrong, or a first one that does not work, stops
+        the start.
+        """
+        text = self._settings.inventory_text()
+        try:
+            await self._parts.control.submit(inventory.apply(text, by="inventory"))
+        except InventoryConflict as why:
+            if not self._parts.memory.hosts:
+                raise
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
+            )
+
+    def _where(self, guest: tuple[str, int], operator_url: str) -> Where:
+        listeners = dict(sorted(self._listeners.addresses().items()))
+        scopes = self._parts.memory.scopes.values()
+        sizes = {vm.name: len(scope.vms) for scope in scopes for vm in scope.vms}
+        return Where(
+            guest=guest,
+            operator_url=operator_url,
+            listeners=listeners,
+            example=max(listeners, key=lambda vm: sizes.get(vm, 0), default=""),
+            data=self._settings.data,
+        )
+
+    async def _work_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        loops = (
+            self._pulse,
+            self._parts.ticker.run,
+            self._parts.hosts.run,
+            self._parts.traces.run,
+            self._follow_fleet,
+        )
+        tasks = [loop.create_task(run()) for run in loops]
+        stopping = loop.create_task(self._told_to_stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in [*tasks, stopping]:
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ends by itself has failed: say so and stop
+        try:
+            await self._parts.traces.save_first_reads()
+            await self._parts.traces.save_polls()
+        except Unavailable as why:
+            log.warning("guest_traces_lost", why=str(why))
+
+
+async def keep_arranged(
+    changed: asyncio.Event,
+    arrange: Callable[[], Awaitable[None]],
+    *,
+    again_s: float = ARRANGE_AGAIN_S,
+) -> None:
+    """Arrange after each change, and again until it has worked; each new reason is logged."""
+    why_not: str | None = None
+    while True:
+        try:
+            async with asyncio.timeout(None if why_not is None else again_s):
+                await changed.wait()
+        except TimeoutError:
+            pass  # the same change once more: a port or a descriptor may be free by now
+        changed.clear()
+        try:
+            await arrange()
+        except (ListenFailed, Unavailable) as why:
+            if str(why) != why_not:
+                log.error("fleet_change_put_off", why=str(why))  # noqa: TRY400 - the sentence says it all
+            why_not = str(why)
+        else:
+            why_not = None
+
+
+def open_service(settings: Settings) -> Service:
+    """Open the data folder and build the service. Call it inside the event loop that runs it.
+
+    Raises one of CannotStart.
+    """
+    raise_descriptor_limit()
+    store = SqliteStore.in_folder(settings.data)
+    try:
+        return Service(settings, store)
+    except BaseException:
+        store.close()
+        raise
