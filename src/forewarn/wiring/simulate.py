@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import SystemClock
 from forewarn.api.app import create_app
+from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
+from forewarn.core.errors import NotFound
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.clock_routes import clock_routes
@@ -22,6 +24,8 @@ from forewarn.emulator.faulty_endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
+from forewarn.emulator.scenario_routes import scenario_routes
+from forewarn.emulator.scenario_runner import ScenarioRunner
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.operator_server import serving
@@ -89,6 +93,12 @@ class Emulator:
             dispatch=parts.dispatch,
             pacer=self.pacer,
         )
+        self.scenarios = ScenarioRunner(
+            pacer=self.pacer,
+            control=parts.control,
+            machines=parts.hypervisor,
+            faults=self.faults,
+        )
         self._endpoint = FaultyEndpoint(
             Guests(self.control, parts.traces),
             now_ms=self.clock.now_ms,
@@ -127,6 +137,18 @@ class Emulator:
         await self._parts.writer.stop()
         self._parts.store.close()
 
+    @property
+    def doorbell(self) -> Doorbell:
+        """Rung after every commit."""
+        return self._parts.doorbell
+
+    def document(self, vm: str, version: str) -> bytes:
+        """What the VM would read now, without it having read anything. Raises NotFound."""
+        guest = self._parts.documents.guest(vm)
+        if guest is None:
+            raise NotFound(f"There is no VM {vm}.", "`forewarn vm list` shows the names.")
+        return guest.page.documents[version].body
+
     def urls(self) -> dict[str, str]:
         """Where each VM reads its document, in the order of the inventory."""
         addresses = self._listeners.addresses()
@@ -151,7 +173,11 @@ class Emulator:
             yield url
 
     def _routes(self) -> Sequence[RouteSpec]:
-        return [*clock_routes(self.pacer, self.clock), *fault_routes(self.faults)]
+        return [
+            *clock_routes(self.pacer, self.clock),
+            *fault_routes(self.faults),
+            *scenario_routes(self.scenarios),
+        ]
 
     def _changed(self) -> None:
         self.pacer.changed()
