@@ -7,11 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.orders import BODY_BYTES_MAX, NoWords, words
-from forewarn.api.requests import NoQuery, read_body, read_query
+from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.core.errors import Invalid
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import parse_duration_ms
+from forewarn.emulator.once import Once, answered
 from forewarn.emulator.pacer import Instant, Pacer
 from forewarn.wire.operator_json import time_text
 
@@ -50,7 +51,7 @@ class AdvanceWords(msgspec.Struct, forbid_unknown_fields=True):
 
 def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
     """The routes of the emulator's clock."""
-    routes = _ClockRoutes(pacer, clock)
+    routes, once = _ClockRoutes(pacer, clock), Once()
     return [
         RouteSpec(
             method="GET",
@@ -65,20 +66,18 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             path="/v1/clock/advance",
             name="clock-advance",
             summary="Turn the clock ahead, through everything that is due on the way.",
-            handler=routes.advance,
+            handler=once.taking(routes.advance, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
             body=AdvanceWords,
-            keyed=False,
         ),
         RouteSpec(
             method="POST",
             path="/v1/clock/next",
             name="clock-next",
             summary="Turn the clock to the next instant at which something is due.",
-            handler=routes.next,
+            handler=once.taking(routes.next, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
             body=NoWords,
-            keyed=False,
         ),
     ]
 
@@ -90,25 +89,23 @@ class _ClockRoutes:
 
     async def show(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return answered(
-            ClockShown(now=_time(self._clock.now_ms()), speed=self._speed, next=await self._next())
-        )
+        return answered(ClockShown(now=self._now, speed=self._speed, next=await self._next()))
 
-    async def advance(self, request: Request) -> Response:
-        read_query(request, NoQuery)
-        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdvanceWords)
+    async def advance(self, _: Request, body: bytes) -> ClockMoved:
+        said = words(body, AdvanceWords)
         return await self._moved(await self._pacer.advance(parse_duration_ms(said.by)))
 
-    async def next(self, request: Request) -> Response:
-        read_query(request, NoQuery)
-        words(await read_body(request, bytes_max=BODY_BYTES_MAX), NoWords)
+    async def next(self, _: Request, body: bytes) -> ClockMoved:
+        words(body, NoWords)
         return await self._moved(await need_next(self._pacer))
 
-    async def _moved(self, passed: list[Instant]) -> Response:
+    async def _moved(self, passed: list[Instant]) -> ClockMoved:
         shown = [_due(instant) for instant in passed[:PASSED_SHOWN_MAX]]
-        now = _time(self._clock.now_ms())
-        moved = ClockMoved(now=now, speed=self._speed, next=await self._next(), passed=shown)
-        return answered(moved)
+        return ClockMoved(now=self._now, speed=self._speed, next=await self._next(), passed=shown)
+
+    @property
+    def _now(self) -> str:
+        return _time(self._clock.now_ms())
 
     @property
     def _speed(self) -> int:
@@ -128,11 +125,6 @@ async def need_next(pacer: Pacer) -> list[Instant]:
             "Order something first, or turn it with `forewarn clock advance 15m`.",
         )
     return reached
-
-
-def answered(content: msgspec.Struct) -> Response:
-    """A value as the answer of one of the emulator's own routes."""
-    return Response(msgspec.json.encode(content), media_type="application/json")
 
 
 def _due(instant: Instant) -> DueShown:

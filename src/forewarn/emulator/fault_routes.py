@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.orders import BODY_BYTES_MAX
-from forewarn.api.requests import NoQuery, read_body, read_query
+from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.core.errors import Invalid
 from forewarn.emulator.fault_kinds import FaultKind, Method
 from forewarn.emulator.fault_orders import WORDS, read_order
 from forewarn.emulator.faults import Fault, FaultBook, fault_json
+from forewarn.emulator.once import Once, answered
 
 _Duration = str | float
 
@@ -85,10 +86,9 @@ def fault_routes(book: FaultBook) -> list[RouteSpec]:
             path="/v1/faults",
             name="fault-add",
             summary="Have the endpoint misbehave.",
-            handler=routes.add,
+            handler=Once().taking(routes.add, bytes_max=BODY_BYTES_MAX),
             answer=FaultShown,
             body=FaultWords,
-            keyed=False,
         ),
         RouteSpec(
             method="DELETE",
@@ -117,10 +117,8 @@ class _FaultRoutes:
         asked = read_query(request, FaultsQuery)
         return _several(self._book.list(over=asked.all))
 
-    async def add(self, request: Request) -> Response:
-        read_query(request, NoQuery)
-        body = await read_body(request, bytes_max=BODY_BYTES_MAX)
-        return _answered(_shown(self._book.add(read_order(_words(body)))))
+    async def add(self, _: Request, body: bytes) -> FaultShown:
+        return _shown(self._book.add(read_order(_words(body))))
 
     async def clear(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -139,12 +137,8 @@ def _words(body: bytes) -> dict[str, object]:
 
 
 def _several(faults: Iterable[Fault]) -> Response:
-    return _answered(FaultsShown(items=[_shown(fault) for fault in faults]))
+    return answered(FaultsShown(items=[_shown(fault) for fault in faults]))
 
 
 def _shown(fault: Fault) -> FaultShown:
     return msgspec.convert(fault_json(fault), FaultShown)
-
-
-def _answered(content: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")

@@ -13,7 +13,7 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control import idempotency
 from forewarn.core.errors import IdempotencyMismatch, Invalid
 from forewarn.emulator import scenario_library
-from forewarn.emulator.clock_routes import answered
+from forewarn.emulator.once import answered
 from forewarn.emulator.scenario import Scenario
 from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
 from forewarn.emulator.scenario_runner import RUNS_MAX, Run, ScenarioRunner
