@@ -254,6 +254,17 @@ def _clashes(settings: Settings) -> Iterable[str]:
         )
 
 
+def emulator_folder(environment: Mapping[str, str]) -> Path:
+    """Where an emulator leaves its URL and token unless it is told otherwise."""
+    home = Path(environment.get("HOME") or Path.home())
+    return _default_data(environment, home).with_name("forewarn-simulate")
+
+
+def default_folder(environment: Mapping[str, str]) -> Path:
+    """The data folder of a service that is told nothing else."""
+    return _default_data(environment, Path(environment.get("HOME") or Path.home()))
+
+
 def _default_data(environment: Mapping[str, str], home: Path) -> Path:
     base = Path(environment.get("XDG_STATE_HOME", ""))
     if not base.is_absolute():  # the specification of that variable says to ignore such a value

@@ -87,7 +87,7 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
             f"Set it to what {settings.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
     if not url or not token:
-        folder = data_folder(data, settings_file)
+        folder = _running_folder(data_folder(data, settings_file))
         url = url or _left_in(folder, settings.OPERATOR_URL_FILE)
         token = token or _left_in(folder, settings.OPERATOR_TOKEN_FILE)
     if not _is_address(url):
@@ -99,6 +99,27 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
             f"Give what {settings.OPERATOR_TOKEN_FILE} in the service's data folder says.",
         )
     return Place(url=url.rstrip("/"), token=token)
+
+
+def _running_folder(folder: Path) -> Path:
+    """The folder of the service or of the emulator, whichever runs, if none was named.
+
+    Both at once are never guessed between: an order meant for an emulator must not hit VMs.
+    """
+    emulator = settings.emulator_folder(os.environ)
+    if folder != settings.default_folder(os.environ) or not _announced(emulator):
+        return folder
+    if _announced(folder):
+        raise Stop(
+            EXIT_USAGE,
+            "A service and an emulator are both running here, or one of them was killed.",
+            f"Say which one is meant: --data {folder} or --data {emulator}.",
+        )
+    return emulator
+
+
+def _announced(folder: Path) -> bool:
+    return (folder / settings.OPERATOR_URL_FILE).exists()
 
 
 def _is_address(url: str) -> bool:
@@ -116,8 +137,8 @@ def _left_in(folder: Path, name: str) -> str:
         raise Stop(
             EXIT_UNREACHABLE,
             f"No service was found: there is no {folder / name}.",
-            f"Start one with `forewarn serve --data {folder}`, name its data folder with"
-            " `forewarn --data DIR ...`, or set FOREWARN_URL and FOREWARN_TOKEN.",
+            f"Start one with `forewarn serve --data {folder}` or `forewarn simulate`, name its"
+            " data folder with `forewarn --data DIR ...`, or set FOREWARN_URL and FOREWARN_TOKEN.",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Stop(

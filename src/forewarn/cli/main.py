@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated
@@ -32,10 +33,22 @@ app.add_typer(service.inventory, name="inventory")
 app.command("backup")(service.backup)
 app.command("restore")(service.restore)
 
-_OF_OPERATORS = frozenset(
+# These import the whole service, the emulator or the conformance kit.
+_HEAVY = {
+    "serve": ("run", "serve"),
+    "simulate": ("simulate", "simulate"),
+    "clock": ("clock", "clock"),
+    "scenario": ("scenarios", "scenario"),
+    "fault": ("faults", "fault"),
+    "verify": ("verify", "verify"),
+}
+_LIGHT = frozenset(
     {"vm", "host", "event", "operation", "scope", "journal"}
-    | {"watch", "inventory", "backup", "restore", "verify"}
+    | {"watch", "inventory", "backup", "restore"}
 )
+_OF_ROOT = ("--data", "--settings")
+# They take these options themselves.
+_RUNNING = frozenset({"serve", "simulate"})
 
 
 @app.callback(invoke_without_command=True)
@@ -68,15 +81,21 @@ def root(
 
 def arranged(arguments: Sequence[str]) -> list[str]:
     """The arguments where they are expected, wherever they stood: `--json` last, and `--data` and
-    `--settings` first, unless the command is `serve`, which takes them itself.
+    `--settings` first, unless the command is one that takes them itself.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     before = [argument for argument in arguments[:end] if argument != "--json"]
     asked = ["--json"] if len(before) < end else []
     first: list[str] = []
-    if "serve" not in before:
-        first, before = _taken_out(before, ("--data", "--settings"))
+    if _command(before) not in _RUNNING:
+        first, before = _taken_out(before, _OF_ROOT)
     return [*first, *before, *asked, *arguments[end:]]
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command that is meant; empty if none is."""
+    _, left = _taken_out(arguments, _OF_ROOT)
+    return next((argument for argument in left if not argument.startswith("-")), "")
 
 
 def _taken_out(arguments: Sequence[str], options: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -94,33 +113,29 @@ def _taken_out(arguments: Sequence[str], options: tuple[str, ...]) -> tuple[list
     return found, left
 
 
-def _mount_serve(arguments: Sequence[str]) -> None:
-    """Add `serve` unless another command is plainly meant: it imports the whole service."""
-    if _OF_OPERATORS.intersection(arguments) and "serve" not in arguments:
+def _mount(arguments: Sequence[str]) -> None:
+    """Add the commands that import much, unless others are plainly meant."""
+    meant = _command(arguments)
+    if meant in _LIGHT:
         return
-    if any(command.name == "serve" for command in app.registered_commands):
-        return
-    from forewarn.cli import run  # noqa: PLC0415 - see above
-
-    app.command("serve")(run.serve)
-
-
-def _mount_verify(arguments: Sequence[str]) -> None:
-    """Add `verify` unless another command is plainly meant, for the same reason."""
-    if _OF_OPERATORS.intersection(arguments) and "verify" not in arguments:
-        return
-    if any(command.name == "verify" for command in app.registered_commands):
-        return
-    from forewarn.cli import verify  # noqa: PLC0415 - see above
-
-    app.command("verify")(verify.verify)
+    # All of them for the help, and for what is no command.
+    wanted = {meant} if meant in _HEAVY else _HEAVY.keys()
+    mounted = {command.name for command in app.registered_commands}
+    mounted.update(group.name for group in app.registered_groups)
+    for name, (module, attribute) in _HEAVY.items():
+        if name not in wanted or name in mounted:
+            continue
+        found = getattr(import_module(f"forewarn.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused, 2 misused, 3 no service."""
     given = arranged(sys.argv[1:] if arguments is None else arguments)
-    _mount_serve(given)
-    _mount_verify(given)
+    _mount(given)
     try:
         app(given, prog_name="forewarn")
     except Stop as stop:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import Annotated
 
-import structlog
 import typer
 
 from forewarn import wiring
 from forewarn.cli.client import Stop
+from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.core.addresses import listen_text
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
 
 LISTENERS_PRINTED_MAX = 20
-STDERR_FILE = 2
 
 
 def serve(
@@ -61,7 +58,7 @@ def serve(
         chosen = load(file=settings or session.settings, environment=os.environ, options=options)
     except BadSettings as bad:
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
-    _log_to_stderr()
+    log_to_stderr()
     try:
         _run(chosen, _say_where_in_json if as_json else _say_where)
     except wiring.CannotStart as why:
@@ -72,43 +69,22 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-class _Lines(io.TextIOBase):
-    """Standard error for the log. A line that cannot be written is lost, and nothing else is.
-
-    Whoever logs must go on when the reader of the log is gone, or the disk that it is kept on is
-    full: a writer that died of its own log would leave every guest waiting.
-    """
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            os.write(STDERR_FILE, text.encode("utf-8", "replace"))
-        return len(text)
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(bool_as_flag=False),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lines())),
-        cache_logger_on_first_use=True,
-    )
-
-
 def _run(settings: Settings, started: Callable[[wiring.Where], None]) -> None:
     async def everything() -> None:
         service = wiring.open_service(settings)
         await service.run(started)
 
+    run_to_end(everything())
+
+
+def run_to_end(everything: Coroutine[object, object, None]) -> None:
+    """Run a command that lives in an event loop, on the fastest loop there is."""
     if sys.platform == "win32":
-        asyncio.run(everything())
+        asyncio.run(everything)
         return
     import uvloop  # noqa: PLC0415 - there is none on Windows
 
-    uvloop.run(everything())
+    uvloop.run(everything)
 
 
 def _say_where_in_json(where: wiring.Where) -> None:
@@ -117,14 +93,15 @@ def _say_where_in_json(where: wiring.Where) -> None:
         {
             "operator_url": where.operator_url,
             "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
-            "guest_url": _url(where.guest),
-            "vm_urls": {vm: _url(address) for vm, address in where.listeners.items()},
+            "guest_url": url_of(where.guest),
+            "vm_urls": {vm: url_of(address) for vm, address in where.listeners.items()},
             "data": str(where.data),
         }
     )
 
 
-def _url(address: tuple[str, int]) -> str:
+def url_of(address: tuple[str, int]) -> str:
+    """An address as the start of a URL."""
     return f"http://{listen_text(*address)}"
 
 
@@ -135,7 +112,7 @@ def _say_where(where: wiring.Where) -> None:
         "forewarn is running; Ctrl-C stops it.",
         f"  data folder     {where.data}",
         f"  operator API    {where.operator_url}   (token in {token})",
-        f"  guest endpoint  {_url(where.guest)}   (for VMs known by their address)",
+        f"  guest endpoint  {url_of(where.guest)}   (for VMs known by their address)",
     ]
     if where.listeners:
         lines += _say_listeners(where)
@@ -147,7 +124,7 @@ def _say_listeners(where: wiring.Where) -> Iterator[str]:
     yield "  VMs with a listener of their own:"
     width = max(map(len, where.listeners))
     for vm, address in list(where.listeners.items())[:LISTENERS_PRINTED_MAX]:
-        yield f"    {vm:<{width}}  {_url(address)}"
+        yield f"    {vm:<{width}}  {url_of(address)}"
     more = len(where.listeners) - LISTENERS_PRINTED_MAX
     if more > 0:
         yield f"    ... and {more} more: `forewarn vm list`"
@@ -155,6 +132,6 @@ def _say_listeners(where: wiring.Where) -> Iterator[str]:
     program, data = shlex.quote(sys.argv[0]), shlex.quote(str(where.data))
     yield ""
     yield f"Be {where.example} and read its document:"
-    yield f"  curl -H Metadata:true '{_url(where.listeners[where.example])}{query}'"
+    yield f"  curl -H Metadata:true '{url_of(where.listeners[where.example])}{query}'"
     yield "Be the operator and restart it:"
     yield f"  {program} --data {data} vm restart {where.example}"

@@ -97,6 +97,12 @@ def operator_token(data: Path) -> str:
     return token
 
 
+def given_token(data: Path, token: str) -> str:
+    """Make a token from outside the operator's token of this data folder."""
+    _write_private(data / OPERATOR_TOKEN_FILE, f"{token}\n")
+    return token
+
+
 class Announcement:
     """The operator URL in a folder, there for the length of the block and no longer.
 

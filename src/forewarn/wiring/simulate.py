@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from forewarn.adapters.data_folder import FolderLock
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import SystemClock
 from forewarn.api.app import create_app
@@ -26,12 +28,15 @@ from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.scenario_routes import scenario_routes
 from forewarn.emulator.scenario_runner import ScenarioRunner
+from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
-from forewarn.wiring.operator_server import serving
-from forewarn.wiring.process import raise_descriptor_limit
+from forewarn.wiring.operator_server import Announcement, given_token, operator_token, serving
+from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
 # Where the clock starts if a seed is given: two runs are the same to the byte, dates included.
+LINK_LOCAL_ADDRESS = "169.254.169.254"
+LINK_LOCAL = f"{LINK_LOCAL_ADDRESS}:80"  # where the real service is (P1)
 SEEDED_START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
@@ -207,3 +212,89 @@ def _start_ms(plan: Plan, real: SystemClock) -> int:
     if plan.seed is not None:
         return SEEDED_START_MS
     return real.now_ms() // SECOND_MS * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Where an emulator really listens, once it does."""
+
+    vm_urls: dict[str, str]
+    operator_url: str
+    now_ms: int
+    speed: int
+    data: Path
+
+
+async def run_emulator(
+    plan: Plan, *, token: str | None, started: Callable[[Running], None]
+) -> None:
+    """Run until told to stop, leaving the operator URL and token in the data folder meanwhile.
+
+    The token is made, or the one that the folder has, unless one is given. Raises one of
+    CannotStart with nothing left open. `started` is called once everything listens.
+    """
+    data = plan.settings.data
+    lock = FolderLock(data)
+    stop = asyncio.Event()
+    emulator = Emulator(plan)
+    try:
+        with stop_signals(stop.set):
+            await _start(emulator, plan)
+            token = given_token(data, token) if token else operator_token(data)
+            async with emulator.operator(token=token, listen=plan.settings.operator) as url:
+                with Announcement(data, url):
+                    started(
+                        Running(
+                            vm_urls=emulator.urls(),
+                            operator_url=url,
+                            now_ms=emulator.clock.now_ms(),
+                            speed=plan.speed,
+                            data=data,
+                        )
+                    )
+                    await _first_of(stop.wait(), emulator.wait())
+                    emulator.doorbell.close()
+    finally:
+        await emulator.close()
+        lock.release()
+
+
+async def _start(emulator: Emulator, plan: Plan) -> None:
+    try:
+        await emulator.start()
+    except ListenFailed as failed:
+        missing = "" if plan.listen != LINK_LOCAL else " ".join(missing_for_link_local())
+        if not missing:
+            raise
+        raise ListenFailed(f"Cannot listen on {LINK_LOCAL}. {missing}") from failed
+
+
+def missing_for_link_local() -> Iterator[str]:
+    """What stands in the way of a listener on the link-local address, with its remedy each.
+
+    The emulator never adds the address by itself: in a cloud VM that would cut every other
+    program off from the real service.
+    """
+    if cannot_listen(f"{LINK_LOCAL_ADDRESS}:0") is not None:
+        yield (
+            f"No interface of this machine has the address {LINK_LOCAL_ADDRESS}: in a container or"
+            " network namespace of your own (in a cloud VM it would hide the real service), run"
+            f" `ip address add {LINK_LOCAL_ADDRESS}/32 dev lo` as root."
+        )
+    why = cannot_listen("127.0.0.1:80")
+    if why is not None:
+        yield (
+            f"Port 80 cannot be opened here ({why}): run as root, give the program"
+            " CAP_NET_BIND_SERVICE, or stop what uses the port."
+        )
+
+
+async def _first_of(*endings: Coroutine[None, None, object]) -> None:
+    """Wait for the first to end, end the others, and raise what it raised."""
+    tasks = [asyncio.ensure_future(ending) for ending in endings]
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

@@ -1,0 +1,196 @@
+"""`forewarn simulate`: the emulator. No files needed, nothing kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forewarn import wiring
+from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
+from forewarn.cli.logs import log_to_stderr
+from forewarn.cli.run import LISTENERS_PRINTED_MAX, run_to_end
+from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.core.errors import Invalid, Refusal
+from forewarn.emulator.clock import SPEED_MAX
+from forewarn.emulator.fleet import inventory_text
+from forewarn.settings import (
+    OPERATOR_TOKEN_FILE,
+    SIMULATE_DEFAULTS,
+    BadSettings,
+    Settings,
+    emulator_folder,
+    load,
+    read_inventory,
+)
+from forewarn.wire.api_versions import NEWEST
+from forewarn.wire.operator_json import parse_time, time_text
+from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
+
+_SPEED = re.compile(r"x([1-9][0-9]{0,3})")
+
+
+def simulate(
+    context: typer.Context,
+    *,
+    vm: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A standalone VM. Repeatable.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:SIZE", help="VMs in as many update domains. Repeatable."),
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A fleet of your own, as for `serve`.")
+    ] = None,
+    clock: Annotated[
+        str,
+        typer.Option(metavar="virtual|real|xN", help="Stands until turned, runs, or runs faster."),
+    ] = "virtual",
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same seed and commands give the same run.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When the clock starts: now, without a seed.")
+    ] = None,
+    guest: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help="Where the first VM asks.")
+    ] = None,
+    listen_link_local: Annotated[
+        bool, typer.Option("--listen-link-local", help=f"The first VM asks at {LINK_LOCAL}.")
+    ] = False,
+    operator: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
+    ] = None,
+    enablement: Annotated[
+        str | None, typer.Option(metavar="always|first-poll", help="When scopes are told.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the emulator: test maintenance handling without a cloud. Everything is in memory.
+
+    Without options there is one VM, vm0. With --json one line says where everything is, once it
+    listens. `forewarn clock`, `scenario` and `fault` drive it; every operator command works too.
+    """
+    session = session_of(context)
+    options = {
+        "data": _text(data or session.data),
+        "inventory": _text(inventory),
+        "guest": guest,
+        "operator": operator,
+        "enablement": enablement,
+    }
+    chosen = _settings(settings or session.settings, options)
+    log_to_stderr()
+    try:
+        plan = Plan(
+            settings=chosen,
+            inventory=_inventory(chosen, vm or (), scope or ()),
+            seed=seed,
+            start_ms=None if start is None else parse_time(start, now_ms=0),
+            speed=_speed(clock),
+            listen=LINK_LOCAL if listen_link_local else chosen.guest,
+        )
+    except Refusal as refusal:
+        raise Stop(EXIT_USAGE, str(refusal)) from None
+    said = _say_in_json if as_json else _say
+    try:
+        run_to_end(run_emulator(plan, token=os.environ.get("FOREWARN_TOKEN"), started=said))
+    except wiring.CannotStart as why:
+        raise Stop(EXIT_REFUSED, f"cannot start. {why}") from None
+
+
+def _settings(file: Path | None, options: dict[str, str | None]) -> Settings:
+    defaults = {**SIMULATE_DEFAULTS, "data": emulator_folder(os.environ)}
+    try:
+        return load(file=file, environment=os.environ, options=options, defaults=defaults)
+    except BadSettings as bad:
+        raise Stop(EXIT_USAGE, f"the settings are wrong.\n{bad}") from None
+
+
+def _inventory(chosen: Settings, vms: Sequence[str], scopes: Sequence[str]) -> str:
+    if chosen.inventory is None:
+        return inventory_text(vms=vms, scopes=scopes)
+    if vms or scopes:
+        raise Invalid(
+            "--inventory says the whole fleet.", "Leave out --vm and --scope, or the inventory."
+        )
+    return read_inventory(chosen.inventory)
+
+
+def _speed(clock: str) -> int:
+    if clock in ("virtual", "real"):
+        return 0 if clock == "virtual" else 1
+    match = _SPEED.fullmatch(clock)
+    if match is None or int(match[1]) > SPEED_MAX:
+        raise Invalid(
+            f"There is no clock {clock!r}.",
+            f"Use virtual, real, or x2 to x{SPEED_MAX} for one that runs faster.",
+        )
+    return int(match[1])
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _say_in_json(running: Running) -> None:
+    """For a program: one JSON document on one line."""
+    Session.show_json_line(
+        {
+            "operator_url": running.operator_url,
+            "operator_token_file": str(running.data / OPERATOR_TOKEN_FILE),
+            "vm_urls": running.vm_urls,
+            "now": time_text(running.now_ms),
+            "data": str(running.data),
+        }
+    )
+
+
+def _say(running: Running) -> None:
+    """Tell a person where to go on, with lines that work when pasted."""
+    sys.stdout.write("\n".join(_lines(running)) + "\n")
+    sys.stdout.flush()
+
+
+def _lines(running: Running) -> Iterator[str]:
+    yield "The emulator is running; Ctrl-C stops it, and nothing of it is kept."
+    yield f"  time            {time_text(running.now_ms)}, {_pace(running.speed)}"
+    yield f"  operator API    {running.operator_url}   (token in {running.data})"
+    yield "  VMs:"
+    width = max(map(len, running.vm_urls), default=0)
+    for vm, url in list(running.vm_urls.items())[:LISTENERS_PRINTED_MAX]:
+        yield f"    {vm:<{width}}  {url}"
+    more = len(running.vm_urls) - LISTENERS_PRINTED_MAX
+    if more > 0:
+        yield f"    ... and {more} more: --json prints them all"
+    if not running.vm_urls:
+        return
+    vm, url = next(iter(running.vm_urls.items()))
+    program = shlex.quote(sys.argv[0])
+    if running.data != emulator_folder(os.environ):
+        program += f" --data {shlex.quote(str(running.data))}"
+    yield ""
+    yield f"Be {vm} and read its document:"
+    yield f"  curl -H Metadata:true '{url}/metadata/scheduledevents?api-version={NEWEST.name}'"
+    yield "Be the cloud: announce a restart, then let its notice pass:"
+    yield f"  {program} vm restart {vm}"
+    yield f"  {program} clock next"
+
+
+def _pace(speed: int) -> str:
+    if speed == 0:
+        return "standing still until `forewarn clock` turns it"
+    return "running in real time" if speed == 1 else f"running {speed} times as fast"
