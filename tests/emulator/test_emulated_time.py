@@ -1,0 +1,211 @@
+"""Time in the emulator: it stands, it is turned, it runs faster, and NotBefore is kept on it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from emulator_world import NOTICE_MS, emulated
+from forewarn.api import orders
+from forewarn.core.errors import Invalid
+from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
+from forewarn.emulator.clock import LAST_MS, EmulatedClock
+from forewarn.emulator.pacer import ADVANCE_MS_MAX
+from forewarn.wiring.simulate import SEEDED_START_MS
+
+YEAR_MS = 365 * DAY_MS
+
+
+class Monotonic:
+    """The machine's clock, as a test turns it."""
+
+    def __init__(self) -> None:
+        self.ms = 5_000
+
+    def now_ms(self) -> int:
+        raise AssertionError("the wall clock of the machine is nobody's business here")
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+def test_a_virtual_clock_stands_still_until_it_is_turned() -> None:
+    real = Monotonic()
+    clock = EmulatedClock(start_ms=1_000, speed=0, real=real)
+    real.ms += 60_000
+    assert clock.now_ms() == 1_000
+    clock.advance_to(1_500)
+    assert (clock.now_ms(), clock.monotonic_ms()) == (1_500, 500)
+
+
+def test_a_fast_clock_runs_as_many_times_as_fast_and_can_be_turned_too() -> None:
+    real = Monotonic()
+    clock = EmulatedClock(start_ms=0, speed=60, real=real)
+    real.ms += 1_000
+    assert clock.now_ms() == 60_000
+    clock.advance_to(100_000)
+    real.ms += 1
+    assert (clock.now_ms(), clock.monotonic_ms()) == (100_060, 100_060)
+
+
+def test_a_clock_is_never_turned_back() -> None:
+    clock = EmulatedClock(start_ms=1_000, speed=0, real=Monotonic())
+    clock.advance_to(10)
+    assert clock.now_ms() == 1_000
+
+
+def test_a_clock_is_not_turned_beyond_what_can_be_written_as_a_date() -> None:
+    clock = EmulatedClock(start_ms=0, speed=0, real=Monotonic())
+    with pytest.raises(Invalid, match="year 9999"):
+        clock.advance_to(LAST_MS + 1)
+
+
+@pytest.mark.parametrize("speed", [-1, 3_601])
+def test_a_speed_that_no_clock_has_is_refused(speed: int) -> None:
+    with pytest.raises(Invalid, match="0 to 3600"):
+        EmulatedClock(start_ms=0, speed=speed, real=Monotonic())
+
+
+def test_nothing_happens_while_the_clock_stands() -> None:
+    with emulated() as world:
+        event_id = world.restart()
+        before = world.guest().get()
+        assert world.advance(0) == []
+        after = world.guest().get()
+        assert (before.body, before.headers["date"]) == (after.body, after.headers["date"])
+        assert world.event(event_id)["phase"] == "scheduled"
+
+
+def test_an_event_starts_at_its_not_before_and_no_millisecond_earlier() -> None:
+    with emulated() as world:
+        event_id = world.restart()
+        world.advance(NOTICE_MS - 1)
+        assert world.guest().document()["Events"][0]["EventStatus"] == "Scheduled"
+        world.advance(1)
+        shown = world.guest().document()["Events"][0]
+        assert (shown["EventStatus"], shown["NotBefore"]) == ("Started", "")
+        event = world.event(event_id)
+        assert event["started"] == event["not_before"]
+
+
+def test_advancing_goes_through_every_instant_on_the_way() -> None:
+    with emulated() as world:
+        event_id = world.restart()
+        began_ms = world.now_ms()
+        passed = world.advance(DAY_MS)
+        assert [(i.at_ms - began_ms, i.what) for i in passed] == [
+            (NOTICE_MS, "Reboot of vm0 may start"),
+            (NOTICE_MS + 5 * SECOND_MS, "reboot-vm of vm0 ends"),
+        ]
+        event = world.event(event_id)
+        assert _ms(event["started"]) == began_ms + NOTICE_MS
+        assert _ms(event["ended"]) == began_ms + NOTICE_MS + 5 * SECOND_MS
+        assert world.now_ms() == began_ms + DAY_MS
+
+
+def test_next_goes_to_the_next_instant_at_which_something_is_due_and_no_further() -> None:
+    with emulated() as world:
+        world.restart()
+        began_ms = world.now_ms()
+        assert [i.at_ms for i in world.next()] == [began_ms + NOTICE_MS]
+        assert world.now_ms() == began_ms + NOTICE_MS
+        assert [i.at_ms for i in world.next()] == [began_ms + NOTICE_MS + 5 * SECOND_MS]
+        assert world.guest().document()["Events"] == []
+        assert world.next() == []
+
+
+@pytest.mark.parametrize("ms", [-1, ADVANCE_MS_MAX + 1])
+def test_a_clock_that_is_turned_back_or_too_far_is_refused_and_stays(ms: int) -> None:
+    with emulated() as world:
+        began_ms = world.now_ms()
+        with pytest.raises(Invalid, match="ten years"):
+            world.advance(ms)
+        assert world.now_ms() == began_ms
+
+
+def test_what_an_approval_causes_has_happened_when_it_is_answered() -> None:
+    with emulated() as world:
+        guest = world.guest()
+        event_id = world.restart()
+        guest.document()
+        assert guest.approve(event_id).status == 200
+        assert guest.document()["Events"][0]["EventStatus"] == "Started"
+
+
+def test_the_date_of_answers_is_the_emulators() -> None:
+    with emulated() as world:
+        world.advance(YEAR_MS)
+        date = parsedate_to_datetime(world.guest().get().headers["date"])
+        assert date == datetime(2027, 1, 1, tzinfo=UTC)
+        assert _ms(date.isoformat()) == SEEDED_START_MS + YEAR_MS
+
+
+def test_days_that_pass_in_a_moment_cost_no_notice() -> None:
+    """Neither hosts nor the process count as silent or stopped: the notice is the promised one."""
+    with emulated(scopes=["web:2"]) as world:
+        world.advance(10 * DAY_MS)
+        event_id = world.restart("web_0")
+        world.advance(NOTICE_MS)
+        event = world.event(event_id)
+        assert (event["phase"], event["unreadable_seconds"]) == ("started", 0)
+        assert event["started"] == event["not_before"]
+        assert {line["kind"] for line in world.journal()}.isdisjoint({"downtime", "clock-stepped"})
+
+
+def test_on_a_fast_clock_not_before_is_true_on_that_clock() -> None:
+    with emulated(speed=3_600, freeze_seconds=0, reboot_seconds=0) as world:
+        event_id = world.restart()
+        guest = world.guest()
+        seen = guest.get()
+        left = parsedate_to_datetime(seen.json()["Events"][0]["NotBefore"]) - (
+            parsedate_to_datetime(seen.headers["date"])
+        )
+        assert 0 < left.total_seconds() <= 901
+        tag = seen.headers["etag"]
+        # Held on real time until the document changes: by then the event has started.
+        changed = guest.get(If_None_Match=tag, Prefer="wait=20")
+        assert changed.status == 200
+        event = world.event(event_id)
+        assert event["phase"] in ("started", "completed")
+        assert _ms(event["started"]) >= _ms(event["not_before"])
+
+
+def test_a_real_clock_can_be_turned_as_well() -> None:
+    with emulated(speed=1) as world:
+        world.restart()
+        began_ms = world.now_ms()
+        assert [i.what for i in world.next()] == ["Reboot of vm0 may start"]
+        assert world.guest().document()["Events"][0]["EventStatus"] == "Started"
+        assert NOTICE_MS - SECOND_MS < world.now_ms() - began_ms < NOTICE_MS + MINUTE_MS
+
+
+def test_a_wait_is_counted_on_real_time_and_not_on_the_clock_that_is_turned() -> None:
+    with emulated() as world:
+        guest = world.guest()
+        tag = guest.get().headers["etag"]
+        began_s = time.monotonic()
+        answer = guest.get(If_None_Match=tag, Prefer="wait=1")
+        assert answer.status == 304
+        assert time.monotonic() - began_s >= 1.0
+
+
+def test_guests_may_ask_as_often_as_they_like() -> None:
+    with emulated() as world:
+        guest = world.guest()
+        assert {guest.get().status for _ in range(100)} == {200}
+
+
+def test_a_scope_that_nobody_polls_for_a_day_falls_silent_where_enablement_is_by_polls() -> None:
+    with emulated(enablement="first-poll") as world:
+        world.guest().document()
+        first = world.order(orders.order_vm("vm0", EventType.REBOOT))
+        assert not first["silent"]
+        world.advance(DAY_MS + 2 * MINUTE_MS)
+        assert world.order(orders.order_vm("vm0", EventType.REDEPLOY))["silent"]
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)
