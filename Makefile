@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 200
 
-.PHONY: help install run test check bench format clean
+.PHONY: help install run test check bench dist format clean
 
 help:
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
@@ -32,9 +32,12 @@ check: $(READY) ## ruff, mypy --strict, import-linter
 bench: $(READY) ## measure against nginx in one run; writes bench/results.json
 	$(BIN)/python -m bench
 
+dist: $(READY) ## write dist/forewarn-VERSION-ABI.pyz: one file to download and run
+	$(BIN)/python -m bundle
+
 format: $(READY) ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove .venv, dist and caches
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache
