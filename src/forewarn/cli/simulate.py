@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import LISTENERS_PRINTED_MAX, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.core.errors import Invalid, Refusal
-from forewarn.emulator.clock import SPEED_MAX
+from forewarn.emulator.clock import parse_speed
 from forewarn.emulator.fleet import inventory_text
 from forewarn.settings import (
     OPERATOR_TOKEN_FILE,
@@ -32,8 +31,6 @@ from forewarn.settings import (
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.operator_json import parse_time, time_text
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
-
-_SPEED = re.compile(r"x([1-9][0-9]{0,3})")
 
 
 def simulate(
@@ -100,7 +97,7 @@ def simulate(
             inventory=_inventory(chosen, vm or (), scope or ()),
             seed=seed,
             start_ms=None if start is None else parse_time(start, now_ms=0),
-            speed=_speed(clock),
+            speed=parse_speed(clock),
             listen=LINK_LOCAL if listen_link_local else chosen.guest,
         )
     except Refusal as refusal:
@@ -128,18 +125,6 @@ def _inventory(chosen: Settings, vms: Sequence[str], scopes: Sequence[str]) -> s
             "--inventory says the whole fleet.", "Leave out --vm and --scope, or the inventory."
         )
     return read_inventory(chosen.inventory)
-
-
-def _speed(clock: str) -> int:
-    if clock in ("virtual", "real"):
-        return 0 if clock == "virtual" else 1
-    match = _SPEED.fullmatch(clock)
-    if match is None or int(match[1]) > SPEED_MAX:
-        raise Invalid(
-            f"There is no clock {clock!r}.",
-            f"Use virtual, real, or x2 to x{SPEED_MAX} for one that runs faster.",
-        )
-    return int(match[1])
 
 
 def _text(path: Path | None) -> str | None:

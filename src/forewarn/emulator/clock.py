@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import re
+
 from forewarn.core.errors import Invalid
+from forewarn.core.spelling import shown
 from forewarn.ports import Clock
 
 SPEED_MAX = 3_600
 # 9999-12-31: what comes after cannot be written as a date on the wire.
 LAST_MS = 253_402_214_400_000
+
+_SPEEDS = {"virtual": 0, "real": 1}
+_TIMES = re.compile(r"x([1-9][0-9]{0,4})", re.ASCII)
+
+
+def parse_speed(text: str) -> int:
+    """How fast a clock runs, in words: `virtual` (0, it stands), `real` (1) or `x60`.
+
+    Raises Invalid for anything else.
+    """
+    if text in _SPEEDS:
+        return _SPEEDS[text]
+    found = _TIMES.fullmatch(text)
+    if found is None or int(found[1]) > SPEED_MAX:
+        raise Invalid(
+            f"There is no clock {shown(text)}.",
+            f"Use virtual, real, or x2 to x{SPEED_MAX} for one that runs faster.",
+        )
+    return int(found[1])
 
 
 class EmulatedClock:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
 from forewarn.endpoint.messages import Message
 from forewarn.endpoint.protocol import Connection, Identify
-from forewarn.endpoint.routes import MetadataHeader, Request
+from forewarn.endpoint.routes import Ask, MetadataHeader, Request
 from forewarn.endpoint.service import Service
 from forewarn.endpoint.stages import BUSY, IDLE
 from forewarn.wire.instance import Place
@@ -35,7 +36,11 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class FaultyEndpoint(Endpoint):
-    """An Endpoint whose guests meet the faults of a book."""
+    """An Endpoint whose guests meet the faults of a book.
+
+    `asked` is told of every request of a guest, before a fault or an answer; `broke` is given the
+    errors of ours that a guest is only told as a 503.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,8 @@ class FaultyEndpoint(Endpoint):
         metadata_header: MetadataHeader = "as-documented",
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
+        asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
+        broke: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
         super().__init__(
             service,
@@ -57,6 +64,8 @@ class FaultyEndpoint(Endpoint):
             timeouts=timeouts,
         )
         self.faults = faults
+        self.asked = asked
+        self._broke = broke
         self._buckets: dict[str, tuple[str, Bucket]] = {}  # by VM, with the fault it is of
 
     def connection(self, identify: Identify) -> Connection:
@@ -64,6 +73,12 @@ class FaultyEndpoint(Endpoint):
 
     def remember(self, key: bytes, request: Request) -> None:
         """Keep nothing: what is not in the cache of heads goes the way where faults are met."""
+
+    def failed(self, what: str, **context: str) -> None:
+        super().failed(what, **context)
+        error = sys.exception()
+        if error is not None:
+            self._broke(error)
 
     def retry_s(self, vm: str, now_s: float) -> float:
         """Seconds until a rate limit allows this VM's request; 0.0 if none forbids it."""
@@ -134,6 +149,7 @@ class FaultyConnection(Connection):
         if guest is None:
             super()._handle(message)
             return
+        self._faulty_endpoint.asked(guest.name, self._routed(message).ask)
         now_s = self._since_s = self._time_s()
         retry_s = self._faulty_endpoint.retry_s(guest.name, now_s)
         if retry_s:

@@ -28,6 +28,7 @@ from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.scenario_routes import scenario_routes
 from forewarn.emulator.scenario_runner import ScenarioRunner
+from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
@@ -104,12 +105,16 @@ class Emulator:
             machines=parts.hypervisor,
             faults=self.faults,
         )
+        self.visits = Visits(parts.doorbell.ring)
+        self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
-            Guests(self.control, parts.traces),
+            WatchedService(Guests(self.control, parts.traces), parts.doorbell.ring),
             now_ms=self.clock.now_ms,
             place=plan.settings.place(),
             metadata_header=plan.settings.metadata_header,
             faults=self.faults,
+            asked=self.visits.asked,
+            broke=self.broke,
         )
         self._listeners = parts.serve_guests(self._endpoint)
         self._first_vm = ""
@@ -142,9 +147,20 @@ class Emulator:
         await self._parts.writer.stop()
         self._parts.store.close()
 
+    def broke(self, error: BaseException) -> None:
+        """Note an error of ours that nobody else is told of, and wake whoever waits."""
+        self._errors.append(error)
+        self._parts.doorbell.ring()
+
+    def errors(self) -> tuple[BaseException, ...]:
+        """What has broken inside and was not raised to a caller, oldest first."""
+        hosts = self._parts.hosts.failures
+        counted = [RuntimeError(f"hosts broke {hosts} times; the log says how")] if hosts else []
+        return (*self._errors, *counted)
+
     @property
     def doorbell(self) -> Doorbell:
-        """Rung after every commit."""
+        """Rung after every commit, every request of a guest, and every first read."""
         return self._parts.doorbell
 
     def document(self, vm: str, version: str) -> bytes:
