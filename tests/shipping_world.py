@@ -17,6 +17,19 @@ RUN_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Emulator:
+    """A process that emulates, and what it has said of itself."""
+
+    pid: int
+    said: dict[str, Any]
+
+    @property
+    def vm_urls(self) -> dict[str, str]:
+        found: dict[str, str] = self.said["vm_urls"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A folder to work in and an environment that has nothing of ours, unless it is added."""
 
@@ -37,7 +50,7 @@ class Place:
         )
 
     @contextmanager
-    def running(self, command: Sequence[str], **more: str) -> Iterator[dict[str, Any]]:
+    def running(self, command: Sequence[str], **more: str) -> Iterator[Emulator]:
         """Run an emulator that says in JSON where it is, for the length of the block.
 
         At the end it is asked to stop, and must do so without complaint.
@@ -57,7 +70,7 @@ class Place:
             said = process.stdout.readline()
             if not said:
                 raise AssertionError(f"it did not start: {process.communicate()[1]}")
-            yield json.loads(said)
+            yield Emulator(process.pid, json.loads(said))
             process.terminate()
             _, complaints = process.communicate(timeout=RUN_LIMIT_S)
             assert (process.returncode, complaints) == (0, "")

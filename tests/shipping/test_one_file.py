@@ -75,13 +75,13 @@ def test_it_emulates_and_verifies_from_an_empty_folder_with_a_plain_python(
     shutil.copy(file, place.folder / "forewarn.pyz")
     forewarn = (*PYTHON, "forewarn.pyz")
 
-    with place.running([*forewarn, "simulate", *PORTS, "--json"]) as where:
-        assert list(where["vm_urls"]) == ["vm0"]
+    with place.running([*forewarn, "simulate", *PORTS, "--json"]) as emulator:
+        assert list(emulator.vm_urls) == ["vm0"]
         assert place.run([*forewarn, "vm", "restart", "vm0"]).returncode == 0
         advanced = place.run([*forewarn, "clock", "advance", "15m"])
         assert "Reboot of vm0 may start" in advanced.stdout
         assert place.run([*forewarn, "scenario", "run", "preempt"]).returncode == 0
-        url = where["vm_urls"]["vm0"]
+        url = emulator.vm_urls["vm0"]
         checked = place.run([*forewarn, "verify", url, "--only", "get-200", "--format", "json"])
         assert checked.returncode == 0, checked.stdout
         assert json.loads(checked.stdout)["good"] is True
