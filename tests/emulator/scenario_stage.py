@@ -52,7 +52,7 @@ class Stage:
         """Run a scenario, or with `toml` a script."""
         return self.order("/v1/scenarios/runs", {"name": name, **words})
 
-    def script(self, *steps: str, **words: object) -> Any:
+    def script(self, *steps: str, **words: Any) -> Any:
         """Run a script of these steps."""
         text = 'title = "t"\n' + "".join(f"[[step]]\n{step}\n" for step in steps)
         return self.run(toml=text, **words)

@@ -7,16 +7,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.operator_routes import Handler
-from forewarn.api.orders import NoWords, words
-from forewarn.api.requests import Name, NoQuery, read_body, read_query
+from forewarn.api.orders import BODY_BYTES_MAX, NoWords, words
+from forewarn.api.requests import Name, NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
-from forewarn.control import idempotency
-from forewarn.core.errors import IdempotencyMismatch, Invalid
+from forewarn.core.errors import Invalid
 from forewarn.emulator import scenario_library
-from forewarn.emulator.once import answered
+from forewarn.emulator.once import Once, answered
 from forewarn.emulator.scenario import Scenario
 from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
-from forewarn.emulator.scenario_runner import RUNS_MAX, Run, ScenarioRunner
+from forewarn.emulator.scenario_runner import Run, ScenarioRunner
 from forewarn.emulator.scenario_shown import (
     RunList,
     RunShown,
@@ -46,7 +45,7 @@ class RunWords(msgspec.Struct, forbid_unknown_fields=True):
 
 def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
     """The routes of scenarios and their runs."""
-    routes = _ScenarioRoutes(runner)
+    routes, once = _ScenarioRoutes(runner), Once()
     at = "/v1/scenarios"
     return [
         _get(at, "list-scenarios", "Scenarios by name.", routes.list, ScenarioList),
@@ -55,7 +54,7 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             path=f"{at}/runs",
             name="run-scenario",
             summary="Run a scenario, or a script of one's own.",
-            handler=routes.start,
+            handler=once.taking(routes.start, bytes_max=RUN_BODY_BYTES_MAX),
             answer=RunShown,
             body=RunWords,
         ),
@@ -66,11 +65,11 @@ def scenario_routes(runner: ScenarioRunner) -> list[RouteSpec]:
             path=f"{at}/runs/{{id}}/stop",
             name="stop-scenario-run",
             summary="Take no further step; what was done stays done.",
-            handler=routes.stop,
+            handler=once.taking(routes.stop, bytes_max=BODY_BYTES_MAX),
             answer=RunShown,
             body=NoWords,
-            keyed=False,
         ),
+        # After the runs, which a name must not hide; no scenario is called runs.
         _get(f"{at}/{{name}}", "show-scenario", "A scenario.", routes.show, ScenarioShown),
     ]
 
@@ -86,8 +85,6 @@ def _get(
 class _ScenarioRoutes:
     def __init__(self, runner: ScenarioRunner) -> None:
         self._runner = runner
-        # By idempotency key, as long as the run is known: what was asked, and its run.
-        self._asked: dict[str, tuple[str, str]] = {}
 
     async def list(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -105,42 +102,16 @@ class _ScenarioRoutes:
         read_query(request, NoQuery)
         return answered(await self._shown(self._runner.get(_id(request))))
 
-    async def stop(self, request: Request) -> Response:
-        read_query(request, NoQuery)
-        words(await read_body(request, bytes_max=RUN_BODY_BYTES_MAX), NoWords)
-        return answered(await self._shown(self._runner.stop(_id(request))))
-
-    async def start(self, request: Request) -> Response:
-        read_query(request, NoQuery)
-        key = idempotency.key_of(request.headers.getlist("idempotency-key"))
-        body = await read_body(request, bytes_max=RUN_BODY_BYTES_MAX)
+    async def start(self, _: Request, body: bytes) -> RunShown:
         said = words(body, RunWords)
-        run = self._begun_before(key, body)
-        if run is None:
-            run = await self._runner.start(_wanted(said), said.on)
-            self._remember(key, body, run)
+        run = await self._runner.start(_wanted(said), said.on)
         if said.to_end:
             await self._runner.to_end(run.run_id)
-        return answered(await self._shown(run))
+        return await self._shown(run)
 
-    def _begun_before(self, key: str | None, body: bytes) -> Run | None:
-        """The run that the same request began before, if its answer was lost on the way."""
-        if key is None or key not in self._asked:
-            return None
-        mark, run_id = self._asked[key]
-        if mark != _mark(body):
-            raise IdempotencyMismatch(
-                f"The Idempotency-Key {key} was used before, for another run.",
-                "Send the same request again, or this one with a key of its own.",
-            )
-        return self._runner.get(run_id)
-
-    def _remember(self, key: str | None, body: bytes, run: Run) -> None:
-        if key is None:
-            return
-        if len(self._asked) >= RUNS_MAX:
-            self._asked.pop(next(iter(self._asked)))
-        self._asked[key] = (_mark(body), run.run_id)
+    async def stop(self, request: Request, body: bytes) -> RunShown:
+        words(body, NoWords)
+        return await self._shown(self._runner.stop(_id(request)))
 
     async def _shown(self, run: Run) -> RunShown:
         events = await self._runner.events(run)
@@ -155,10 +126,6 @@ def _wanted(said: RunWords) -> Scenario:
     raise Invalid(
         "Nothing was said to be run.", "Give the name of a scenario, or a script as toml."
     )
-
-
-def _mark(body: bytes) -> str:
-    return idempotency.fingerprint("POST", "/v1/scenarios/runs", body)
 
 
 def _id(request: Request) -> str:
