@@ -10,16 +10,23 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from forewarn.core.errors import Conflict
 from forewarn.wiring.simulate import Emulator, Plan
 
 T = TypeVar("T")
+Work = Callable[[Emulator], Awaitable[T]]
 
 # Longer than anything but the real waits that callers bound themselves; then something is broken.
 CALL_TIMEOUT_S = 60.0
+TOKEN_BYTES = 16
+
+
+class EmulatorBroke(Exception):  # noqa: N818 - says what is the case
+    """Something inside the emulator broke, which is a bug of Forewarn. Its cause is the first."""
 
 
 class Background:
@@ -30,75 +37,135 @@ class Background:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._run, name="forewarn-emulator", daemon=True)
-        self._ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._emulator: Emulator | None = None
         self._stop = asyncio.Event()
         self._open = contextlib.AsyncExitStack()
         self._operator: tuple[str, str] | None = None
+        self._emulator: Emulator | None = None
+        self._closed = False
+        self._told = False
+        # One at a time: `close` and the opening of the operator API may be called by two threads.
+        self._lock = threading.Lock()
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="forewarn-emulator", daemon=True)
         self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        try:
+            self._emulator = self._begin(self._start()).result(CALL_TIMEOUT_S)
+        except BaseException:
+            self._end()
+            raise
 
-    @property
-    def emulator(self) -> Emulator:
-        """The emulator; touch it only in coroutines given to `call`."""
-        if self._emulator is None or not self._thread.is_alive():
-            raise Conflict("The cloud is closed.", "Use it inside its block or test.")
-        return self._emulator
+    def call(self, work: Work[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
+        """Run `work` on the emulator's loop and return what it returns, or raise what it raises.
 
-    def call(
-        self, work: Callable[[Emulator], Awaitable[T]], *, timeout_s: float = CALL_TIMEOUT_S
-    ) -> T:
-        """Run `work` on the emulator's loop and return what it returns, or raise what it raises."""
-        emulator = self.emulator
-        if threading.current_thread() is self._thread:
-            raise Conflict("The cloud was called from its own thread.", "Call it from the test's.")
+        Raises Conflict once the cloud is closed, and EmulatorBroke if the emulator has broken.
+        """
+        emulator = self._usable()
+        future = self._begin(_working(work, emulator))
+        try:
+            found = future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+        self._raise_broken(emulator)
+        return found
 
-        async def working() -> T:
-            return await work(emulator)
-
-        return asyncio.run_coroutine_threadsafe(working(), self._loop).result(timeout_s)
+    async def call_async(self, work: Work[T]) -> T:
+        """As `call`, for a coroutine of another event loop, which goes on meanwhile."""
+        emulator = self._usable()
+        found = await asyncio.wrap_future(self._begin(_working(work, emulator)))
+        self._raise_broken(emulator)
+        return found
 
     def operator(self) -> tuple[str, str]:
         """The URL and the token of the operator API, which is opened by the first call."""
-        if self._operator is None:
-            token = secrets.token_urlsafe(16)
-            url = self.call(
-                lambda emulator: self._open.enter_async_context(emulator.operator(token=token))
-            )
-            self._operator = (url, token)
-        return self._operator
+        with self._lock:
+            if self._operator is None:
+                token = secrets.token_urlsafe(TOKEN_BYTES)
+                url = self.call(lambda e: self._open.enter_async_context(e.operator(token=token)))
+                self._operator = (url, token)
+            return self._operator
 
     def close(self) -> None:
-        """End everything: no port, thread or task is left. A second time is without effect."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+        """End everything: no port, thread or task is left. A second time is without effect.
+
+        Raises EmulatorBroke if the emulator has broken and nobody was told yet.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._begin(self._open.aclose()).result(CALL_TIMEOUT_S)
+            finally:
+                self._end()
+        if self._emulator is not None:
+            self._raise_broken(self._emulator)
+
+    def _usable(self) -> Emulator:
+        if threading.current_thread() is self._thread:
+            raise Conflict("The cloud was called from its own thread.", "Call it from the test's.")
+        if self._closed or self._emulator is None:
+            raise Conflict(
+                "The cloud is closed.", "Use it inside its `with` block, or inside the test."
+            )
+        self._raise_broken(self._emulator)
+        return self._emulator
+
+    def _raise_broken(self, emulator: Emulator) -> None:
+        """Tell the first caller who can be told."""
+        errors = emulator.errors()
+        if errors and not self._told:
+            self._told = True
+            raise EmulatorBroke(
+                f"The emulator broke ({len(errors)} errors, the first: {errors[0]!r})."
+            ) from errors[0]
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _end(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    # On the thread of its own.
 
     def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._live())
-        finally:
-            self._loop.close()
-            self._ready.set()
+        # The runner also ends what tasks, generators and threads of `to_thread` are left.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_stopped())
 
-    async def _live(self) -> None:
-        async with self._open:
-            try:
-                emulator = Emulator(self._plan)
-                self._open.push_async_callback(emulator.close)
-                await emulator.start()
-            except BaseException as failure:  # noqa: BLE001 - raised again where it is waited for
-                self._failure = failure
-                return
-            self._emulator = emulator
-            self._ready.set()
-            await self._stop.wait()
+    async def _until_stopped(self) -> None:
+        await self._stop.wait()
+
+    async def _start(self) -> Emulator:
+        emulator = Emulator(self._plan)
+        self._loop.set_exception_handler(
+            lambda _, context: emulator.broke(
+                context.get("exception") or RuntimeError(context["message"])
+            )
+        )
+        try:
+            await emulator.start()
+        except BaseException:
+            await emulator.close()
+            raise
+        self._open.push_async_callback(emulator.close)
+        if self._plan.speed:
+            pacing = self._loop.create_task(emulator.wait())
+            pacing.add_done_callback(lambda task: _tell(task, emulator))
+        return emulator
+
+
+async def _working(work: Work[T], emulator: Emulator) -> T:
+    return await work(emulator)
+
+
+def _tell(task: asyncio.Task[None], emulator: Emulator) -> None:
+    """The clock's own work has ended: by being canceled, or because it broke."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        emulator.broke(error)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

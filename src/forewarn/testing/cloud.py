@@ -3,37 +3,69 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from forewarn.api import orders
-from forewarn.control import overview
-from forewarn.core.model import SECOND_MS, EventType
-from forewarn.emulator.fleet import inventory_text
-from forewarn.settings import SIMULATE_DEFAULTS, Settings
-from forewarn.testing.background import Background
-from forewarn.wire.api_versions import NEWEST
-from forewarn.wiring.simulate import Plan
+from forewarn.control.memory import Transaction
+from forewarn.core.errors import NotFound
+from forewarn.core.model import EventType, FactKind
+from forewarn.core.spelling import meant, shown
+from forewarn.emulator.faults import Fault
+from forewarn.ports import JournalLine
+from forewarn.testing import expectations, orders
+from forewarn.testing.background import CALL_TIMEOUT_S, Background
+from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
+from forewarn.testing.faulting import CloudFaults, fault_id_of
+from forewarn.testing.orders import When
+from forewarn.testing.scenarios import ScenarioRun, scenario_of
+from forewarn.testing.turning import CloudClock
+from forewarn.testing.values import (
+    Approval,
+    Event,
+    EventLike,
+    Fact,
+    Operation,
+    Read,
+    Vm,
+    event_of,
+    fact_of,
+    ids_of,
+    name_of,
+    read_of,
+    time_of,
+)
+from forewarn.testing.waiting import AsyncWaits
+from forewarn.testing.words import CloudWords, plan_of
+from forewarn.wire.api_versions import API_VERSIONS, NEWEST
+from forewarn.wiring.simulate import Emulator
+
+EVENTS_MAX = 10_000
+FACTS_MAX = 100_000
 
 
 class Cloud:
-    """One emulated fleet. `with Cloud(scopes=["web:3"]) as cloud:` or the fixture `cloud`."""
+    """One emulated fleet, from now until `close`.
 
-    def __init__(
-        self,
-        *,
-        vms: Sequence[str] = (),
-        scopes: Sequence[str] = (),
-        inventory: str | None = None,
-        seed: int | None = None,
-        speed: int = 0,
-        **settings: Any,
-    ) -> None:
-        text = inventory_text(vms=vms, scopes=scopes) if inventory is None else inventory
-        chosen = Settings(data=Path("unused"), **{**SIMULATE_DEFAULTS, **settings})
-        self._background = Background(Plan(settings=chosen, inventory=text, seed=seed, speed=speed))
+    `with Cloud(scopes=["web:3"]) as cloud:`, or the fixtures `cloud` and `make_cloud` of pytest.
+    `CloudWords` says what can be said about it; without a word there is one VM, vm0.
+
+    Every order is answered when everything that it causes has happened, so a test never waits for
+    the cloud, only for the code it tests: that is what the `expect_...` are for. Their `within` is
+    real seconds, whatever the clock of the cloud shows. A cloud can be used from any thread.
+
+    Raises Invalid or BadInventory for words that make no sense, with nothing left behind; what is
+    refused later is a Refusal too. After `close` everything but `close` raises Conflict.
+    """
+
+    def __init__(self, **words: Unpack[CloudWords]) -> None:
+        self._background = Background(plan_of(words))
+        self._finalizer = weakref.finalize(self, self._background.close)
+        self.clock = CloudClock(self._background)
+        self.faults = CloudFaults(self._background)
+        self.aio = AsyncWaits(self._background)
 
     def __enter__(self) -> Self:
         return self
@@ -47,40 +79,275 @@ class Cloud:
         self.close()
 
     def close(self) -> None:
-        """End the cloud. A second time is without effect."""
+        """End the cloud: no port, thread or task is left. A second time is without effect.
+
+        Raises EmulatorBroke if something inside it has broken and no call has said so yet.
+        """
+        self._finalizer.detach()
         self._background.close()
 
+    # The fleet.
+
     @property
-    def background(self) -> Background:
-        """The way to the emulator itself."""
-        return self._background
+    def vms(self) -> tuple[Vm, ...]:
+        """Every VM, scope by scope, in the order of the inventory."""
 
-    def urls(self) -> dict[str, str]:
-        """Where each VM reads its document."""
-
-        async def work(emulator: Any) -> dict[str, str]:
-            return dict(emulator.urls())
+        async def work(emulator: Emulator) -> tuple[Vm, ...]:
+            urls = emulator.urls()
+            scopes = await emulator.control.ask(lambda tx: list(tx.memory.scopes.values()))
+            return tuple(
+                Vm(
+                    name=vm.name,
+                    url=urls[vm.name],
+                    scope=scope.name,
+                    host=vm.host,
+                    update_domain=vm.update_domain,
+                )
+                for scope in scopes
+                for vm in scope.vms
+                if vm.name in urls
+            )
 
         return self._background.call(work)
 
-    def restart(self, vm: str) -> dict[str, Any]:
+    def vm(self, name: str) -> Vm:
+        """The VM of that name. Raises NotFound."""
+        by_name = {vm.name: vm for vm in self.vms}
+        if name not in by_name:
+            raise NotFound(f"There is no VM {shown(name)}.", meant(name, by_name))
+        return by_name[name]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of all hosts."""
+
+        def question(tx: Transaction) -> tuple[str, ...]:
+            return tuple(tx.memory.hosts)
+
+        return self._background.call(lambda emulator: emulator.control.ask(question))
+
+    # Orders.
+
+    def restart(self, vm: str | Vm) -> Event:
+        """Order a Reboot, as the owner of the VM."""
+        return self._background.call(orders.order_vm(name_of(vm), EventType.REBOOT))
+
+    def redeploy(self, vm: str | Vm) -> Event:
+        """Order a Redeploy, as the owner of the VM."""
+        return self._background.call(orders.order_vm(name_of(vm), EventType.REDEPLOY))
+
+    def delete(self, vm: str | Vm) -> Event:
+        """Order a Terminate, as the owner of the VM."""
+        return self._background.call(orders.order_vm(name_of(vm), EventType.TERMINATE))
+
+    def evict(self, vm: str | Vm) -> Event:
+        """Want the place of a spot VM back: a Preempt."""
+        return self._background.call(orders.order_vm(name_of(vm), EventType.PREEMPT))
+
+    def maintain(
+        self,
+        where: str | Vm,
+        event_type: str,
+        *,
+        not_before: When | None = None,
+        duration: int | None = None,
+        description: str | None = None,
+        break_domains: bool = False,
+    ) -> Operation:
+        """Freeze or reboot a host, or move its VMs away (Redeploy).
+
+        `where` is a host, or a VM on it. `not_before` is an aware datetime, a timedelta from now
+        or a text like +2h; `duration` the seconds of a Freeze; `description` what guests read.
+        """
         return self._background.call(
-            lambda e: e.control.submit(orders.order_vm(vm, EventType.REBOOT))
+            orders.maintain(
+                name_of(where),
+                event_type,
+                not_before=not_before,
+                duration=duration,
+                description=description,
+                break_domains=break_domains,
+            )
         )
 
-    def advance(self, seconds: float) -> None:
-        self._background.call(lambda e: e.pacer.advance(int(seconds * SECOND_MS)))
+    def degrade(self, where: str | Vm, *, not_before: When | None = None) -> Operation:
+        """Say that a host's hardware is expected to fail; its VMs move, a week ahead unless told.
 
-    def document(self, vm: str) -> dict[str, Any]:
-        async def work(emulator: Any) -> bytes:
-            return bytes(emulator.document(vm, NEWEST.name))
+        `where` is a host, or a VM on it; `not_before` is as in `maintain`.
+        """
+        return self._background.call(orders.degrade(name_of(where), not_before=not_before))
 
-        found: dict[str, Any] = json.loads(self._background.call(work))
-        return found
+    def fail(self, where: str | Vm, *, fenced: bool = False) -> tuple[Event, ...]:
+        """Say that a host has failed, and with `fenced` that it is surely off.
 
-    def event(self, event_id: str) -> dict[str, Any]:
+        Its VMs get a Reboot that has started already; those events are returned.
+        """
+        return self._background.call(orders.fail(name_of(where), fenced=fenced))
+
+    def repair(self, where: str | Vm) -> None:
+        """Say that a degraded or failed host is well again."""
+        self._background.call(orders.repair(name_of(where)))
+
+    def cancel(self, event: EventLike) -> None:
+        """Cancel what has not started; an operation is canceled whole. Raises AlreadyStarted."""
+        self._background.call(orders.cancel(ids_of(event)))
+
+    def approve(self, event: EventLike) -> None:
+        """Approve as an operator, in the name of the scope. What has ended raises Conflict."""
+        self._background.call(orders.approve(ids_of(event)))
+
+    def scenario(self, script: str | Path, *, on: str | Vm | None = None) -> ScenarioRun:
+        """Run a scenario on a VM or scope, or on the first that will do; take what is due now.
+
+        `script` is the name of a shipped one, the path of a file (a Path, or a text that ends in
+        .toml), or the script itself.
+        """
+        scenario = scenario_of(script)
+        run = self._background.call(lambda e: e.scenarios.start(scenario, name_of(on)))
+        return ScenarioRun(self._background, run)
+
+    # What is the case.
+
+    def document(self, vm: str | Vm, api_version: str = NEWEST.name) -> dict[str, Any]:
+        """What the VM would read now. A peek: nobody has read anything."""
+        if api_version not in API_VERSIONS:
+            raise NotFound(
+                f"There is no api-version {shown(api_version)}.", meant(api_version, API_VERSIONS)
+            )
+
+        async def work(emulator: Emulator) -> bytes:
+            return emulator.document(name_of(vm), api_version)
+
+        document: dict[str, Any] = json.loads(self._background.call(work))
+        return document
+
+    def events(self, *, ended: bool = False) -> tuple[Event, ...]:
+        """The open events, oldest first; with `ended` those that have ended too."""
+        found = self._background.call(
+            lambda emulator: emulator.control.read(
+                lambda store: store.events(scope=None, open_only=not ended, limit=EVENTS_MAX)
+            )
+        )
+        return tuple(event_of(event) for event in reversed(found))
+
+    def event(self, event: Event | str) -> Event:
+        """The event as it is now, also if it has ended. Raises NotFound."""
+        event_id = ids_of(event)[0]
+        return event_of(
+            self._background.call(
+                lambda emulator: emulator.control.read(lambda store: need_event(store, event_id))
+            )
+        )
+
+    def journal(self, event: Event | str | None = None) -> tuple[Fact, ...]:
+        """Everything that has happened, or happened to one event, oldest first."""
+        return tuple(fact_of(line) for line in self._lines(event))
+
+    def approvals(self, event: Event | str | None = None) -> tuple[Approval, ...]:
+        """Who approved what, oldest first. Approving once more is without effect and not here."""
+        return tuple(
+            Approval(event_id=fact.event_id or "", by=fact.by or "", at=time_of(fact.at_ms))
+            for fact in (line.fact for line in self._lines(event))
+            if fact.kind is FactKind.APPROVED
+        )
+
+    def reads(self, event: Event | str) -> tuple[Read, ...]:
+        """Which VMs were sent the event, and when first, oldest first."""
+        event_id = ids_of(event)[0]
+
+        async def work(emulator: Emulator) -> tuple[Read, ...]:
+            await emulator.pacer.settle()  # first reads are kept when everything is settled
+            found = await emulator.control.read(lambda store: store.first_reads(event_id))
+            return tuple(read_of(one) for one in found)
+
+        return self._background.call(work)
+
+    def polls(self, vm: str | Vm) -> int:
+        """How often the VM has asked for its document, whatever it was answered."""
+
+        async def work(emulator: Emulator) -> int:
+            return emulator.visits.polls(name_of(vm))
+
+        return self._background.call(work)
+
+    # The operator API, for code that needs it.
+
+    @property
+    def operator_url(self) -> str:
+        """Where the operator API is. It is opened when it is first asked for."""
+        return self._background.operator()[0]
+
+    @property
+    def operator_token(self) -> str:
+        """The token of the operator API."""
+        return self._background.operator()[1]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the command line `forewarn` needs in its environment to drive this cloud."""
+        url, token = self._background.operator()
+        return {"FOREWARN_URL": url, "FOREWARN_TOKEN": token}
+
+    # What is expected of the code under test.
+
+    def expect_approved(
+        self, event: EventLike, *, by: str | Vm | None = None, within: float = WITHIN_S
+    ) -> None:
+        """The event, or each of several, is approved, and with `by` by that VM.
+
+        Fails at once if it has started or ended without.
+        """
+        __tracebackhide__ = True
+        self._expect(expectations.approved(ids_of(event), by=name_of(by)), within)
+
+    def expect_not_approved(self, event: EventLike, *, within: float = 0) -> None:
+        """Nobody has approved the event, and nobody does in the next `within` seconds."""
+        __tracebackhide__ = True
+        self._expect(expectations.not_approved(ids_of(event)), within)
+
+    def expect_started(self, event: EventLike, *, within: float = WITHIN_S) -> None:
+        """The event has started. On a virtual clock an approved one starts at once."""
+        __tracebackhide__ = True
+        self._expect(expectations.started(ids_of(event)), within)
+
+    def expect_gone(self, event: EventLike, *, within: float = WITHIN_S) -> None:
+        """The event has left the document: completed, failed or canceled.
+
+        On a virtual clock that is when the clock has been turned past its impact.
+        """
+        __tracebackhide__ = True
+        self._expect(expectations.gone(ids_of(event)), within)
+
+    def expect_read(self, vm: str | Vm, event: EventLike, *, within: float = WITHIN_S) -> None:
+        """The VM was sent a document with the event in it. Fails at once if that is gone."""
+        __tracebackhide__ = True
+        self._expect(expectations.read(name_of(vm), ids_of(event)), within)
+
+    def expect_polled(self, vm: str | Vm, *, more_than: int = 0, within: float = WITHIN_S) -> None:
+        """The VM has asked for its document, and more often than that; see `polls`."""
+        __tracebackhide__ = True
+        self._expect(expectations.polled(name_of(vm), more_than=more_than), within)
+
+    def expect_met(
+        self, fault: Fault | str, *, times: int | None = None, within: float = WITHIN_S
+    ) -> None:
+        """The fault has hit so many requests; without `times` its whole `count`, or one."""
+        __tracebackhide__ = True
+        self._expect(expectations.met(fault_id_of(fault), times=times), within)
+
+    def _expect(self, expectation: Expectation, within_s: float) -> None:
+        __tracebackhide__ = True
+        wrong = self._background.call(
+            expectations.judging(expectation, within_s),
+            timeout_s=within_s + CALL_TIMEOUT_S,
+        )
+        if wrong:
+            raise AssertionError(wrong)
+
+    def _lines(self, event: Event | str | None) -> Sequence[JournalLine]:
+        event_id = None if event is None else ids_of(event)[0]
         return self._background.call(
-            lambda e: e.control.read(
-                lambda store: overview.show_event(store, event_id, e.clock.now_ms())
+            lambda emulator: emulator.control.read(
+                lambda store: store.journal(after=0, limit=FACTS_MAX, scope=None, event_id=event_id)
             )
         )

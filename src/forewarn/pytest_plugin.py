@@ -1,0 +1,68 @@
+"""The fixtures `cloud` and `make_cloud`, and the marker that says what fleet a test needs.
+
+Loaded by every pytest that finds Forewarn installed: nothing of it is imported before a test asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+import pytest
+
+if TYPE_CHECKING:
+    from forewarn.testing import Cloud, CloudWords
+
+MARKER = (
+    "cloud(vms=, scopes=, inventory=, seed=, start=, clock=, ...): what the fixture `cloud`"
+    ' emulates, like scopes=["web:3"]; forewarn.testing.CloudWords has every word'
+)
+
+
+class MakeCloud(Protocol):
+    """What the fixture `make_cloud` is: each call starts one more cloud."""
+
+    def __call__(self, **words: Unpack[CloudWords]) -> Cloud: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    """A cloud in the background of this test: one VM, vm0, or what the marker `cloud` says."""
+    marker = request.node.get_closest_marker("cloud")
+    if marker is not None and marker.args:
+        pytest.fail(
+            f"The marker cloud takes words with names, not {marker.args[0]!r}."
+            ' Write it like @pytest.mark.cloud(scopes=["web:3"]).',
+            pytrace=False,
+        )
+    from forewarn.testing import Refusal  # noqa: PLC0415 - not before a test asks
+
+    try:
+        made = _made(request, {} if marker is None else marker.kwargs)
+    except Refusal as why:
+        pytest.fail(f"The marker cloud is refused. {why}", pytrace=False)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def make_cloud(request: pytest.FixtureRequest) -> Iterator[MakeCloud]:
+    """Start clouds by hand: `make_cloud(scopes=["web:3"])`. All of them end with the test."""
+    with contextlib.ExitStack() as clouds:
+        yield lambda **words: clouds.enter_context(_made(request, words))
+
+
+def _made(request: pytest.FixtureRequest, words: Any) -> Cloud:
+    """A new cloud. The path of an inventory is relative to the file of the test."""
+    from forewarn.testing import Cloud  # noqa: PLC0415 - not before a test asks
+    from forewarn.testing.words import is_path  # noqa: PLC0415
+
+    if is_path(words.get("inventory")):
+        words = {**words, "inventory": request.path.parent / words["inventory"]}
+    return Cloud(**words)

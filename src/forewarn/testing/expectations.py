@@ -1,0 +1,248 @@
+"""What a test can expect of the code it tests, how that is waited for, and what is said if not.
+
+Everything here runs on the emulator's loop. Waiting is done on the doorbell, in real seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from forewarn.core.errors import NotFound
+from forewarn.core.model import Phase, ScheduledEvent
+from forewarn.emulator.faults import Fault
+from forewarn.ports import Store
+from forewarn.testing.background import Work
+from forewarn.testing.values import clock_text, event_of, fact_of, read_of, time_of
+from forewarn.wiring.simulate import Emulator
+
+WITHIN_S = 5.0  # unless a test says otherwise
+FACTS_SHOWN_MAX = 40
+
+
+class Answer(Enum):
+    """What a look at the cloud shows of an expectation."""
+
+    MET = auto()
+    NOT_YET = auto()
+    NEVER = auto()  # it cannot be met any more: no use in waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """`look` says whether it is met, `missed` what to say if not, `story` what was the case."""
+
+    look: Callable[[Emulator], Awaitable[Answer]]
+    missed: str
+    story: Callable[[Emulator], Awaitable[Sequence[str]]]
+    negative: bool = False  # nothing of the kind may happen while it is waited for
+
+
+def judging(expectation: Expectation, within_s: float) -> Work[str]:
+    """Work that waits for the expectation and returns an empty text, or what is wrong."""
+
+    async def work(emulator: Emulator) -> str:
+        answer = await _waited(emulator, expectation.look, within_s)
+        if (answer is Answer.MET) is not expectation.negative:
+            return ""
+        told = expectation.missed
+        if answer is Answer.NOT_YET and within_s > 0:
+            told += f" within {within_s:g} s"
+        elif answer is Answer.NEVER:
+            told += ", and nothing can change that any more"
+        lines = [f"{told}.", *await expectation.story(emulator)]
+        return "\n  ".join(lines)
+
+    return work
+
+
+async def _waited(
+    emulator: Emulator, look: Callable[[Emulator], Awaitable[Answer]], within_s: float
+) -> Answer:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_s
+    while True:
+        ring = emulator.doorbell.next_ring()
+        answer = await look(emulator)
+        if answer is not Answer.NOT_YET or loop.time() >= until_s or emulator.errors():
+            return answer
+        try:
+            async with asyncio.timeout_at(until_s):
+                await ring.wait()
+        except TimeoutError:
+            continue  # one last look
+
+
+# What can be expected.
+
+
+def approved(event_ids: Sequence[str], *, by: str | None = None) -> Expectation:
+    """Each of the events was approved, and with `by` by that VM."""
+
+    async def look(emulator: Emulator) -> Answer:
+        events = await _events(emulator, event_ids)
+        if any(event.approved_by != by for event in events if by and event.approved_by):
+            return Answer.NEVER
+        if any(e.approved_ms is None and e.phase is not Phase.SCHEDULED for e in events):
+            return Answer.NEVER
+        return _all(event.approved_ms is not None for event in events)
+
+    words = f" by {by}" if by else ""
+    return _of_events(event_ids, look, f"was not approved{words}")
+
+
+def not_approved(event_ids: Sequence[str]) -> Expectation:
+    """None of the events is approved while it is waited for."""
+
+    async def look(emulator: Emulator) -> Answer:
+        events = await _events(emulator, event_ids)
+        return Answer.MET if any(event.approved_ms is not None for event in events) else _NOT_YET
+
+    return _of_events(event_ids, look, "was approved", negative=True)
+
+
+def started(event_ids: Sequence[str]) -> Expectation:
+    """Each of the events has started; one that is over by now has."""
+
+    async def look(emulator: Emulator) -> Answer:
+        events = await _events(emulator, event_ids)
+        if any(event.started_ms is None and event.phase.ended for event in events):
+            return Answer.NEVER
+        return _all(event.started_ms is not None for event in events)
+
+    return _of_events(event_ids, look, "has not started")
+
+
+def gone(event_ids: Sequence[str]) -> Expectation:
+    """Each of the events has left the document."""
+
+    async def look(emulator: Emulator) -> Answer:
+        return _all(event.phase.ended for event in await _events(emulator, event_ids))
+
+    return _of_events(event_ids, look, "is not gone")
+
+
+def read(vm: str, event_ids: Sequence[str]) -> Expectation:
+    """The VM was sent a document with each of the events in it."""
+
+    async def look(emulator: Emulator) -> Answer:
+        await emulator.pacer.settle()  # first reads are kept when everything is settled
+        found = await emulator.control.read(lambda store: _readers(store, event_ids))
+        if all(vm in readers for readers in found):
+            return Answer.MET
+        ended = any(event.phase.ended for event in await _events(emulator, event_ids))
+        return Answer.NEVER if ended else Answer.NOT_YET
+
+    return _of_events(event_ids, look, f"was not read by {vm}")
+
+
+def polled(vm: str, *, more_than: int) -> Expectation:
+    """The VM has asked for its document more often than that, whatever it was answered."""
+
+    async def look(emulator: Emulator) -> Answer:
+        return _all([emulator.visits.polls(vm) > more_than])
+
+    async def story(emulator: Emulator) -> list[str]:
+        faults = [_fault_words(fault) for fault in emulator.faults.list()]
+        return [_asked(emulator, vm), f"Faults that stand: {', '.join(faults) or 'none'}."]
+
+    times = f" more than {more_than} times" if more_than else ""
+    return Expectation(look=look, missed=f"{vm} has not polled{times}", story=story)
+
+
+def met(fault_id: str, *, times: int | None) -> Expectation:
+    """The fault has hit so many requests; without `times` all that it is for, or one."""
+
+    async def look(emulator: Emulator) -> Answer:
+        fault = emulator.faults.get(fault_id)
+        if fault.hits >= (times or fault.order.count or 1):
+            return Answer.MET
+        return Answer.NEVER if fault.over else Answer.NOT_YET
+
+    async def story(emulator: Emulator) -> list[str]:
+        fault = emulator.faults.get(fault_id)
+        lines = [_fault_words(fault)]
+        return [*lines, _asked(emulator, fault.order.vm)] if fault.order.vm else lines
+
+    wanted = f" {times} times" if times else ""
+    return Expectation(look=look, missed=f"Fault {fault_id} was not met{wanted}", story=story)
+
+
+# How.
+
+_NOT_YET = Answer.NOT_YET
+
+
+def _all(conditions: Iterable[bool]) -> Answer:
+    return Answer.MET if all(conditions) else Answer.NOT_YET
+
+
+def _of_events(
+    event_ids: Sequence[str],
+    look: Callable[[Emulator], Awaitable[Answer]],
+    missed: str,
+    *,
+    negative: bool = False,
+) -> Expectation:
+    async def story(emulator: Emulator) -> list[str]:
+        lines = [f"The clock shows {clock_text(time_of(emulator.clock.now_ms()))}."]
+        for event in await _events(emulator, event_ids):
+            lines += await emulator.control.read(_telling(event))
+            lines += [f"  {_asked(emulator, vm)}" for vm in event.resources]
+        return lines
+
+    what = (
+        "An event" if len(event_ids) > 1 else f"Event {event_ids[0]}" if event_ids else "No event"
+    )
+    return Expectation(look=look, missed=f"{what} {missed}", story=story, negative=negative)
+
+
+async def _events(emulator: Emulator, event_ids: Sequence[str]) -> list[ScheduledEvent]:
+    def query(store: Store) -> list[ScheduledEvent]:
+        return [need_event(store, event_id) for event_id in event_ids]
+
+    return await emulator.control.read(query)
+
+
+def need_event(store: Store, event_id: str) -> ScheduledEvent:
+    """The event of that id, open or ended. Raises NotFound."""
+    event = store.event(event_id.upper())
+    if event is None:
+        raise NotFound(f"There is no event {event_id[:64]}.", "`cloud.events()` has the open ones.")
+    return event
+
+
+def _readers(store: Store, event_ids: Sequence[str]) -> list[set[str]]:
+    return [{one.vm for one in store.first_reads(event_id)} for event_id in event_ids]
+
+
+def _telling(event: ScheduledEvent) -> Callable[[Store], list[str]]:
+    return lambda store: _told(store, event)
+
+
+def _told(store: Store, found: ScheduledEvent) -> list[str]:
+    """Everything there is to know of an event, line by line."""
+    event = event_of(found)
+    reads = [read_of(one) for one in store.first_reads(event.event_id)]
+    readers = ", ".join(f"{one.vm} at {clock_text(one.at)}" for one in reads)
+    lines = [f"{event} is {event.phase.value}, not before {clock_text(event.not_before)}."]
+    lines.append(f"  Read by {readers or 'nobody'}; approved by {event.approved_by or 'nobody'}.")
+    facts = store.journal(
+        after=0, limit=FACTS_SHOWN_MAX, scope=event.scope, event_id=event.event_id
+    )
+    lines.append("  Its journal:")
+    lines += [f"    {fact_of(fact)}" for fact in facts]
+    return lines
+
+
+def _asked(emulator: Emulator, vm: str) -> str:
+    visits = emulator.visits
+    return f"{vm} has polled {visits.polls(vm)} times and sent {visits.approvals(vm)} approvals."
+
+
+def _fault_words(fault: Fault) -> str:
+    whom = f" of {fault.order.vm}" if fault.order.vm else ""
+    over = ", is over" if fault.over else ""
+    return f"{fault.fault_id} ({fault.kind.value}{whom}) has hit {fault.hits} times{over}"

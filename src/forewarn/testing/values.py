@@ -1,0 +1,234 @@
+"""What a cloud tells a test: frozen values, with times as aware datetimes in UTC.
+
+Each is what was the case when it was asked for; nothing here changes or asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import overload
+
+from forewarn.core import model
+from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.model import Phase
+from forewarn.ports import FirstRead, JournalLine
+from forewarn.wire.api_versions import NEWEST
+from forewarn.wire.operator_json import time_text
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def time_of(ms: int) -> datetime:
+    """An instant of the emulator."""
+    return _EPOCH + ms * _MILLISECOND
+
+
+def ms_of(at: datetime) -> int:
+    """The instant in milliseconds; fractions of one are cut. `at` is aware."""
+    return (at - _EPOCH) // _MILLISECOND
+
+
+def _time_or_none(ms: int | None) -> datetime | None:
+    return None if ms is None else time_of(ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vm:
+    """A VM. `url` is where it, and only it, reaches its endpoint."""
+
+    name: str
+    url: str
+    scope: str
+    host: str
+    update_domain: int
+
+    @property
+    def document_url(self) -> str:
+        """Where it reads its document and approves, at the newest api-version."""
+        return f"{self.url}/metadata/scheduledevents?api-version={NEWEST.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event. `cloud.event(event)` gives it as it is now."""
+
+    event_id: str
+    event_type: str
+    event_source: str
+    phase: Phase
+    resources: tuple[str, ...]
+    scope: str
+    update_domain: int
+    host: str
+    not_before: datetime
+    description: str
+    duration_seconds: int
+    silent: bool
+    scheduled: datetime
+    approved: datetime | None
+    approved_by: str | None
+    started: datetime | None
+    ended: datetime | None
+    outcome: str
+    operation_id: str | None
+
+    @property
+    def gone(self) -> bool:
+        """True when it has left the document: completed, failed or canceled."""
+        return self.phase.ended
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.event_id[:8]} of {', '.join(self.resources)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Maintenance of one host, with one event for each scope and update domain on it."""
+
+    operation_id: str
+    host: str
+    event_type: str
+    events: tuple[Event, ...]
+
+    @property
+    def event(self) -> Event:
+        """Its only event. Raises Conflict if it has none or several; then use `events`."""
+        if len(self.events) != 1:
+            raise Conflict(
+                f"{self.event_type} of {self.host} has {len(self.events)} events.",
+                "Use its `events`.",
+            )
+        return self.events[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Something that is due at an instant."""
+
+    at: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """Who approved an event first, and when. `by` is a VM, `operator` or `auto-approve`."""
+
+    event_id: str
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """When a VM was first sent a document with the event in it."""
+
+    event_id: str
+    vm: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the journal."""
+
+    number: int
+    kind: str
+    at: datetime
+    scope: str | None
+    event_id: str | None
+    operation_id: str | None
+    host: str | None
+    vm: str | None
+    by: str | None
+    detail: Mapping[str, object] = field(hash=False)
+
+    def __str__(self) -> str:
+        about = (("by", self.by), ("of", self.vm), ("on", self.host))
+        words = " ".join(f"{word} {name}" for word, name in about if name)
+        return f"{clock_text(self.at)} {self.kind} {words}".rstrip()
+
+
+def clock_text(at: datetime) -> str:
+    """An instant as the operator API writes it."""
+    return time_text(ms_of(at)) or ""
+
+
+def event_of(event: model.ScheduledEvent) -> Event:
+    """An event of the core as a test sees it."""
+    return Event(
+        event_id=event.event_id,
+        event_type=event.event_type.value,
+        event_source=event.event_source.value,
+        phase=event.phase,
+        resources=event.resources,
+        scope=event.scope,
+        update_domain=event.update_domain,
+        host=event.host,
+        not_before=time_of(event.not_before_ms),
+        description=event.description,
+        duration_seconds=event.duration_s,
+        silent=event.silent,
+        scheduled=time_of(event.scheduled_ms),
+        approved=_time_or_none(event.approved_ms),
+        approved_by=event.approved_by,
+        started=_time_or_none(event.started_ms),
+        ended=_time_or_none(event.ended_ms),
+        outcome=event.outcome,
+        operation_id=event.operation_id,
+    )
+
+
+def fact_of(line: JournalLine) -> Fact:
+    """A line of the journal as a test sees it."""
+    fact = line.fact
+    return Fact(
+        number=line.number,
+        kind=fact.kind.value,
+        at=time_of(fact.at_ms),
+        scope=fact.scope,
+        event_id=fact.event_id,
+        operation_id=fact.operation_id,
+        host=fact.host,
+        vm=fact.vm,
+        by=fact.by,
+        detail=fact.detail,
+    )
+
+
+def read_of(first_read: FirstRead) -> Read:
+    """A receipt as a test sees it."""
+    return Read(event_id=first_read.event_id, vm=first_read.vm, at=time_of(first_read.read_ms))
+
+
+EventLike = Event | Operation | str | Sequence[Event]
+
+
+def ids_of(events: EventLike) -> tuple[str, ...]:
+    """The ids of an event, of all events of an operation, or of several events.
+
+    Raises Invalid if there is none: nothing could be said about it.
+    """
+    if isinstance(events, str):
+        return (events.upper(),)
+    if isinstance(events, Event):
+        return (events.event_id,)
+    found = events.events if isinstance(events, Operation) else events
+    if not found:
+        raise Invalid("There is no event in what was given.", "Give an event, or several.")
+    return tuple(event.event_id for event in found)
+
+
+@overload
+def name_of(thing: str | Vm) -> str: ...
+
+
+@overload
+def name_of(thing: str | Vm | None) -> str | None: ...
+
+
+def name_of(thing: str | Vm | None) -> str | None:
+    """The name of a VM that is given as a value or by its name."""
+    return thing.name if isinstance(thing, Vm) else thing
