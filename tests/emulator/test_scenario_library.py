@@ -204,7 +204,7 @@ def test_every_step_of_a_scenario_is_taken_and_everything_it_made_comes_to_its_e
 ) -> None:
     with stage(**fleet_of(name)) as world:
         taken = world.run(name, to_end=True)
-        assert {(step["state"], step["said"]) for step in taken["steps"]} == {("done", "")}
+        assert {(step["phase"], step["said"]) for step in taken["steps"]} == {("done", "")}
         assert taken["over"]
         withdrawn = name in ("canceled-maintenance", "preempt-withdrawn")
         ended = "canceled" if withdrawn else "completed"
@@ -216,7 +216,7 @@ def test_a_scenario_that_deletes_nothing_can_be_run_again(name: str) -> None:
     with stage(**fleet_of(name)) as world:
         for _ in range(2):
             taken = world.run(name, to_end=True)
-            assert {(step["state"], step["said"]) for step in taken["steps"]} == {("done", "")}
+            assert {(step["phase"], step["said"]) for step in taken["steps"]} == {("done", "")}
 
 
 def test_every_shipped_scenario_has_a_story_and_says_what_it_teaches() -> None:

@@ -146,7 +146,7 @@ def test_a_run_is_printed_with_its_steps_and_events(one: Stage) -> None:
     assert "scheduled" in ran.out
     assert "run-1" in say(one, "scenario", "runs").out
     stopped = say(one, "scenario", "stop", "run-1", "--json").json
-    assert [step["state"] for step in stopped["steps"]] == ["done", "stopped"]
+    assert [step["phase"] for step in stopped["steps"]] == ["done", "stopped"]
 
 
 def test_no_run_is_said_in_words(one: Stage) -> None:

@@ -35,8 +35,8 @@ def web() -> Iterator[Stage]:
         yield world
 
 
-def states(run: Any) -> list[str]:
-    return [step["state"] for step in run["steps"]]
+def phases(run: Any) -> list[str]:
+    return [step["phase"] for step in run["steps"]]
 
 
 def hit(run: Any) -> list[tuple[str, list[str]]]:
@@ -58,7 +58,7 @@ def refused(world: Stage, body: dict[str, object]) -> Any:
 
 def test_what_is_due_at_the_start_has_happened_when_the_run_is_answered(one: Stage) -> None:
     run = one.script(RESTART, 'at = "5m"\ndo = "delete"')
-    assert states(run) == ["done", "waiting"]
+    assert phases(run) == ["done", "waiting"]
     assert visible(one) == [("Reboot", "Scheduled")]
 
 
@@ -71,7 +71,7 @@ def test_later_steps_are_instants_of_the_clock(one: Stage) -> None:
     assert visible(one) == []
     one.next()
     assert visible(one) == [("Reboot", "Scheduled")]
-    assert states(one.look(run)) == ["done"]
+    assert phases(one.look(run)) == ["done"]
 
 
 def test_steps_of_one_instant_are_taken_in_the_order_of_the_script(one: Stage) -> None:
@@ -81,7 +81,7 @@ def test_steps_of_one_instant_are_taken_in_the_order_of_the_script(one: Stage) -
         'at = "1m"\ndo = "restart"',
     )
     one.advance(MINUTE_MS)
-    assert states(one.look(run)) == ["done", "done", "done"]
+    assert phases(one.look(run)) == ["done", "done", "done"]
     assert visible(one) == [("Reboot", "Scheduled")]
 
 
@@ -186,7 +186,7 @@ def test_hosts_of_domains_and_of_the_scope_can_be_maintained_too(web: Stage) -> 
     assert hit(web.script(f'{step}"host of vm 3"', on="web")) == [("Freeze", ["web_2"])]
     assert hit(web.script(f'{step}"host0"')) == [("Freeze", ["alone"])]
     refused = web.script(f'{step}"host of scope"', on="web")["steps"][0]
-    assert (refused["state"], "already has a Freeze" in refused["said"]) == ("refused", True)
+    assert (refused["phase"], "already has a Freeze" in refused["said"]) == ("refused", True)
 
 
 # What cannot be done.
@@ -236,7 +236,7 @@ def test_a_step_that_is_refused_stands_in_the_record_and_the_others_go_on(one: S
     )
     one.advance(3 * MINUTE_MS)
     seen = one.look(run)
-    assert states(seen) == ["done", "refused", "refused", "done"]
+    assert phases(seen) == ["done", "refused", "refused", "done"]
     assert "already has a Freeze operation" in seen["steps"][1]["said"]
     assert "second was refused, so there is nothing to cancel." in seen["steps"][2]["said"]
     assert visible(one) == []
@@ -253,7 +253,7 @@ def test_canceling_and_approving_what_is_over_is_refused_in_the_record(one: Stag
     )
     one.advance(2 * MINUTE_MS)
     seen = one.look(run)
-    assert states(seen) == ["done", "done", "done", "refused", "done", "refused"]
+    assert phases(seen) == ["done", "done", "done", "refused", "done", "refused"]
     assert "has no event left that has not started" in seen["steps"][3]["said"]
     assert "has ended (canceled)" in seen["steps"][5]["said"]
 
@@ -271,7 +271,7 @@ def test_a_step_on_several_vms_is_taken_whole_or_not_at_all() -> None:
 def test_a_stopped_run_takes_no_further_step_and_its_events_go_on(one: Stage) -> None:
     run = one.script(RESTART, 'at = "1m"\ndo = "delete"')
     stopped = one.order(f"/v1/scenarios/runs/{run['run_id']}/stop")
-    assert states(stopped) == ["done", "stopped"]
+    assert phases(stopped) == ["done", "stopped"]
     one.advance(MINUTE_MS)
     assert visible(one) == [("Reboot", "Scheduled")]
     assert one.get("/v1/clock")["next"]["what"] == "Reboot of vm0 may start"

@@ -164,9 +164,9 @@ def _details(found: Scenario) -> RenderableType:
 def run_details(run: dict[str, Any], now: datetime) -> RenderableType:
     """A run: its steps with what became of them, and its events."""
     over = "is over" if run["over"] else "is under way"
-    steps = tables.new_table("AT", "STEP", "STATE", "", whole=("AT", "STATE"))
+    steps = tables.new_table("AT", "STEP", "PHASE", "", whole=("AT", "PHASE"))
     for step in run["steps"]:
-        steps.add_row(step["at"], step["what"], step["state"], step["said"])
+        steps.add_row(step["at"], step["what"], step["phase"], step["said"])
     parts: list[RenderableType] = [
         Text(f"{run['run_id']}: {run['scenario']} on {run['on']} {over}", style="bold"),
         steps,

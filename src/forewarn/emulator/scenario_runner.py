@@ -55,8 +55,8 @@ class Faults(Protocol):
     def clear(self, fault_id: str | None = None) -> Sequence[Fault]: ...
 
 
-class StepState(StrEnum):
-    """What has become of a step."""
+class StepPhase(StrEnum):
+    """How far a step has come."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -70,7 +70,7 @@ class StepRun:
 
     step: Step
     due_ms: int
-    state: StepState = StepState.WAITING
+    phase: StepPhase = StepPhase.WAITING
     said: str = ""
     made: Made = field(default_factory=Made)
     appointment: Canceling | None = None
@@ -89,7 +89,7 @@ class Run:
     @property
     def waits(self) -> bool:
         """True while a step is still to come."""
-        return any(step.state is StepState.WAITING for step in self.steps)
+        return any(step.phase is StepPhase.WAITING for step in self.steps)
 
 
 class ScenarioRunner:
@@ -146,8 +146,8 @@ class ScenarioRunner:
         """Take no further step. What was done stays done: its events go on."""
         run = self.get(run_id)
         for step in run.steps:
-            if step.state is StepState.WAITING:
-                step.state = StepState.STOPPED
+            if step.phase is StepPhase.WAITING:
+                step.phase = StepPhase.STOPPED
                 if step.appointment is not None:
                     step.appointment.cancel()
         return run
@@ -190,10 +190,10 @@ class ScenarioRunner:
             try:
                 step.made = await self._take(run, step.step)
             except (Refusal, Unavailable) as why:
-                step.state = StepState.REFUSED
+                step.phase = StepPhase.REFUSED
                 step.said = str(why)
             else:
-                step.state = StepState.DONE
+                step.phase = StepPhase.DONE
 
         return take
 
@@ -205,7 +205,7 @@ class ScenarioRunner:
         earlier = {
             other.step.label: other.made
             for other in run.steps
-            if other.step.label is not None and other.state is StepState.DONE
+            if other.step.label is not None and other.phase is StepPhase.DONE
         }
         made = await self._control.submit(carry_out(step, run.target, earlier))
         if step.started_for_ms is not None:

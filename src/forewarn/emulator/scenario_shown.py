@@ -58,7 +58,7 @@ class StepTaken(msgspec.Struct):
     do: str
     what: str
     due: str
-    state: str
+    phase: str
     said: str
     events: list[str]
     operations: list[str]
@@ -157,7 +157,7 @@ def _step_taken(taken: StepRun) -> StepTaken:
         do=taken.step.verb.value,
         what=taken.step.words,
         due=_time(taken.due_ms),
-        state=taken.state.value,
+        phase=taken.phase.value,
         said=taken.said,
         events=list(taken.made.event_ids),
         operations=list(taken.made.operation_ids),

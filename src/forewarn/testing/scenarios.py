@@ -8,7 +8,7 @@ from forewarn.core.errors import Invalid
 from forewarn.emulator import scenario_library
 from forewarn.emulator.scenario import Scenario
 from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
-from forewarn.emulator.scenario_runner import Run, StepState
+from forewarn.emulator.scenario_runner import Run, StepPhase
 from forewarn.testing.background import Background
 from forewarn.testing.values import Event, event_of
 from forewarn.wiring.simulate import Emulator
@@ -42,7 +42,7 @@ class ScenarioRun:
         """Why steps were refused when their time had come; the other steps went on."""
 
         async def work(_: Emulator) -> tuple[str, ...]:
-            steps = [step for step in self._run.steps if step.state is StepState.REFUSED]
+            steps = [step for step in self._run.steps if step.phase is StepPhase.REFUSED]
             return tuple(f"Step {step.step.number}: {step.said}" for step in steps)
 
         return self._background.call(work)
