@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from forewarn.core.model import MINUTE_MS, EventType
+from forewarn.emulator import scenario_library
 from forewarn.emulator.fault_kinds import FaultKind
 from forewarn.emulator.scenario import Needs, Place, Verb, Whom
 from forewarn.emulator.scenario_file import (
@@ -24,6 +27,7 @@ def refusal(text: str) -> str:
     with pytest.raises(BadScenario) as refused:
         parse(text, name="mine")
     assert refused.value.accepted in (
+        "Write the script in UTF-8.",
         "Nothing of it was run.",
         f"Up to {SCENARIO_BYTES_MAX} are accepted.",
     )
@@ -246,6 +250,7 @@ WHOLE = {
         HEAD + f'{STEP}do = "restart"\n' * (STEPS_MAX + 1),
         f"{STEPS_MAX + 1} steps are too many. Up to {STEPS_MAX} are taken.",
     ),
+    "half-a-character": (f'{HEAD}about = "\ud800"\n', "line 2: a character is half of a"),
     "not-toml": (f"{HEAD}[[step]\n", "line 2: this is not TOML:"),
     "too-long": (f"{HEAD}# {'x' * SCENARIO_BYTES_MAX}\n", "bytes."),
 }
@@ -282,3 +287,20 @@ def test_every_order_takes_keys_that_exist_and_must_have_only_keys_that_it_takes
         assert set(accepted) <= set(KEYS)
         assert set(required) <= set(accepted)
     assert {key for accepted, _ in KEYS_OF.values() for key in accepted} == set(KEYS)
+
+
+def test_text_that_was_spoilt_anywhere_is_a_script_or_refused_and_never_anything_else() -> None:
+    rng = random.Random(3)
+    texts = [scenario_library.load(name).text for name in scenario_library.names()]
+    spoilers = ["", '"', "[", "]]", "=", "\n", "-1", "true", "{}", "1e999", "2026-01-01", "host"]
+    refused = 0
+    for _ in range(600):
+        text = rng.choice(texts)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text))
+            text = text[:at] + rng.choice(spoilers) + text[at + rng.randint(0, 12) :]
+        try:
+            parse(text, name="spoilt")
+        except BadScenario:
+            refused += 1
+    assert 100 < refused < 600

@@ -10,6 +10,7 @@ import pytest
 from emulator.scenario_stage import Stage, stage
 from forewarn.core.model import MINUTE_MS
 from forewarn.emulator.scenario_runner import RUNS_MAX
+from system_world import wait_until
 
 RESTART = 'at = "0s"\ndo = "restart"'
 ONE_HOST = """
@@ -112,6 +113,25 @@ def test_the_same_seed_and_the_same_run_give_the_same_events() -> None:
         with stage(scopes=["web:3"], seed=7) as world:
             seen.append(world.run("rolling-update", to_end=True))
     assert seen[0] == seen[1]
+
+
+def test_on_a_clock_that_runs_a_scenario_plays_by_itself() -> None:
+    with stage(speed=3_600) as world:
+        run = world.run("user-reboot")
+        wait_until(lambda: world.look(run)["over"], "25 minutes, 3,600 times as fast")
+        assert [event["phase"] for event in world.look(run)["events"]] == ["completed"]
+
+
+def test_an_event_that_is_approved_beforehand_stays_started_as_long_as_the_script_says() -> None:
+    scope = '[[scope]]\nname = "s"\nkind = "availability-set"\nauto_approve = ["reboot"]\n'
+    vm = '[[vm]]\nscope = "s"\nupdate_domain = 0'
+    with stage(inventory=ONE_HOST.replace("[[vm]]", vm) + scope) as world:
+        world.run("user-reboot")
+        assert visible(world, "plain") == [("Reboot", "Started")]
+        world.advance(10 * MINUTE_MS - 1)
+        assert visible(world, "plain") == [("Reboot", "Started")]
+        world.advance(1)
+        assert visible(world, "plain") == []
 
 
 def test_to_the_end_turns_the_clock_until_nothing_of_the_run_is_left(one: Stage) -> None:

@@ -61,7 +61,14 @@ def parse(text: str, *, name: str) -> Scenario:
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
-    size = len(text.encode(errors="surrogatepass"))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise BadScenario(
+            f"Scenario {name} was refused: line {line}: a character is half of a surrogate pair.",
+            "Write the script in UTF-8.",
+        ) from None
     if size > SCENARIO_BYTES_MAX:
         raise BadScenario(
             f"Scenario {name} has {size} bytes.", f"Up to {SCENARIO_BYTES_MAX} are accepted."
