@@ -33,47 +33,58 @@ from forewarn.wire.operator_json import parse_time, time_text
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
 
 
+Vms = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A standalone VM. Repeatable.")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:SIZE", help="VMs in as many update domains. Repeatable."),
+]
+File = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A fleet of your own, as for `serve`.")
+]
+ClockWord = Annotated[
+    str, typer.Option(metavar="virtual|real|xN", help="Stands until turned, runs, or runs faster.")
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="The same seed and commands give the same run.")
+]
+Start = Annotated[
+    str | None, typer.Option(metavar="TIME", help="When the clock starts: now, without a seed.")
+]
+GuestListen = Annotated[
+    str | None, typer.Option(metavar="ADDR:PORT", help="Where the first VM asks.")
+]
+LinkLocal = Annotated[
+    bool, typer.Option("--listen-link-local", help=f"The first VM asks at {LINK_LOCAL}.")
+]
+OperatorListen = Annotated[
+    str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
+]
+EnablementWord = Annotated[
+    str | None, typer.Option(metavar="always|first-poll", help="When scopes are told.")
+]
+Folder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
+]
+SettingsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
+]
+
+
 def simulate(
     context: typer.Context,
     *,
-    vm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A standalone VM. Repeatable.")
-    ] = None,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:SIZE", help="VMs in as many update domains. Repeatable."),
-    ] = None,
-    inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A fleet of your own, as for `serve`.")
-    ] = None,
-    clock: Annotated[
-        str,
-        typer.Option(metavar="virtual|real|xN", help="Stands until turned, runs, or runs faster."),
-    ] = "virtual",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="The same seed and commands give the same run.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When the clock starts: now, without a seed.")
-    ] = None,
-    guest: Annotated[
-        str | None, typer.Option(metavar="ADDR:PORT", help="Where the first VM asks.")
-    ] = None,
-    listen_link_local: Annotated[
-        bool, typer.Option("--listen-link-local", help=f"The first VM asks at {LINK_LOCAL}.")
-    ] = False,
-    operator: Annotated[
-        str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
-    ] = None,
-    enablement: Annotated[
-        str | None, typer.Option(metavar="always|first-poll", help="When scopes are told.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
-    ] = None,
-    settings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
-    ] = None,
+    vm: Vms = None,
+    scope: Scopes = None,
+    inventory: File = None,
+    clock: ClockWord = "virtual",
+    seed: Seed = None,
+    start: Start = None,
+    guest: GuestListen = None,
+    listen_link_local: LinkLocal = False,
+    operator: OperatorListen = None,
+    enablement: EnablementWord = None,
+    data: Folder = None,
+    settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the emulator: test maintenance handling without a cloud. Everything is in memory.
