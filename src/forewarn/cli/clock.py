@@ -22,7 +22,7 @@ _STANDING = "standing still until it is turned"
 def show_clock(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Say what time it is in the emulator, and what is due next."""
     session = session_of(context)
-    session.show(session.client().get("clock"), _state, as_json=as_json)
+    session.show(session.client().get("clock"), _shown, as_json=as_json)
 
 
 @clock.command("advance")
@@ -47,10 +47,10 @@ def next_due(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 def _moved(content: dict[str, Any], now: datetime) -> Text:
     lines = [f"{times.clock(due['at'], now)}  {due['what']}" for due in content["passed"]]
-    return Text("\n").join([*map(Text, lines), _state(content, now)])
+    return Text("\n").join([*map(Text, lines), _shown(content, now)])
 
 
-def _state(content: dict[str, Any], now: datetime) -> Text:
+def _shown(content: dict[str, Any], now: datetime) -> Text:
     speed = content["speed"]
     pace = _STANDING if speed == 0 else "real time" if speed == 1 else f"{speed} times as fast"
     due = content["next"]

@@ -32,7 +32,6 @@ from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.operator_json import parse_time, time_text
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
 
-
 Vms = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A standalone VM. Repeatable.")]
 Scopes = Annotated[
     list[str] | None,
