@@ -116,9 +116,8 @@ class Background:
         errors = emulator.errors()
         if errors and not self._told:
             self._told = True
-            raise EmulatorBroke(
-                f"The emulator broke ({len(errors)} errors, the first: {errors[0]!r})."
-            ) from errors[0]
+            more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+            raise EmulatorBroke(f"The emulator broke: {errors[0]!r}{more}.") from errors[0]
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -16,6 +16,7 @@ from forewarn.emulator.faults import Fault
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.values import clock_text, event_of, fact_of, read_of, time_of
+from forewarn.wire.api_versions import NEWEST
 from forewarn.wiring.simulate import Emulator
 
 WITHIN_S = 5.0  # unless a test says otherwise
@@ -132,6 +133,7 @@ def read(vm: str, event_ids: Sequence[str]) -> Expectation:
         found = await emulator.control.read(lambda store: _readers(store, event_ids))
         if all(vm in readers for readers in found):
             return Answer.MET
+        emulator.document(vm, NEWEST.name)  # raises NotFound for a VM there is not
         ended = any(event.phase.ended for event in await _events(emulator, event_ids))
         return Answer.NEVER if ended else Answer.NOT_YET
 
@@ -142,7 +144,10 @@ def polled(vm: str, *, more_than: int) -> Expectation:
     """The VM has asked for its document more often than that, whatever it was answered."""
 
     async def look(emulator: Emulator) -> Answer:
-        return _all([emulator.visits.polls(vm) > more_than])
+        polls = emulator.visits.polls(vm)
+        if not polls:
+            emulator.document(vm, NEWEST.name)  # raises NotFound for a VM there is not
+        return _all([polls > more_than])
 
     async def story(emulator: Emulator) -> list[str]:
         faults = [_fault_words(fault) for fault in emulator.faults.list()]
@@ -187,15 +192,14 @@ def _of_events(
     negative: bool = False,
 ) -> Expectation:
     async def story(emulator: Emulator) -> list[str]:
+        await emulator.pacer.settle()  # first reads are kept when everything is settled
         lines = [f"The clock shows {clock_text(time_of(emulator.clock.now_ms()))}."]
         for event in await _events(emulator, event_ids):
             lines += await emulator.control.read(_telling(event))
             lines += [f"  {_asked(emulator, vm)}" for vm in event.resources]
         return lines
 
-    what = (
-        "An event" if len(event_ids) > 1 else f"Event {event_ids[0]}" if event_ids else "No event"
-    )
+    what = f"Event {event_ids[0]}" if len(event_ids) == 1 else "One of the events"
     return Expectation(look=look, missed=f"{what} {missed}", story=story, negative=negative)
 
 
