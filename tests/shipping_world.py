@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RUN_LIMIT_S = 60.0
+PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "curl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +90,15 @@ def empty_place(folder: Path, **more: str) -> Place:
         one.mkdir(parents=True)
     environment = {"PATH": os.defpath, "HOME": str(home), "TMPDIR": str(temporary)}
     return Place(work, {**environment, "COLUMNS": "200", **more})
+
+
+@cache
+def why_no_namespace() -> str:
+    """What keeps this machine from making a network namespace; empty if nothing does."""
+    missing = [one for one in PROGRAMS if shutil.which(one) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    made = subprocess.run(
+        ["unshare", "--map-root-user", "--net", "true"], capture_output=True, text=True, check=False
+    )
+    return made.stderr.strip()

@@ -15,18 +15,16 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from shipping_world import ROOT, Emulator, Place, empty_place
+from shipping_world import ROOT, Emulator, Place, empty_place, why_no_namespace
 
 INSTALLED = Path(sysconfig.get_path("purelib"))
 LINK_LOCAL = "169.254.169.254"
-PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "curl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +57,6 @@ def only(name: str) -> Instruction:
 def compose() -> dict[str, Any]:
     read: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
     return read
-
-
-@cache
-def why_no_namespace() -> str:
-    """What keeps this machine from making a network namespace; empty if nothing does."""
-    missing = [one for one in PROGRAMS if shutil.which(one) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
-    made = subprocess.run(
-        ["unshare", "--map-root-user", "--net", "true"], capture_output=True, text=True, check=False
-    )
-    return made.stderr.strip()
 
 
 @pytest.fixture
