@@ -148,6 +148,47 @@ def test_a_vm_whose_host_never_returns_keeps_a_run_from_its_end_until_the_deadli
         assert run["events"][0]["phase"] == "failed"
 
 
+# What an order says.
+
+
+def test_a_step_may_name_the_earliest_start_from_its_own_time(web: Stage) -> None:
+    run = web.script(
+        'at = "5m"\ndo = "maintain"\ntype = "Reboot"\nnot_before = "1h"',
+        'at = "5m"\ndo = "degrade"\non = "host of vm 2"\nnot_before = "1d"',
+        on="web",
+    )
+    web.advance(5 * MINUTE_MS)
+    assert [event["not_before"] for event in web.look(run)["events"]] == [
+        "2026-01-01T01:05:00.000Z",
+        "2026-01-02T00:05:00.000Z",
+    ]
+
+
+def test_a_host_with_two_domains_is_hit_only_by_a_step_that_accepts_it() -> None:
+    scope = '[[scope]]\nname = "s"\nkind = "availability-set"\n'
+    first = ONE_HOST.replace("[[vm]]", '[[vm]]\nscope = "s"\nupdate_domain = 0')
+    second = '[[vm]]\nname = "other"\nscope = "s"\nupdate_domain = 1\nhost = "h1"\n'
+    step = 'at = "0s"\ndo = "maintain"\ntype = "Freeze"\n'
+    with stage(inventory=f"{first}{second}listen = '127.0.0.1:0'\n{scope}") as world:
+        refusing = world.script(step)
+        taking = world.script(f"{step}break_domains = true")
+    assert (phases(refusing), phases(taking)) == (["refused"], ["done"])
+    assert "accept it with --break-domains" in refusing["steps"][0]["said"]
+
+
+def test_a_vm_of_a_failed_host_waits_for_its_repair_unless_the_host_is_fenced(one: Stage) -> None:
+    run = one.script(
+        'at = "0s"\ndo = "fail"\nas = "failure"\nstarted_for = "5m"',
+        'at = "1h"\ndo = "repair"\nof = "failure"',
+    )
+    one.advance(65 * MINUTE_MS - 1)
+    assert visible(one) == [("Reboot", "Started")]
+    one.advance(1)
+    assert visible(one) == []
+    assert one.look(run)["over"]
+    assert one.get("/v1/vms/vm0")["host"] == "host0"
+
+
 # On whom.
 
 
