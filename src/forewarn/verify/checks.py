@@ -31,7 +31,7 @@ class Failed(Exception):  # noqa: N818 - a verdict, not an error
 
     def __init__(self, seen: object, expected: str) -> None:
         super().__init__(f"seen: {seen}; expected: {expected}")
-        self.seen = shown(seen)
+        self.seen = shown(seen) or "nothing"
         self.expected = expected
 
 
@@ -111,6 +111,6 @@ def expect(condition: object, seen: object, expected: str) -> None:
 
 def shown(what: object) -> str:
     """Something the endpoint sent, as one printable line of bounded length."""
-    text = what if isinstance(what, str) else repr(what)
+    text = str(what)
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_CHARS_MAX + 1])
     return line if len(line) <= SHOWN_CHARS_MAX else line[: SHOWN_CHARS_MAX - 3] + "..."

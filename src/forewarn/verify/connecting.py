@@ -64,7 +64,7 @@ def close_asked(probe: Probe) -> None:
     "pipelined",
     "Requests that are sent at once are answered in their order.",
     "RFC 9112, 9.3.2",
-    needs=("version-missing", "keep-alive"),
+    needs=("version-missing", "keep-alive", "close-said"),
 )
 def pipelined(probe: Probe) -> None:
     with probe.connection() as connection:

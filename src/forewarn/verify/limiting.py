@@ -77,6 +77,7 @@ def rate_recovers(probe: Probe) -> None:
         answer = _once(probe)
         if answer.status == 200:
             return
+        expect(answer.status == 429, answer, "200")
         expect(time.monotonic() < until_s, answer, f"200 within {RECOVERS_WITHIN_S:g} s")
 
 

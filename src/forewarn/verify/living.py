@@ -6,13 +6,11 @@ of the run; the others judge it.
 
 from __future__ import annotations
 
-import itertools
-
 from forewarn.verify import documents
 from forewarn.verify.approving import UNKNOWN_ID, approval
 from forewarn.verify.checks import Failed, Level, Skipped, Topic, expect
 from forewarn.verify.connection import Broken
-from forewarn.verify.documents import NEWEST, SHOWN_SINCE, VERSIONS, Event, Sighting
+from forewarn.verify.documents import NEWEST, VERSIONS, Event, Sighting
 from forewarn.verify.probe import Probe, path_of
 from forewarn.verify.refusing import expect_refused, expect_status
 from forewarn.verify.story import Life
@@ -45,6 +43,7 @@ def order(probe: Probe, event_type: str, before: Sighting) -> Life:
     if first is None:
         raise Failed(f"no new event within {APPEAR_WITHIN_S} s", f"a {event_type} in the document")
     mine = [event for event in new(first) if probe.vm in event.resources] or new(first)
+    probe.story.left.append(mine[0].event_id)
     return Life(event_id=mine[0].event_id, before=before, first=first)
 
 
@@ -55,11 +54,14 @@ def started_or_gone(sighting: Sighting, event_id: str) -> bool:
 
 def until_gone(probe: Probe, event_id: str) -> Sighting | None:
     """Follow an event to its end; the first document without it, None if it stays."""
-    return probe.until(
+    gone = probe.until(
         lambda sighting: sighting.event(event_id) is None,
         within_s=END_WITHIN_S,
         what_for="for the event to end",
     )
+    if gone is not None and event_id in probe.story.left:
+        probe.story.left.remove(event_id)
+    return gone
 
 
 @TOPIC.check(
@@ -359,21 +361,6 @@ def life_ends(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "life-incarnations",
-    "The incarnation grows when the event appears, when it starts and when it leaves.",
-    "L14",
-    level=Level.OPERATOR,
-    needs=("life-ends",),
-)
-def life_incarnations(probe: Probe) -> None:
-    life = _life(probe)
-    steps = (life.before, life.first, life.started, life.gone)
-    numbers = [step.incarnation or 0 for step in steps if step is not None]
-    growing = all(a < b for a, b in itertools.pairwise(numbers))
-    expect(growing, numbers, "each more than the one before")
-
-
-@TOPIC.check(
     "approve-ended",
     "Approving an event that is over is answered 200 and has no effect.",
     "design 5 (not known of the real service, A6)",
@@ -384,8 +371,3 @@ def approve_ended(probe: Probe) -> None:
     life = _life(probe)
     expect_status(probe.post(approval(life.event_id)), 200)
     expect(probe.document().event(life.event_id) is None, f"{life.event_id} is back", "it is gone")
-
-
-def shown_since(event_type: str) -> str:
-    """The first api-version that shows events of a type."""
-    return SHOWN_SINCE.get(event_type, VERSIONS[0])

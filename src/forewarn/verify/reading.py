@@ -11,6 +11,7 @@ from forewarn.verify.checks import Failed, Skipped, Topic, expect
 from forewarn.verify.documents import (
     EVENT_TYPES,
     FIELDS,
+    NEWEST,
     OLDEST,
     VERSIONS,
     Event,
@@ -218,10 +219,16 @@ def not_before_form(probe: Probe) -> None:
     choice=True,
 )
 def not_before_oldest(probe: Probe) -> None:
-    for sighting, event in _events(probe):
-        if sighting.version == OLDEST and event.text("EventStatus") == "Scheduled":
-            value = event.text("NotBefore")
-            expect(read_iso(value) is not None, repr(value), "a date like 2016-09-19T18:29:47Z")
+    scheduled = [
+        event
+        for sighting, event in _events(probe)
+        if sighting.version == OLDEST and event.text("EventStatus") == "Scheduled"
+    ]
+    if not scheduled:
+        raise Skipped(f"no Scheduled event was seen at {OLDEST}")
+    for event in scheduled:
+        value = event.text("NotBefore")
+        expect(read_iso(value) is not None, repr(value), "a date like 2016-09-19T18:29:47Z")
 
 
 @TOPIC.check("not-before-blank", "NotBefore is there and blank once the event has started.", "N4")
@@ -257,14 +264,14 @@ def not_before_kept(probe: Probe) -> None:
     "S4, design 5",
 )
 def names_underscore(probe: Probe) -> None:
-    names = {e.event_id: e.resources for s, e in _events(probe) if s.version != OLDEST}
+    names = {e.event_id: e.resources for s, e in _events(probe) if s.version == NEWEST}
     pairs = [
-        (e, names[e.event_id])
-        for s, e in _events(probe)
-        if s.version == OLDEST and e.event_id in names
+        (event, names[event.event_id])
+        for sighting, event in _events(probe)
+        if sighting.version == OLDEST and event.event_id in names
     ]
     if not pairs:
-        raise Skipped("no event was seen both at 2017-03-01 and at a later version")
+        raise Skipped(f"no event was seen both at {OLDEST} and at {NEWEST}")
     for event, later in pairs:
         # C8: the names of a cloud service's role instances stay as they are.
         expected = tuple(name if "_IN_" in name else f"_{name}" for name in later)

@@ -5,6 +5,8 @@ Each has events of its own scheduled, and ends when they have ended.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from forewarn.verify.approving import approval
 from forewarn.verify.checks import Failed, Level, Skipped, Topic, expect
 from forewarn.verify.documents import HOST_TYPES, SHOWN_SINCE, Sighting
@@ -43,19 +45,29 @@ CANCELED_WITHIN_S = 180
 
 
 def _ordered(probe: Probe, event_type: str) -> Life:
+    """A new event, Scheduled. What an earlier check left behind is ended first, if it can be."""
+    while probe.story.left:
+        event_id = probe.story.left.pop()
+        with suppress(Failed, Skipped):
+            _end(probe, event_id)
+    return _ordered_too(probe, event_type)
+
+
+def _ordered_too(probe: Probe, event_type: str) -> Life:
+    """A new event, Scheduled, beside those that are there."""
     life = order(probe, event_type, probe.document())
     status = life.event.text("EventStatus")
     expect(status == "Scheduled", f"the new event is {status}", "Scheduled")
     return life
 
 
-def _end(probe: Probe, life: Life) -> None:
+def _end(probe: Probe, event_id: str) -> None:
     """Let the event end soon: canceled where that is possible, else approved."""
     if probe.options.cancel is not None:
-        probe.cancel(life.event_id)
+        probe.cancel(event_id)
     else:
-        expect_status(probe.post(approval(life.event_id)), 200)
-    expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
+        expect_status(probe.post(approval(event_id)), 200)
+    expect(until_gone(probe, event_id), f"{event_id} is there still", "its end")
 
 
 def _times(life: Life) -> tuple[int, int]:
@@ -121,6 +133,7 @@ def cancel_removes(probe: Probe) -> None:
 
     ended = probe.until(gone, within_s=CANCELED_WITHIN_S, what_for="for the event to leave")
     expect(ended, f"{life.event_id} is there after {CANCELED_WITHIN_S} s", "it is gone")
+    probe.story.left.remove(life.event_id)
     events = (sighting.event(life.event_id) for sighting in seen)
     expect(not any(e is not None and e.started for e in events), "it was Started", "it never is")
 
@@ -141,7 +154,7 @@ def _notice(event_type: str, least_s: int) -> None:
         probe.story.by_type[event_type] = life
         _, not_before_s = _times(life)
         before_s = None if life.before is None else life.before.now_s
-        _end(probe, life)
+        _end(probe, life.event_id)
         if before_s is not None:
             notice_s = not_before_s - before_s + ROUNDING_S
             expect(notice_s >= least_s, f"at most {notice_s} s", f"at least {least_s} s")
@@ -191,7 +204,7 @@ def approve_one(probe: Probe) -> None:
     types = [t for t in probe.options.types if t in ("Reboot", "Redeploy", "Freeze")][:2]
     if len(types) < 2:
         raise Skipped("it takes two types of Reboot, Redeploy and Freeze; see --types")
-    first, second = _ordered(probe, types[0]), _ordered(probe, types[1])
+    first, second = _ordered(probe, types[0]), _ordered_too(probe, types[1])
     probe.story.both = (first, second)
     expect_status(probe.post(approval(first.event_id)), 200)
     event = probe.document().event(second.event_id)

@@ -46,3 +46,4 @@ class Story:
     by_type: dict[str, Life] = field(default_factory=dict)
     both: tuple[Life, Life] | None = None
     throttled: Answer | None = None
+    left: list[str] = field(default_factory=list)  # scheduled for the run and not yet seen gone

@@ -137,7 +137,7 @@ def tag_other(probe: Probe) -> None:
     "Every api-version answers 304.",
     "G6 (not known for every version)",
     choice=True,
-    needs=tuple(f"version-{version}" for version in VERSIONS[:-1]),
+    needs=("version-same-incarnation",),
 )
 def tag_every_version(probe: Probe) -> None:
     for version in VERSIONS[:-1]:
