@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cli_runner import forewarn
 from forewarn.emulator.scenario_file import parse
+from forewarn.testing import Cloud
 from shipping_world import ROOT, Place, empty_place, why_no_namespace
 
 GUIDE = ROOT / "docs" / "testing.md"
@@ -105,7 +107,10 @@ def test_the_tests_that_the_pages_show_pass_for_a_good_app(place: Place) -> None
 
 
 def test_the_test_that_the_readme_shows_fails_for_an_app_that_does_nothing(place: Place) -> None:
-    ran = run_by_pytest(place, MY_APP.replace('"Scheduled"', '"Nothing"'), (README,))
+    (shown,) = blocks(README, "python")
+    assert "within=5" in shown
+    (place.folder / "test_impatient.py").write_text(shown.replace("within=5", "within=0.2"))
+    ran = run_by_pytest(place, MY_APP.replace('"Scheduled"', '"Nothing"'), ())
     assert ran.returncode == 1
     assert "1 failed" in ran.stdout
 
@@ -141,22 +146,20 @@ def test_the_script_that_the_guide_shows_is_a_scenario() -> None:
     assert len(parse(script, name="guide").steps) == 2
 
 
-def test_the_commands_that_the_guide_names_are_understood(place: Place) -> None:
+def test_the_commands_that_the_guide_names_are_understood(tmp_path: Path) -> None:
     """All of `forewarn ...` in the text, against an emulator with the fleet it speaks of."""
     text = GUIDE.read_text("utf-8").replace("\n", " ")
-    named = [
-        shlex.split(one) for one in re.findall(r"`(forewarn (?:clock|fault|scenario) [^`]+)`", text)
-    ]
-    assert len(named) > 8
-    simulate = ["forewarn", "simulate", "--json", "--scope", "web:3"]
-    ports = ["--guest", "127.0.0.1:0", "--operator", "127.0.0.1:0"]
-    (place.folder / "FILE").write_text(blocks(GUIDE, "toml")[0], "utf-8")
-    with place.running([*simulate, *ports]):
-        for command in named:
-            if "next" in command:
-                place.run(["forewarn", "vm", "restart", "web_2"])
-            ran = place.run(command)
-            assert (ran.returncode, ran.stderr) == (0, ""), command
+    commands = re.findall(r"`forewarn ((?:clock|fault|scenario) [^`]+)`", text)
+    script = tmp_path / "own.toml"
+    script.write_text(blocks(GUIDE, "toml")[0], "utf-8")
+    assert len(commands) > 8
+    with Cloud(scopes=["web:3"]) as cloud:
+        for command in commands:
+            if command == "clock next":
+                cloud.restart("web_2")
+            words = shlex.split(command.replace("FILE", str(script)))
+            ran = forewarn(*words, environment=cloud.environment)
+            assert (ran.code, ran.err) == (0, ""), command
 
 
 def test_the_lifecycle_is_verified_as_the_guide_says(place: Place) -> None:

@@ -154,6 +154,15 @@ def test_a_folder_that_others_can_write_to_is_not_used(file: Path, place: Place)
     assert "XDG_CACHE_HOME" in refused.stderr
 
 
+def test_a_damaged_folder_is_named_in_one_sentence(file: Path, place: Place) -> None:
+    assert place.run([*PYTHON, str(file), "--version"]).returncode == 0
+    (unpacked,) = cache_of(place).iterdir()
+    shutil.rmtree(unpacked / "site" / "typer")
+    refused = place.run([*PYTHON, str(file), "--version"])
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert str(unpacked) in refused.stderr
+
+
 def test_another_python_is_told_in_one_sentence(file: Path, place: Place) -> None:
     def for_another(data: bytes) -> bytes:
         return json.dumps(
