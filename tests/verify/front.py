@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -167,7 +167,8 @@ class Front:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         for client in left.values():
-            await client.close()  # also of a task that never had its turn
+            client.close()  # also of a task that never had its turn
+        await asyncio.sleep(0)  # closing takes a turn of the loop
         await self._server.wait_closed()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -184,9 +185,9 @@ class Front:
         except (OSError, EOFError):
             pass  # one side has gone, so the other may go as well
         finally:
-            await client.close()
+            client.close()
             if back is not None:
-                await back.close()
+                back.close()
 
     async def _exchange(self, client: _Side, back: _Side) -> None:
         held: list[bytes] = []
@@ -259,10 +260,8 @@ class _Side:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._writer.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
 
     async def more(self) -> None:
         data = await self._reader.read(65_536)
