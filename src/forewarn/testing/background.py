@@ -54,6 +54,11 @@ class Background:
             self._end()
             raise
 
+    @property
+    def emulator(self) -> Emulator:
+        """The emulator; what is done to it belongs into work that is given to `call`."""
+        return self._usable()
+
     def call(self, work: Work[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
         """Run `work` on the emulator's loop and return what it returns, or raise what it raises.
 

@@ -118,6 +118,7 @@ class Emulator:
         )
         self._listeners = parts.serve_guests(self._endpoint)
         self._first_vm = ""
+        self._closing = False
         self._pacing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -141,10 +142,12 @@ class Emulator:
         if self._pacing is not None:
             self._pacing.cancel()
             await asyncio.gather(self._pacing, return_exceptions=True)
+        self._closing = True
         self._parts.doorbell.close()
         await self._listeners.close()
         await self._endpoint.close()
         await self._parts.writer.stop()
+        await self._listeners.close()  # what a command that was under way has opened since
         self._parts.store.close()
 
     def broke(self, error: BaseException) -> None:
@@ -212,7 +215,7 @@ class Emulator:
             yield Instant(ends_ms, "a fault ends")
 
     async def _arrange(self) -> None:
-        if self._parts.fleet_changed.is_set():
+        if self._parts.fleet_changed.is_set() and not self._closing:
             self._parts.fleet_changed.clear()
             await self._parts.arrange(self._listeners, self._listen)
 
