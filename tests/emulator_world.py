@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from forewarn.api import orders
@@ -58,7 +58,10 @@ class Emulated:
         return self.background.call(lambda emulator: emulator.pacer.upcoming())
 
     def now_ms(self) -> int:
-        return self.background.emulator.clock.now_ms()
+        async def now(emulator: Emulator) -> int:
+            return emulator.clock.now_ms()
+
+        return self.background.call(now)
 
     def event(self, event_id: str) -> Any:
         """The event as an operator sees it, also when it has ended."""
@@ -75,8 +78,7 @@ class Emulated:
                 lambda store: overview.list_journal(store, after=0, limit=1000, scope="", event="")
             )
         )
-        items: list[Any] = found["items"]
-        return items
+        return cast("list[Any]", found["items"])
 
 
 @contextmanager

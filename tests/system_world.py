@@ -39,6 +39,7 @@ QUICK = {
     "FOREWARN_FREEZE_SECONDS": "0",
     "FOREWARN_REBOOT_SECONDS": "0",
     "FOREWARN_REDEPLOY_SECONDS": "0",
+    "FOREWARN_DELETE_SECONDS": "0",
 }
 
 HOSTS = "".join(f'[[host]]\nname = "h{number}"\n' for number in (1, 2, 3))

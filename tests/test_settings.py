@@ -127,12 +127,14 @@ def test_the_rules_get_their_numbers_from_the_settings(tmp_path: Path) -> None:
     text = (
         'enablement = "always"\nuser_events_max = 3\ndomain_recovery_seconds = 0\n'
         "freeze_seconds = 1\nreboot_seconds = 2\nredeploy_seconds = 4\n"
+        "delete_seconds = 8\n"
     )
 
     assert load(tmp_path, text).policy() == Policy(
         freeze_s=1,
         reboot_s=2,
         redeploy_s=4,
+        delete_s=8,
         domain_recovery_ms=0,
         user_events_max=3,
         always_enabled=True,
@@ -305,8 +307,9 @@ def test_limits_agree_with_the_rules_they_come_from() -> None:
         FREEZE_SECONDS_MAX,
         settings.REBOOT_SECONDS_MAX,
         settings.REDEPLOY_SECONDS_MAX,
+        settings.DELETE_SECONDS_MAX,
     )
-    for seconds, deadline_ms in zip(longest, list(DEADLINE_MS.values())[:3], strict=True):
+    for seconds, deadline_ms in zip(longest, list(DEADLINE_MS.values())[:4], strict=True):
         assert seconds * 1_000 < deadline_ms
 
 

@@ -41,6 +41,7 @@ DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 # Below the deadlines of `core.notice`: a simulated impact that takes longer would fail as lost.
 REBOOT_SECONDS_MAX = 1_500
 REDEPLOY_SECONDS_MAX = 3_000
+DELETE_SECONDS_MAX = 500
 
 Enablement = Literal["first-poll", "always"]
 
@@ -77,6 +78,7 @@ class Settings:
     freeze_seconds: int = 5
     reboot_seconds: int = 5
     redeploy_seconds: int = 5
+    delete_seconds: int = 5
     location: str = "local"
     resource_group: str = "forewarn"
     subscription_id: str = "00000000-0000-0000-0000-000000000000"
@@ -87,6 +89,7 @@ class Settings:
             freeze_s=self.freeze_seconds,
             reboot_s=self.reboot_seconds,
             redeploy_s=self.redeploy_seconds,
+            delete_s=self.delete_seconds,
             domain_recovery_ms=self.domain_recovery_seconds * SECOND_MS,
             user_events_max=self.user_events_max,
             always_enabled=self.enablement == "always",
@@ -188,6 +191,7 @@ _KINDS: dict[str, _Kind] = {
     "freeze_seconds": _number(0, FREEZE_SECONDS_MAX),
     "reboot_seconds": _number(0, REBOOT_SECONDS_MAX),
     "redeploy_seconds": _number(0, REDEPLOY_SECONDS_MAX),
+    "delete_seconds": _number(0, DELETE_SECONDS_MAX),
     "location": _pattern(_NAME_ACCEPTED, _NAME),
     "resource_group": _pattern(_NAME_ACCEPTED, _NAME),
     "subscription_id": _pattern("a GUID, like 00000000-0000-0000-0000-000000000000", _GUID),

@@ -10,7 +10,7 @@ import pytest
 from emulator_world import NOTICE_MS, Emulated, emulated
 from forewarn.api import orders
 from forewarn.core.errors import BadInventory, Invalid
-from forewarn.core.model import EventType
+from forewarn.core.model import HOUR_MS, EventType
 from forewarn.emulator.fault_orders import read_order
 from forewarn.emulator.faults import Fault
 from forewarn.emulator.fleet import inventory_text
@@ -162,3 +162,33 @@ def _urls(world: Emulated) -> dict[str, Any]:
         return emulator.urls()
 
     return dict(world.background.call(urls))
+
+
+def test_the_vms_of_a_failed_host_are_down_until_it_is_repaired_and_they_have_started() -> None:
+    with emulated() as world:
+        failed = world.order(orders.fail_host("host0", orders.FailWords(fenced=False)))
+        (event_id,) = [event["event_id"] for event in failed["events"]]
+        assert world.guest().document()["Events"][0]["EventStatus"] == "Started"
+        world.advance(HOUR_MS)
+        assert world.event(event_id)["phase"] == "started"
+        world.order(orders.repair_host("host0"))
+        assert world.event(event_id)["phase"] == "started"  # it takes its time to start
+        assert [instant.what for instant in world.next()] == ["start-vm of vm0 ends"]
+        assert world.event(event_id)["phase"] == "completed"
+        assert world.guest().document()["Events"] == []
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+@pytest.mark.parametrize("event_type", [EventType.PREEMPT, EventType.TERMINATE])
+def test_a_vm_that_approves_its_own_end_is_answered_before_it_is_gone(
+    event_type: EventType, seconds: int
+) -> None:
+    with emulated(delete_seconds=seconds) as world:
+        guest = world.guest()
+        event_id = world.order(orders.order_vm("vm0", event_type))["event_id"]
+        assert guest.approve(event_id).status == 200
+        assert ("vm0" in _urls(world)) == (seconds > 0)
+        while world.next():
+            pass
+        assert world.event(event_id)["phase"] == "completed"
+        assert _urls(world) == {}

@@ -82,7 +82,8 @@ def test_a_person_is_told_where_everything_is_in_lines_that_work(tmp_path: Path)
         finally:
             process.terminate()
             assert process.wait(EXIT_LIMIT_S) == 0
-            process.stdout.close() if process.stdout else None
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def test_a_second_emulator_in_the_same_folder_is_refused_with_a_remedy(tmp_path: Path) -> None:

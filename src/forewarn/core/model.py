@@ -299,6 +299,7 @@ class Policy:
     freeze_s: int = 5
     reboot_s: int = 5
     redeploy_s: int = 5
+    delete_s: int = 5
     domain_recovery_ms: int = 600 * SECOND_MS
     user_events_max: int = 100
     always_enabled: bool = False

@@ -410,8 +410,8 @@ def _actions(
     kind, duration_s = {
         EventType.REBOOT: (ActionKind.REBOOT_VM, policy.reboot_s),
         EventType.REDEPLOY: (ActionKind.MOVE_VM, policy.redeploy_s),
-        EventType.PREEMPT: (ActionKind.DELETE_VM, 0),
-        EventType.TERMINATE: (ActionKind.DELETE_VM, 0),
+        EventType.PREEMPT: (ActionKind.DELETE_VM, policy.delete_s),
+        EventType.TERMINATE: (ActionKind.DELETE_VM, policy.delete_s),
     }[event.event_type]
     return tuple(
         Action(

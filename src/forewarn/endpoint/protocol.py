@@ -35,6 +35,7 @@ class Connection(asyncio.Protocol):
     """See the module. Everything here runs on the event loop's thread."""
 
     __slots__ = (
+        "_approving",
         "_at",
         "_discarded",
         "_endpoint",
@@ -42,6 +43,7 @@ class Connection(asyncio.Protocol):
         "_heads",
         "_identify",
         "_last",
+        "_last_answer",
         "_reader",
         "_reading_paused",
         "_request",
@@ -64,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None  # the one that is parked
         self._tag = ""  # of the document it was parked with
         self._last = False  # the client has closed its side
+        self._approving = self._last_answer = False  # an approval is under way; then all ends
         self._discarded = 0
         self._writing_since_s: float | None = None
         self._reading_paused = False
@@ -158,7 +161,10 @@ class Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Close: the guest is gone or is now another. What was answered is still sent."""
-        self._close()
+        if self._approving:  # who approves its own end must learn that it did
+            self._last_answer = True
+        else:
+            self._close()
 
     def abort(self) -> None:
         """Close at once and send nothing more."""
@@ -296,6 +302,7 @@ class Connection(asyncio.Protocol):
             if request.ask is Ask.APPROVE:
                 event_ids = approvals.parse(message.body)
                 self._at = BUSY
+                self._approving = True
                 endpoint.work(self._approve(request, guest, event_ids))
                 return
             content_type, body = routes.respond(request, guest, endpoint.place)
@@ -320,6 +327,7 @@ class Connection(asyncio.Protocol):
         except Exception:  # noqa: BLE001 - the top of this piece of work: a guest must get an answer
             endpoint.failed("an approval failed", vm=guest.name)
             problem = problems.unavailable(RETRY_AFTER_S)
+        self._approving = False
         if self._at != BUSY:
             return  # the client has gone; what was approved stays approved
         self._at = IDLE
@@ -466,7 +474,7 @@ class Connection(asyncio.Protocol):
 
     def _closes(self, request: Request) -> bool:
         """Whether the answer to this request is the last one."""
-        return request.close or (self._last and not self._unread_bytes())
+        return request.close or self._last_answer or (self._last and not self._unread_bytes())
 
     def _linger(self) -> None:
         """Say that we are done and let the client read it before the connection goes.

@@ -33,6 +33,7 @@ class SettingWords(TypedDict, total=False):
     freeze_seconds: int
     reboot_seconds: int
     redeploy_seconds: int
+    delete_seconds: int
     location: str
     resource_group: str
     subscription_id: str

@@ -27,7 +27,7 @@ from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import Scope, Vm
+from forewarn.core.model import Health, Host, Scope, Vm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
@@ -207,13 +207,23 @@ class Assembly:
         `listen` says where a VM has its own listener, if it has one. Raises ListenFailed.
         """
         scopes = await self.control.ask(lambda tx: list(tx.memory.scopes.values()))
-        hosts = await self.control.ask(lambda tx: list(tx.memory.hosts))
-        self.hosts.set_names(hosts)
+        hosts = await self.control.ask(lambda tx: list(tx.memory.hosts.values()))
+        self.hosts.set_names(host.name for host in hosts)
         vms = [vm for scope in scopes for vm in scope.vms]
         for vm in vms:
             self.hypervisor.place(vm.name, vm.host)
+        for host in hosts:
+            self._power(host)
         wanted = {vm.name: listen(vm) for vm in vms}
         await listeners.apply({vm: where for vm, where in wanted.items() if where})
+
+    def _power(self, host: Host) -> None:
+        """A simulated host is off while the operator says that it has failed."""
+        failed = host.health is Health.FAILED
+        if failed and not self.hypervisor.dead(host.name):
+            self.hypervisor.kill_host(host.name)
+        elif not failed and self.hypervisor.dead(host.name):
+            self.hypervisor.boot_host(host.name)
 
 
 def _hosts_with_actions(scope: Scope) -> Iterator[str]:
