@@ -22,10 +22,10 @@ TYPES = ("Reboot", "Redeploy", "Freeze", "Preempt", "Terminate")
 class Emulated:
     """A running emulator with one VM, which can be ordered anything."""
 
-    def __init__(self, *, requests_per_s: int = 0) -> None:
+    def __init__(self, *, requests_per_s: int = 0, speed: int = 0) -> None:
         changed = {**SIMULATE_DEFAULTS, "guest_requests_per_second": requests_per_s}
         settings = Settings(data=Path("unused"), **changed)
-        plan = Plan(settings=settings, inventory=inventory_text(), seed=1)
+        plan = Plan(settings=settings, inventory=inventory_text(), seed=1, speed=speed)
         self.background = Background(plan)
         self.vm, self.url = self.background.call(_first_url)
 
@@ -79,9 +79,11 @@ def _host_of(tx: Any, vm: str) -> str:
 
 
 @contextmanager
-def emulated(*, requests_per_s: int = 0) -> Iterator[Emulated]:
-    """An emulator, until the block ends. The rate limit is off unless asked for."""
-    world = Emulated(requests_per_s=requests_per_s)
+def emulated(*, requests_per_s: int = 0, speed: int = 0) -> Iterator[Emulated]:
+    """An emulator, until the block ends. The rate limit is off and the clock stands still
+    unless asked for otherwise.
+    """
+    world = Emulated(requests_per_s=requests_per_s, speed=speed)
     try:
         yield world
     finally:

@@ -198,7 +198,9 @@ class Front:
                 return
             given = await self._answer(asked, client, back)
             if given.delay_s:
-                await asyncio.sleep(given.delay_s)
+                held_back: asyncio.Future[None] = self._loop.create_future()
+                self._loop.call_later(given.delay_s, held_back.set_result, None)
+                await held_back
             if self._tampering.swaps_pipelined and client.buffer and not held:
                 held.append(given.bytes())
                 continue

@@ -12,11 +12,10 @@ import pytest
 from forewarn.verify import Report, Verdict, run
 from forewarn.verify.checks import Level
 from forewarn.verify.table import BY_ID, CHECKS
-from verify import breaking_events, breaking_requests
+from verify.breakages import BREAKAGES
 from verify.emulated import emulated
 from verify.front import Tampering, front_of
 
-BREAKAGES = {**breaking_requests.BREAKAGES, **breaking_events.BREAKAGES}
 RATE_PER_S = 5
 
 

@@ -20,7 +20,7 @@ SHOWN_CHARS_MAX = 300
 class Level(StrEnum):
     """What a check may do to the endpoint, and so what has to be asked for."""
 
-    READ = "read"  # GETs, and requests that are refused whatever the endpoint is
+    READ = "read"  # GETs, a HEAD, and a PUT without a body, which is to be refused
     APPROVE = "approve"  # POSTs, also such as start an event
     OPERATOR = "operator"  # has events scheduled by the operator's command
     BURST = "burst"  # goes beyond the rate limit

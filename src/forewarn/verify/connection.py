@@ -29,6 +29,10 @@ class Silent(Broken):
     """Nothing, or not all of it, came in time."""
 
 
+class Unfinished(Silent):
+    """Something came, so somebody is there, but not all of it in time."""
+
+
 class Unreachable(Exception):  # noqa: N818 - says what is the case
     """No connection could be made; the text says why."""
 
@@ -74,6 +78,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._buffer = b""
         self._ended = False
+        self._heard = False
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except (OSError, UnicodeError) as error:
@@ -202,21 +207,22 @@ class Connection:
     def _more(self, until_s: float) -> None:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
-            raise Silent(self._unfinished())
+            raise self._silence()
         self._socket.settimeout(left_s)
         try:
             data = self._socket.recv(READ_BYTES)
         except TimeoutError:
-            raise Silent(self._unfinished()) from None
+            raise self._silence() from None
         except OSError:
             data = b""  # a reset ends a connection as well
         self._ended = not data
+        self._heard = self._heard or bool(data)
         self._buffer += data
 
-    def _unfinished(self) -> str:
-        if not self._buffer:
-            return "no answer in time"
-        return f"an answer that was not whole in time: {shown(self._buffer[:80])}"
+    def _silence(self) -> Silent:
+        if not self._heard:
+            return Silent("no answer in time")
+        return Unfinished(f"an answer that was not whole in time: {shown(self._buffer[:80])}")
 
 
 def _head(head: bytes) -> tuple[str, int, str, tuple[tuple[str, str], ...]]:

@@ -71,6 +71,7 @@ def until_gone(probe: Probe, event_id: str) -> Sighting | None:
     level=Level.OPERATOR,
 )
 def life_appears(probe: Probe) -> None:
+    probe.story.begun = True
     before = probe.document()
     tag = quoted(str(before.incarnation))
     waits = probe.request("GET", path_of(NEWEST), f"If-None-Match: {tag}", "Prefer: wait=60")
@@ -90,9 +91,11 @@ def life_appears(probe: Probe) -> None:
 
 def _life(probe: Probe) -> Life:
     """The event that is followed: the operator's, or the first that is there to be approved."""
-    if probe.story.approved is None:
-        if probe.options.operator is not None:
+    if probe.story.approved is None and probe.options.operator is not None:
+        if probe.story.begun:
             raise Skipped("no event could be scheduled")
+        life_appears(probe)  # it was not asked for, but what it does is needed
+    if probe.story.approved is None:
         sighting = probe.document()
         there = [event for event in sighting.events if event.text("EventStatus") == "Scheduled"]
         if not there:

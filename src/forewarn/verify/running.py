@@ -41,10 +41,10 @@ def run(
     began_s = time.monotonic()
     try:
         probe.first_answer()
-    except (Unreachable, Silent) as nobody:
-        raise NothingAnswers(f"nothing answers at {target.url}: {nobody}") from None
-    except Broken:
-        pass  # somebody is there, and the checks will say what it does
+    except (Unreachable, Broken) as nobody:
+        # Who sends something else than an answer is there, and the checks will say what it is.
+        if isinstance(nobody, Unreachable) or type(nobody) is Silent:
+            raise NothingAnswers(f"nothing answers at {target.url}: {nobody}") from None
     outcomes: dict[str, Outcome] = {}
     for check in checks:
         why = "left out" if check.id in left_out else _not_asked_for(check, options)

@@ -39,6 +39,7 @@ class Life:
 class Story:
     """Filled by the checks that do something, read by the checks that only judge."""
 
+    begun: bool = False  # the first event was asked for
     approved: Life | None = None
     approval: Answer | None = None
     woken: Answer | None = None

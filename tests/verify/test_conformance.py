@@ -1,0 +1,171 @@
+"""Our own endpoint keeps every sentence of the kit; the kit does no more than it is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from forewarn.verify import OperatorFailed, Options, Report, Verdict, run
+from forewarn.verify.checks import Level
+from forewarn.verify.table import CHECKS
+from verify.emulated import emulated
+from verify.front import Asked, Tampering, front_of
+
+LIMIT_S = 20.0
+RATE_PER_S = 5
+
+
+def not_passed(report: Report) -> dict[str, str]:
+    return {
+        o.check.id: o.why or f"seen: {o.seen}; expected: {o.expected}"
+        for o in report.outcomes
+        if o.verdict is not Verdict.PASS
+    }
+
+
+def watching(asked: list[Asked]) -> Tampering:
+    """Changes nothing, keeps every request."""
+
+    def ask(request: Asked) -> Asked:
+        asked.append(request)
+        return request
+
+    return Tampering(ask=ask)
+
+
+def test_our_endpoint_keeps_every_sentence() -> None:
+    with emulated() as world:
+        everything = run(world.url, world.options(skip=("rate",), vm=None))
+    with emulated(requests_per_s=RATE_PER_S) as limited:
+        rate = run(limited.url, limited.options(burst=True, only=("rate",)))
+    left_out = {check.id for check in CHECKS if check.topic == "rate"}
+    assert set(not_passed(everything)) == left_out
+    assert not_passed(rate) == {}
+    assert {outcome.check.id for outcome in everything.outcomes} == {c.id for c in CHECKS}
+    assert left_out <= {outcome.check.id for outcome in rate.outcomes}
+    assert everything.took_s + rate.took_s < LIMIT_S
+    assert everything.good
+
+
+def test_a_run_that_only_reads_sends_nothing_that_could_change_anything() -> None:
+    asked: list[Asked] = []
+    with emulated() as world:
+        world.schedule("Reboot", world.vm)
+        with front_of(world.url, watching(asked)) as front:
+            report = run(front.url, Options(pace_per_s=0, skip=("wait-held",)))
+        assert report.good
+        after = run(world.url, Options(pace_per_s=0, only=("incarnation-number",)))
+    assert after.good
+    assert {request.method for request in asked} == {"GET", "HEAD", "PUT", ""}
+    assert [request.body for request in asked if request.method == "PUT"] == [b""] * len(
+        [request for request in asked if request.method == "PUT"]
+    )
+    levels = {outcome.check.level for outcome in report.with_verdict(Verdict.PASS)}
+    assert levels == {Level.READ}
+
+
+def test_events_that_are_there_are_judged_without_an_operator() -> None:
+    with emulated() as world:
+        world.schedule("Reboot", world.vm)
+        report = run(world.url, Options(pace_per_s=0, only=("documents",)))
+    unseen = {"not-before-blank", "events-order"}
+    assert set(not_passed(report)) == unseen
+
+
+def test_without_an_operator_what_is_there_is_approved_only_if_asked_for() -> None:
+    with emulated() as world:
+        world.schedule("Reboot", world.vm)
+        careful = run(world.url, Options(pace_per_s=0, only=("approve-ended",)))
+        assert not_passed(careful)["approve-200"] == "it sends a POST; give --approve"
+        allowed = Options(
+            pace_per_s=0, approve=True, advance=world.advance, only=("approve-ended",)
+        )
+        report = run(world.url, allowed)
+        assert not_passed(report) == {}
+        nothing = run(world.url, allowed)
+        assert "no Scheduled event is there" in not_passed(nothing)["approve-200"]
+
+
+def test_what_forewarn_decided_is_left_out_for_azure() -> None:
+    with emulated() as world:
+        report = run(world.url, Options(pace_per_s=0, profile="azure"))
+    assert report.good
+    skipped = not_passed(report)
+    choices = {check.id for check in CHECKS if check.choice}
+    assert choices <= set(skipped)
+    assert skipped["etag-quoted"].startswith("a choice of Forewarn")
+    assert report.counts[Verdict.PASS] > 60
+
+
+def test_the_pace_keeps_a_run_below_the_rate_limit() -> None:
+    asked: list[Asked] = []
+    throttled: list[int] = []
+    tampering = watching(asked)
+
+    def count(_: Asked, given: object) -> object:
+        throttled.append(getattr(given, "status", 0))
+        return given
+
+    tampering.give = count  # type: ignore[assignment]
+    with emulated(requests_per_s=50) as world, front_of(world.url, tampering) as front:
+        report = run(front.url, Options(pace_per_s=40, skip=("wait-held",)))
+    assert report.good
+    assert len(asked) > 50
+    assert 429 not in throttled
+
+
+def test_throttling_by_others_is_waited_out() -> None:
+    with emulated(requests_per_s=RATE_PER_S) as world:
+        report = run(world.url, Options(pace_per_s=0, only=("get-no-extension",)))
+    assert report.good
+
+
+def test_only_runs_the_named_checks_and_what_they_need() -> None:
+    with emulated() as world:
+        report = run(world.url, Options(pace_per_s=0, only=("etag-quoted", "versions")))
+    ran = [outcome.check.id for outcome in report.outcomes]
+    assert ran == [
+        check.id
+        for check in CHECKS
+        if check.id in ("get-200", "etag-present", "etag-quoted") or check.topic == "versions"
+    ]
+    assert not_passed(report) == {}
+
+
+def test_time_is_waited_for_and_announced_where_no_clock_can_be_turned() -> None:
+    said: list[str] = []
+    with emulated(speed=60) as world:
+        options = world.options(
+            advance=None, announce=said.append, types=("Reboot",), only=("life-ends",)
+        )
+        report = run(world.url, options)
+    assert not_passed(report) == {}
+    assert "waiting up to 60 min for the event to end" in said
+
+
+def broken(*_: object) -> None:
+    raise OperatorFailed("`order vm0` ended with 1: no such thing")
+
+
+@pytest.mark.parametrize(
+    ("option", "check_id"),
+    [("operator", "life-appears"), ("advance", "life-ends"), ("cancel", "cancel-removes")],
+)
+def test_an_operator_that_fails_is_reported_with_what_it_said(option: str, check_id: str) -> None:
+    with emulated() as world:
+        changed: dict[str, Callable[..., None]] = {option: broken}
+        options = world.options(**changed, types=("Reboot",), only=(check_id,))
+        report = run(world.url, options)
+    failed = {o.check.id: o.seen for o in report.with_verdict(Verdict.FAIL)}
+    assert failed == {check_id: "`order vm0` ended with 1: no such thing"}
+
+
+def test_what_would_delete_the_vm_is_skipped_unless_it_can_be_canceled() -> None:
+    with emulated() as world:
+        report = run(world.url, world.options(cancel=None, skip=("wait-held", "rate")))
+        assert "would delete the VM" in not_passed(report)["notice-Preempt"]
+        assert "would delete the VM" in not_passed(report)["notice-Terminate"]
+        assert report.good
+        again = run(world.url, world.options(only=("get-200",)))
+    assert again.good
