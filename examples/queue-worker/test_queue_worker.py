@@ -14,7 +14,7 @@ from queue_worker import Endpoint, Spool, Worker
 
 from forewarn.testing import Cloud, Event
 
-PATIENCE_S = 10.0
+PATIENCE_S = 5.0
 VM = "web_0"
 
 pytestmark = pytest.mark.cloud(scopes=["web:2"])

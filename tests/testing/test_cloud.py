@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import subprocess
 import sys
 import threading
 import unittest
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloud_guest import approve, ask, read
+from cloud_guest import PATH, approve, ask, read
 from forewarn.settings import setting_names
 from forewarn.testing import (
     AlreadyStarted,
@@ -89,6 +91,7 @@ def test_a_failed_host_is_an_event_that_has_started_and_a_repaired_one_ends_it(
     (event,) = cloud.fail("host0")
     assert event.phase is Phase.STARTED
     cloud.repair("host0")
+    cloud.clock.advance(minutes=1)
     cloud.expect_gone(event, within=0)
 
 
@@ -263,7 +266,11 @@ def test_a_closed_cloud_says_that_it_is_closed() -> None:
     url = cloud.vm("vm0").url
     cloud.close()
     cloud.close()
-    uses = [lambda: cloud.restart("vm0"), lambda: cloud.clock.now, lambda: cloud.operator_url]
+    uses: list[Callable[[], object]] = [
+        lambda: cloud.restart("vm0"),
+        lambda: cloud.clock.now,
+        lambda: cloud.operator_url,
+    ]
     for use in uses:
         with pytest.raises(Conflict, match="The cloud is closed"):
             use()
@@ -278,6 +285,20 @@ def test_nothing_is_left_of_a_cloud(tmp_path: Path) -> None:
         read(cloud.vm("web_0"))
     assert set(threading.enumerate()) == threads
     assert _open_sockets() - descriptors == set()
+
+
+def test_a_cloud_that_ends_while_its_fleet_changes_leaves_no_port() -> None:
+    before = _open_sockets()
+    for _ in range(20):
+        with Cloud(scopes=["web:2"], delete_seconds=0) as cloud, socket.socket() as guest:
+            event = cloud.evict("web_0")
+            body = f'{{"StartRequests":[{{"EventId":"{event.event_id}"}}]}}'
+            guest.connect(("127.0.0.1", int(cloud.vm("web_0").url.rpartition(":")[2])))
+            guest.sendall(
+                f"POST {PATH} HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+    assert _open_sockets() == before
 
 
 def test_a_cloud_that_is_forgotten_ends() -> None:
