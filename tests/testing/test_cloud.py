@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cloud_guest import PATH, approve, ask, read
+from cloud_guest import PATH, PATIENCE_S, approve, ask, read
 from forewarn.settings import setting_names
 from forewarn.testing import (
     AlreadyStarted,
@@ -133,6 +133,8 @@ def test_a_peek_at_the_document_is_no_read(cloud: Cloud) -> None:
     assert cloud.document("vm0")["Events"][0]["EventId"] == event.event_id
     assert cloud.reads(event) == ()
     assert cloud.polls("vm0") == 0
+    with pytest.raises(NotFound, match="There is no VM"):
+        cloud.polls("vm1")
     read(cloud.vm("vm0"))
     assert [(one.vm, one.at) for one in cloud.reads(event)] == [("vm0", cloud.clock.now)]
     assert cloud.polls("vm0") == 1
@@ -302,11 +304,16 @@ def test_a_cloud_that_ends_while_its_fleet_changes_leaves_no_port() -> None:
 
 
 def test_a_cloud_that_is_forgotten_ends() -> None:
-    threads = set(threading.enumerate())
-    forgotten = weakref.ref(Cloud())
+    before = set(threading.enumerate())
+    cloud = Cloud()
+    ours = set(threading.enumerate()) - before
+    forgotten = weakref.ref(cloud)
+    del cloud
     gc.collect()
     assert forgotten() is None
-    assert set(threading.enumerate()) == threads
+    for thread in ours:
+        thread.join(PATIENCE_S)
+    assert set(threading.enumerate()) == before
 
 
 def test_a_process_that_forgets_its_cloud_ends() -> None:

@@ -177,6 +177,33 @@ def test_an_error_inside_the_emulator_fails_the_test_that_caused_it(tmp_path: Pa
     assert "2 passed, 1 error" in run.stdout
 
 
+def test_a_cloud_needs_no_network() -> None:
+    alone = [
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        'ip link set lo up && exec "$@"',
+        "-",
+    ]
+    try:
+        subprocess.run([*alone, "true"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as why:
+        pytest.skip(f"this system cannot take the network away: {why}")
+    code = (
+        "import urllib.request; from forewarn.testing import Cloud\n"
+        "with Cloud() as cloud:\n"
+        "    url = cloud.vm('vm0').document_url\n"
+        "    asked = urllib.request.Request(url, headers={'Metadata': 'true'})\n"
+        "    print(urllib.request.urlopen(asked).status, cloud.operator_url[:17])\n"
+    )
+    ended = subprocess.run(
+        [*alone, sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == "200 http://127.0.0.1:\n", ended.stderr
+
+
 def test_pytest_starts_without_importing_forewarn(tmp_path: Path) -> None:
     test = """
         import sys

@@ -106,6 +106,12 @@ class Background:
         if self._emulator is not None:
             self._raise_broken(self._emulator)
 
+    def abandon(self) -> None:
+        """End everything soon, without waiting for it: for finalizers, which run on any thread."""
+        self._closed = True
+        ending = self._begin(self._open.aclose())
+        ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._stop.set))
+
     def _usable(self) -> Emulator:
         if threading.current_thread() is self._thread:
             raise Conflict("The cloud was called from its own thread.", "Call it from the test's.")

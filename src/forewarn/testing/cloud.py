@@ -62,7 +62,7 @@ class Cloud:
 
     def __init__(self, **words: Unpack[CloudWords]) -> None:
         self._background = Background(plan_of(words))
-        self._finalizer = weakref.finalize(self, self._background.close)
+        self._finalizer = weakref.finalize(self, self._background.abandon)
         self.clock = CloudClock(self._background)
         self.faults = CloudFaults(self._background)
         self.aio = AsyncWaits(self._background)
@@ -266,7 +266,7 @@ class Cloud:
         """How often the VM has asked for its document, whatever it was answered."""
 
         async def work(emulator: Emulator) -> int:
-            return emulator.visits.polls(name_of(vm))
+            return expectations.polls_of(emulator, name_of(vm))
 
         return self._background.call(work)
 

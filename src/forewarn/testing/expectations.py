@@ -144,10 +144,7 @@ def polled(vm: str, *, more_than: int) -> Expectation:
     """The VM has asked for its document more often than that, whatever it was answered."""
 
     async def look(emulator: Emulator) -> Answer:
-        polls = emulator.visits.polls(vm)
-        if not polls:
-            emulator.document(vm, NEWEST.name)  # raises NotFound for a VM there is not
-        return _all([polls > more_than])
+        return _all([polls_of(emulator, vm) > more_than])
 
     async def story(emulator: Emulator) -> list[str]:
         faults = [_fault_words(fault) for fault in emulator.faults.list()]
@@ -216,6 +213,14 @@ def need_event(store: Store, event_id: str) -> ScheduledEvent:
     if event is None:
         raise NotFound(f"There is no event {event_id[:64]}.", "`cloud.events()` has the open ones.")
     return event
+
+
+def polls_of(emulator: Emulator, vm: str) -> int:
+    """How often the VM has asked for its document. Raises NotFound for one that never was."""
+    polls = emulator.visits.polls(vm)
+    if not polls:
+        emulator.document(vm, NEWEST.name)  # raises
+    return polls
 
 
 def _readers(store: Store, event_ids: Sequence[str]) -> list[set[str]]:
