@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 ANSWER_S_MAX = 130.0  # the very first answer may take two minutes
 WAIT_S = 60  # how long the endpoint may hold a poll while nothing changes, if it can
 PAUSE_S = 1.0  # between two polls
+LOOK_S = 0.2  # how soon a script that is to be given up learns it
 GIVE_UP_S = 15.0  # before the impact: what is in hand then is put back
 
 # Runs a job and says whether it was finished; gives it up, undone, when the event is set.
@@ -183,8 +185,10 @@ class Worker:
 
     def stop(self) -> None:
         """End; what is in hand is put back."""
-        self._give_up.set()
-        self._stopped.set()
+        with self._change:
+            self._stopped.set()
+            self._give_up.set()
+            self._change.notify_all()
         self._endpoint.hang_up()
         for thread in self._threads:
             thread.join()
@@ -260,18 +264,21 @@ class Worker:
             if not self._stopped.is_set():
                 self._give_up.clear()
             self._draining = False
+            self._approved.clear()
             self._change.notify_all()
 
 
 def run_script(job: Path, give_up: threading.Event) -> bool:
     """Run a job as a shell script. A script that is given up is ended, and runs again later."""
-    process = subprocess.Popen(["/bin/sh", str(job)])  # noqa: S603 - it is what the worker is for
+    script = ["/bin/sh", str(job)]
+    # In a group of its own: what the script has started ends with it.
+    process = subprocess.Popen(script, start_new_session=True)  # noqa: S603 - what it is for
     while True:
         try:
-            process.wait(0.2)
+            process.wait(LOOK_S)
         except subprocess.TimeoutExpired:
             if give_up.is_set():
-                process.terminate()
+                os.killpg(process.pid, signal.SIGTERM)
                 return process.wait() == 0
         else:
             return True

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from queue_worker import Endpoint, Spool, Worker
+from queue_worker import Endpoint, Spool, Worker, run_script
 
 from forewarn.testing import Cloud, Event
 
@@ -187,3 +187,13 @@ def test_work_goes_on_when_maintenance_is_canceled(cloud: Cloud, spool: Spool, w
     spool.add("2")
     work.let_go()
     assert work.next_begun() == "2"
+
+
+def test_a_script_is_finished_or_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("exit 3")
+    assert run_script(script, threading.Event())
+    script.write_text(f"sleep 60 && touch {tmp_path}/never")
+    given_up = threading.Event()
+    given_up.set()
+    assert not run_script(script, given_up)
