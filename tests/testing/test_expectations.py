@@ -46,6 +46,22 @@ def test_a_missed_approval_says_what_was_the_case(cloud: Cloud) -> None:
     assert "vm0 has polled 1 times and sent 0 approvals." in said
 
 
+@pytest.mark.cloud(scopes=["web:2"])
+def test_an_event_that_is_held_says_what_it_waits_for(cloud: Cloud) -> None:
+    first, second = cloud.restart("web_0"), cloud.restart("web_1")
+    cloud.approve([first, second])
+    said = failure(lambda: cloud.expect_started(second, within=0))
+    assert f"It waits: update domain 0 of scope web is started (event {first.event_id})." in said
+
+
+@pytest.mark.cloud(enablement="first-poll")
+def test_an_event_that_nobody_is_told_of_says_so(cloud: Cloud) -> None:
+    event = cloud.restart("vm0")
+    assert event.silent
+    said = failure(lambda: cloud.expect_read("vm0", event, within=0))
+    assert "It is silent: nobody in scope vm0 had polled." in said
+
+
 def test_what_cannot_happen_any_more_is_not_waited_for(cloud: Cloud) -> None:
     unapproved = cloud.restart("vm0")
     cloud.clock.advance(minutes=15)

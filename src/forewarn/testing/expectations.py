@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from forewarn.control.memory import Transaction
+from forewarn.core import explain
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Phase, ScheduledEvent
 from forewarn.emulator.faults import Fault
@@ -193,6 +195,7 @@ def _of_events(
         lines = [f"The clock shows {clock_text(time_of(emulator.clock.now_ms()))}."]
         for event in await _events(emulator, event_ids):
             lines += await emulator.control.read(_telling(event))
+            lines += await emulator.control.ask(_holding(event))
             lines += [f"  {_asked(emulator, vm)}" for vm in event.resources]
         return lines
 
@@ -231,12 +234,28 @@ def _telling(event: ScheduledEvent) -> Callable[[Store], list[str]]:
     return lambda store: _told(store, event)
 
 
+def _holding(event: ScheduledEvent) -> Callable[[Transaction], list[str]]:
+    """What an event that has not started waits for."""
+
+    def question(tx: Transaction) -> list[str]:
+        scope = tx.scope(event.scope)
+        now = None if scope is None else scope.event(event.event_id)
+        if scope is None or now is None or now.phase is not Phase.SCHEDULED:
+            return []
+        found = explain.explain_event(scope, now, tx, tx.now_ms)
+        return [f"  It waits: {hold.what}." for hold in found.holds]
+
+    return question
+
+
 def _told(store: Store, found: ScheduledEvent) -> list[str]:
     """Everything there is to know of an event, line by line."""
     event = event_of(found)
     reads = [read_of(one) for one in store.first_reads(event.event_id)]
     readers = ", ".join(f"{one.vm} at {clock_text(one.at)}" for one in reads)
     lines = [f"{event} is {event.phase.value}, not before {clock_text(event.not_before)}."]
+    if event.silent:
+        lines.append(f"  It is silent: nobody in scope {event.scope} had polled.")
     lines.append(f"  Read by {readers or 'nobody'}; approved by {event.approved_by or 'nobody'}.")
     facts = store.journal(
         after=0, limit=FACTS_SHOWN_MAX, scope=event.scope, event_id=event.event_id
