@@ -10,7 +10,7 @@ from forewarn.verify import OperatorFailed, Options, Report, Verdict, run
 from forewarn.verify.checks import Level
 from forewarn.verify.table import CHECKS
 from verify.emulated import emulated
-from verify.front import Asked, Tampering, front_of
+from verify.front import Asked, Given, Tampering, front_of
 
 LIMIT_S = 20.0
 RATE_PER_S = 5
@@ -103,11 +103,11 @@ def test_the_pace_keeps_a_run_below_the_rate_limit() -> None:
     throttled: list[int] = []
     tampering = watching(asked)
 
-    def count(_: Asked, given: object) -> object:
-        throttled.append(getattr(given, "status", 0))
+    def count(_: Asked, given: Given) -> Given:
+        throttled.append(given.status)
         return given
 
-    tampering.give = count  # type: ignore[assignment]
+    tampering.give = count
     with emulated(requests_per_s=50) as world, front_of(world.url, tampering) as front:
         report = run(front.url, Options(pace_per_s=40, skip=("wait-held",)))
     assert report.good
@@ -169,3 +169,36 @@ def test_what_would_delete_the_vm_is_skipped_unless_it_can_be_canceled() -> None
         assert report.good
         again = run(world.url, world.options(only=("get-200",)))
     assert again.good
+
+
+def test_what_a_run_had_scheduled_and_could_not_end_is_canceled_or_told() -> None:
+    said: list[str] = []
+    with emulated() as world:
+        options = world.options(
+            types=("Reboot",), only=("life-type",), cancel=None, announce=said.append
+        )
+        assert run(world.url, options).good
+        assert len(said) == 1
+        assert "was scheduled for this run and may be left" in said[0]
+        world.cancel(said[0].split()[1])
+        said.clear()
+        assert run(world.url, world.options(only=("life-type",), announce=said.append)).good
+        after = run(world.url, Options(pace_per_s=0, only=("event-status",)))
+    assert said == []
+    assert "no event was seen" in not_passed(after)["event-status"]
+
+
+def test_a_platform_event_that_waits_for_other_tenants_is_no_failure() -> None:
+    def platform(asked: Asked, given: Given) -> Given:
+        if asked.is_post():
+            return given
+        return given.saying(given.body.replace(b'"User"', b'"Platform"')) if given.body else given
+
+    def ignore_approvals(asked: Asked) -> Asked | Given:
+        return Given(200).saying(b"") if asked.is_post() else asked
+
+    tampering = Tampering(ask=ignore_approvals, give=platform)
+    with emulated() as world, front_of(world.url, tampering) as front:
+        report = run(front.url, world.options(types=("Reboot",), only=("approve-starts",)))
+    assert report.good
+    assert "other tenants" in not_passed(report)["approve-starts"]

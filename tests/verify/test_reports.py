@@ -33,8 +33,15 @@ def test_text_has_a_heading_for_each_topic_and_a_line_for_each_check() -> None:
     assert lines[2:4] == ["", "ETag and If-None-Match"]
     assert lines[4].split()[:2] == ["FAIL", "etag-quoted"]
     assert [line.split()[0] for line in lines[5:8]] == ["seen:", "expected:", "source:"]
-    assert lines[-2].split()[:2] == ["skip", "rate-429"]
-    assert lines[-1].split() == ["because:", "give", "--burst"]
+    assert lines[-2].split() == ["skipped:", "give", "--burst"]
+    assert lines[-1].split()[:2] == ["skip", "rate-429"]
+
+
+def test_a_reason_that_several_skipped_checks_share_is_said_once() -> None:
+    other = Outcome(check=BY_ID["rate-recovers"], verdict=Verdict.SKIPPED, why="needs rate-429")
+    twice = Outcome(check=BY_ID["rate-retry-after"], verdict=Verdict.SKIPPED, why="give --burst")
+    lines = [line.split()[0] for line in text_of(SKIPPED, twice, other)[1:]]
+    assert lines == ["skipped:", "skip", "skip", "skipped:", "skip"]
 
 
 def test_long_words_of_an_endpoint_are_wrapped_below_their_label() -> None:

@@ -96,14 +96,21 @@ def header_value_case(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "query-extra", "Other query parameters are ignored, before and after api-version.", "Q6"
+    "query-extra",
+    "Other query parameters are ignored, before and after api-version.",
+    "Q6, contract 10",
 )
 def query_extra(probe: Probe) -> None:
     for query in (f"api-version={NEWEST}&format=json", f"format=json&api-version={NEWEST}"):
         read(probe.get(f"{PATH}?{query}"), NEWEST)
 
 
-@TOPIC.check("path-case", "The path has no case: /metadata/scheduledEvents is the same.", "P3")
+@TOPIC.check(
+    "path-case",
+    "The path has no case: /metadata/scheduledEvents is the same.",
+    "P3 (a sample calls it so; not otherwise known)",
+    choice=True,
+)
 def path_case(probe: Probe) -> None:
     read(probe.get(f"/metadata/scheduledEvents?api-version={NEWEST}"), NEWEST)
 

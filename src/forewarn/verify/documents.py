@@ -81,6 +81,7 @@ class Sighting:
     content: dict[str, Any]
     events: tuple[Event, ...]
     now_s: int | None
+    tag: str = ""  # the ETag as it came
 
     @property
     def incarnation(self) -> int | None:
@@ -118,6 +119,7 @@ def read(answer: Answer, version: str) -> Sighting:
         content=content,
         events=tuple(Event(event) for event in events or ()),
         now_s=read_rfc_1123(answer.header("Date") or ""),
+        tag=answer.header("ETag") or "",
     )
 
 

@@ -22,6 +22,7 @@ class TextLines:
 
     def __init__(self) -> None:
         self._topic = ""
+        self._why = ""
 
     def lines(self, outcome: Outcome) -> Iterator[str]:
         """What to print for one outcome."""
@@ -30,14 +31,17 @@ class TextLines:
             if self._topic:
                 yield ""
             self._topic = check.topic
+            self._why = ""
             yield TITLES[check.topic]
+        if outcome.verdict is Verdict.SKIPPED and outcome.why != self._why:
+            # Said once for all that follow and share it.
+            yield from _labelled("skipped", outcome.why)
+        self._why = outcome.why
         yield f"  {_WORDS[outcome.verdict]} {check.id:<{_ID_WIDTH}}  {check.sentence}"
         if outcome.verdict is Verdict.FAIL:
             yield from _labelled("seen", outcome.seen)
             yield from _labelled("expected", outcome.expected)
             yield from _labelled("source", _source(check))
-        elif outcome.verdict is Verdict.SKIPPED:
-            yield from _labelled("because", outcome.why)
 
 
 def _labelled(label: str, text: str) -> Iterator[str]:

@@ -73,8 +73,8 @@ def until_gone(probe: Probe, event_id: str) -> Sighting | None:
 def life_appears(probe: Probe) -> None:
     probe.story.begun = True
     before = probe.document()
-    tag = quoted(str(before.incarnation))
-    waits = probe.request("GET", path_of(NEWEST), f"If-None-Match: {tag}", "Prefer: wait=60")
+    tag = f"If-None-Match: {quoted(before)}"
+    waits = probe.request("GET", path_of(NEWEST), tag, "Prefer: wait=60")
     with probe.connection() as waiting:
         probe.turn()
         waiting.send(waits)
@@ -172,12 +172,13 @@ def expect_shown(life: Life, since: str) -> None:
     "The tag of the document before no longer gets 304.",
     "H7",
     level=Level.OPERATOR,
-    needs=("life-appears", "tag-quoted"),
+    needs=("life-appears", "tag-echoed"),
 )
 def life_old_tag(probe: Probe) -> None:
     before = _life(probe).before
-    tag = quoted(str(before.incarnation if before is not None else 0))
-    expect_status(probe.poll(f"If-None-Match: {tag}"), 200)
+    if before is None:
+        raise Skipped("no document was read before the event")
+    expect_status(probe.poll(f"If-None-Match: {before.tag}"), 200)
 
 
 @TOPIC.check(
@@ -225,6 +226,8 @@ def approve_starts(probe: Probe) -> None:
     life = _life(probe)
     started = until_started(probe, life)
     if started is None:
+        if life.event.text("EventSource") == "Platform":
+            raise Skipped("it did not start; a host may wait for other tenants (A9)")
         raise Failed(f"{life.event_id} is Scheduled still", "Started, or gone, before NotBefore")
     life.after_approval = started
     if started.event(life.event_id) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from forewarn.verify import scheduling
 from forewarn.verify.checks import Check, Failed, Level, Skipped
 from forewarn.verify.connection import Broken, Silent, Unreachable
 from forewarn.verify.options import BadOptions, Options, target_of
@@ -46,10 +47,13 @@ def run(
         if isinstance(nobody, Unreachable) or type(nobody) is Silent:
             raise NothingAnswers(f"nothing answers at {target.url}: {nobody}") from None
     outcomes: dict[str, Outcome] = {}
-    for check in checks:
-        why = "left out" if check.id in left_out else _not_asked_for(check, options)
-        outcomes[check.id] = outcome = _outcome(check, probe, why or _needs(check, outcomes))
-        each(outcome)
+    try:
+        for check in checks:
+            why = "left out" if check.id in left_out else _not_asked_for(check, options)
+            outcomes[check.id] = outcome = _outcome(check, probe, why or _needs(check, outcomes))
+            each(outcome)
+    finally:
+        scheduling.leave(probe)
     return Report(
         url=target.url,
         profile=options.profile,

@@ -78,6 +78,15 @@ def _times(life: Life) -> tuple[int, int]:
     return now_s, not_before_s
 
 
+def leave(probe: Probe) -> None:
+    """At the end of a run: cancel what it had scheduled, or say what is left, without waiting."""
+    for event_id in probe.story.left:
+        try:
+            probe.cancel(event_id)
+        except (Failed, Skipped):
+            probe.options.announce(f"event {event_id} was scheduled for this run and may be left")
+
+
 @TOPIC.check(
     "alone-waits",
     "An event that nobody approves does not start before its NotBefore.",
