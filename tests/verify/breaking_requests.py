@@ -119,7 +119,7 @@ CURRENT = both(document(), tag(r'"[1-9]\d*"'), lacks("Prefer"))
 
 
 def delayed(given: Given) -> Given:
-    return replace(given, delay_s=0.8)
+    return replace(given, delay_s=1.6)
 
 
 ANSWERS: Breakages = {

@@ -13,7 +13,8 @@ from forewarn.verify.probe import Probe, path_of
 TOPIC = Topic("tags", "ETag and If-None-Match", needs=("get-200",))
 WAITING = Topic("waiting", "Waiting for a change", needs=("get-200", "tag-quoted"))
 
-AT_ONCE_S = 0.7
+# Far below the three seconds that were asked for, and far above a busy machine's delays.
+AT_ONCE_S = 1.5
 WAIT_S = 1
 # How much of a wait may be missing, and how late its end may come.
 EARLY_S = 0.2
