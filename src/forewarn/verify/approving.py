@@ -12,7 +12,7 @@ from forewarn.verify.refusing import expect_refused, expect_status
 TOPIC = Topic("posts", "POSTs that start nothing", level=Level.APPROVE, needs=("get-200",))
 
 UNKNOWN_ID = "00000000-0000-4000-8000-00000BADC0DE"
-# What is sent besides ids in the wild, and must be skipped (A3).
+# JSON that approves nothing.
 WRONG_SHAPES = (
     b"{}",
     b"[]",

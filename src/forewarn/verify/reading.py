@@ -300,7 +300,7 @@ def phases_forward(probe: Probe) -> None:
 
 @TOPIC.check(
     "events-order",
-    "Events stand in the order in which they were scheduled, in every document.",
+    "Events keep their order from document to document, at every api-version.",
     "design 5 (not known of the real service, L19)",
     choice=True,
 )
