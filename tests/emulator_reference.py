@@ -189,13 +189,18 @@ protocol's description (as in [compatibility.md](compatibility.md)), or an RFC. 
 *choice* is something that Forewarn decided where the real service is not known to do so, or does
 otherwise; `--profile azure` leaves those out. A check is skipped unless all that it needs passed.
 
+For each check the page says what it does not see: what an endpoint can still get wrong while the
+check passes. What no check sees: anything but the wire, so neither the impact on a VM nor its
+absence; how other VMs of the scope are answered, and whose approval counts; load, and runs of days;
+restarts of the endpoint; how scheduled events are turned on by a first GET and off by silence.
+
 | level | what it may do to the endpoint, and what asks for it |
 |---|---|"""
     for level in Level:
         yield f"| {level} | {LEVELS[level]} |"
     for topic, title in TITLES.items():
         yield f"\n## {title}\n\n`--only {topic}` runs these, and what they need.\n"
-        yield "| id | sentence | level | source |\n|---|---|---|---|"
+        yield "| id | sentence | what it does not see | level | source |\n|---|---|---|---|---|"
         for check in CHECKS:
             if check.topic == topic:
                 yield _check(check)
@@ -203,7 +208,8 @@ otherwise; `--profile azure` leaves those out. A check is skipped unless all tha
 
 def _check(check: Check) -> str:
     source = f"{check.source}; *choice*" if check.choice else check.source
-    return f"| `{check.id}` | {_cell(check.sentence)} | {check.level} | {_cell(source)} |"
+    cells = (f"`{check.id}`", check.sentence, check.blind, check.level, source)
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(text: str) -> str:

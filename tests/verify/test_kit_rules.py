@@ -11,6 +11,7 @@ from forewarn.verify.table import BY_ID, CHECKS, TITLES
 from forewarn.wire.api_versions import API_VERSIONS
 
 CHECKS_MIN = 60
+BLIND_CHARS_MAX = 110
 LOADED = """
 import sys
 import forewarn.verify, forewarn.verify.commands, forewarn.verify.formats
@@ -30,6 +31,27 @@ def test_each_check_has_a_sentence_a_source_and_an_id_that_can_be_typed() -> Non
         assert re.match(r"[A-Z`/2]|api-version|compute|network", check.sentence), check.id
         assert check.sentence.endswith("."), check.id
         assert re.search(r"[A-Z]\d|contract \d|design \d|RFC \d", check.source), check.id
+
+
+def test_each_check_says_in_a_sentence_of_its_own_what_it_cannot_see() -> None:
+    for check in CHECKS:
+        assert re.match(r"[A-Z`6]|api-version|compute|macAddress", check.blind), check.id
+        assert re.search(r"\w\.$", check.blind), check.id
+        assert "  " not in check.blind, check.id
+        assert len(check.blind) <= BLIND_CHARS_MAX, check.id
+    assert len({check.blind for check in CHECKS}) == len(CHECKS)
+    assert not {check.blind for check in CHECKS} & {check.sentence for check in CHECKS}
+
+
+def test_a_check_that_sends_one_on_to_another_names_one_that_there_is() -> None:
+    named = {
+        (check.id, word)
+        for check in CHECKS
+        for word in re.findall(r"(?:for|;) ([a-z]+(?:-[a-z0-9]+)+)", check.blind)
+        if word != "api-version"
+    }
+    assert {"life-old-tag", "approve-starts", "not-before-kept"} <= {word for _, word in named}
+    assert [pair for pair in sorted(named) if pair[1] not in BY_ID] == []
 
 
 def test_what_a_check_needs_comes_before_it() -> None:

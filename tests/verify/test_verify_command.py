@@ -66,6 +66,8 @@ def test_the_list_needs_no_endpoint() -> None:
     assert ran.code == 0
     assert ran.out.endswith(f"{len(CHECKS)} checks.\n")
     assert len(forewarn("verify", "--list", "--json").json) == len(CHECKS)
+    assert CHECKS[0].blind not in ran.out
+    assert CHECKS[0].blind in forewarn("verify", "--list", "--long").out
 
 
 def test_nobody_at_the_url_ends_with_3() -> None:
@@ -95,6 +97,7 @@ def test_nobody_at_the_url_ends_with_3() -> None:
         (("http://127.0.0.1:1", "--operator", "a", "--operator", "b"), "given twice"),
         (("http://127.0.0.1:1", "--operator", ""), "is empty"),
         (("http://127.0.0.1:1", "--cancel", "a {event}"), "give both"),
+        (("http://127.0.0.1:1", "--long"), "Give --list --long"),
     ],
 )
 def test_misuse_ends_with_2_and_says_what_would_be_accepted(

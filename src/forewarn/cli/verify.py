@@ -81,6 +81,7 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an ans
 ListChecks = Annotated[
     bool, typer.Option("--list", help="List every check, with its source, and stop.")
 ]
+Long = Annotated[bool, typer.Option("--long", help="List too what each check cannot see.")]
 Output = Annotated[Format, typer.Option("--format", help="How to print the report.")]
 
 
@@ -100,6 +101,7 @@ def verify(
     pace: Pace = PACE_PER_S,
     timeout: Timeout = TIMEOUT_S,
     list_checks: ListChecks = False,
+    long: Long = False,
     output: Output = Format.TEXT,
     as_json: AsJson = False,
 ) -> None:
@@ -110,8 +112,11 @@ def verify(
     """
     output = Format.JSON if as_json else output
     if list_checks:
-        sys.stdout.write(formats.listed_json() if output is Format.JSON else formats.listed())
+        as_text = output is not Format.JSON
+        sys.stdout.write(formats.listed(long=long) if as_text else formats.listed_json())
         return
+    if long:
+        raise Stop(EXIT_USAGE, "--long is for the list of checks.", "Give --list --long.")
     if not url:
         raise Stop(EXIT_USAGE, "which endpoint?", "Give its URL, or --list.")
     try:

@@ -28,29 +28,54 @@ def approval(*event_ids: str, **more: object) -> bytes:
     return json.dumps({"StartRequests": requests, **more}).encode()
 
 
-@TOPIC.check("post-no-body", "A POST without a body is refused with 400.", "A5")
+@TOPIC.check(
+    "post-no-body",
+    "A POST without a body is refused with 400.",
+    "A5",
+    blind="A Content-Length of 0; a POST that gives no length at all is not tried.",
+)
 def post_no_body(probe: Probe) -> None:
     expect_status(probe.post(b""), 400)
 
 
-@TOPIC.check("post-not-json", "A POST that is no JSON is refused with 400.", "A5, E16")
+@TOPIC.check(
+    "post-not-json",
+    "A POST that is no JSON is refused with 400.",
+    "A5, E16",
+    blind="JSON that is cut off; odd bytes, other encodings and huge bodies are not tried.",
+)
 def post_not_json(probe: Probe) -> None:
     expect_status(probe.post(b'{"StartRequests":[{"EventId":'), 400)
 
 
-@TOPIC.check("post-wrong-shape", "A POST of another shape is refused with 400.", "A5, E16")
+@TOPIC.check(
+    "post-wrong-shape",
+    "A POST of another shape is refused with 400.",
+    "A5, E16",
+    blind="Five shapes; a good approval inside a body that is wrong elsewhere is not tried.",
+)
 def post_wrong_shape(probe: Probe) -> None:
     for body in WRONG_SHAPES:
         answer = probe.post(body)
         expect(answer.status == 400, f"{body.decode()} is answered {answer}", "400")
 
 
-@TOPIC.check("post-no-header", "A POST without the Metadata header is refused with 400.", "H1, A5")
+@TOPIC.check(
+    "post-no-header",
+    "A POST without the Metadata header is refused with 400.",
+    "H1, A5",
+    blind="The EventId is unknown: an endpoint that refuses it for that alone passes.",
+)
 def post_no_header(probe: Probe) -> None:
     expect_status(probe.post(approval(UNKNOWN_ID), metadata=False), 400)
 
 
-@TOPIC.check("post-no-version", "A POST without api-version is refused with 400.", "Q1")
+@TOPIC.check(
+    "post-no-version",
+    "A POST without api-version is refused with 400.",
+    "Q1",
+    blind="The EventId is unknown here too; that a real event is not started is not shown.",
+)
 def post_no_version(probe: Probe) -> None:
     body = approval(UNKNOWN_ID)
     expect_status(probe.ask(probe.request("POST", PATH, body=body)), 400)
@@ -60,6 +85,7 @@ def post_no_version(probe: Probe) -> None:
     "post-unknown-id",
     "A POST with an EventId that this VM never had is refused with 400.",
     "design 5 (not known of the real service, A6)",
+    blind="One id that never was; the id of an event of another scope is not tried.",
     choice=True,
 )
 def post_unknown_id(probe: Probe) -> None:
@@ -70,6 +96,7 @@ def post_unknown_id(probe: Probe) -> None:
     "post-expect",
     "A POST that expects 100-continue is told to go on, or is refused, before it sends its body.",
     "contract 10, RFC 9110, 10.1.1",
+    blind="Who then sends no body, or sends it without waiting, is not tried.",
 )
 def post_expect(probe: Probe) -> None:
     body = approval(UNKNOWN_ID)

@@ -1,4 +1,4 @@
-"""What a check is: an id, a sentence, its source, and a function that looks.
+"""What a check is: an id, a sentence, its source, what it cannot see, and a function that looks.
 
 Only values and the two ways in which a look can end early live here. Which checks there are is in
 the topic modules; `table` puts them in order, `running` runs them.
@@ -46,15 +46,17 @@ Look = Callable[["Probe"], None]
 class Check:
     """One sentence about the endpoint and the function that checks it.
 
-    `source` is a fact id of the contract, a section of the design or an RFC. `choice` marks what
-    Forewarn decided where the real service is not known to do so, or does otherwise. A check is
-    skipped unless every check that it `needs` has passed.
+    `source` is a fact id of the contract, a section of the design or an RFC. `blind` says what an
+    endpoint can still get wrong while the check passes. `choice` marks what Forewarn decided where
+    the real service is not known to do so, or does otherwise. A check is skipped unless every
+    check that it `needs` has passed.
     """
 
     id: str
     topic: str
     sentence: str
     source: str
+    blind: str
     look: Look
     level: Level = Level.READ
     needs: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ class Topic:
         sentence: str,
         source: str,
         *,
+        blind: str,
         level: Level | None = None,
         needs: tuple[str, ...] = (),
         choice: bool = False,
@@ -92,6 +95,7 @@ class Topic:
                     topic=self.name,
                     sentence=sentence,
                     source=source,
+                    blind=blind,
                     look=look,
                     level=level or self._level,
                     needs=(*self._needs, *needs),

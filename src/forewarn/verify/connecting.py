@@ -18,7 +18,10 @@ def _get(probe: Probe, *headers: str) -> bytes:
 
 
 @TOPIC.check(
-    "keep-alive", "A connection takes one GET after another.", "contract 10, RFC 9112, 9.3"
+    "keep-alive",
+    "A connection takes one GET after another.",
+    "contract 10, RFC 9112, 9.3",
+    blind="Two GETs; how many more a connection takes, and how long it may idle, is not measured.",
 )
 def keep_alive(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -32,6 +35,7 @@ def keep_alive(probe: Probe) -> None:
     "close-said",
     "After a refusal the connection goes on, or its end was said with Connection: close.",
     "contract 10",
+    blind="One kind of refusal; after the others a connection may end unsaid.",
 )
 def close_said(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -48,7 +52,10 @@ def close_said(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "close-asked", "Who asks with Connection: close gets it, and is told so.", "RFC 9112, 9.6"
+    "close-asked",
+    "Who asks with Connection: close gets it, and is told so.",
+    "RFC 9112, 9.6",
+    blind="After an answer 200; after a refusal or a POST it is not tried.",
 )
 def close_asked(probe: Probe) -> None:
     with probe.connection() as connection:
@@ -64,6 +71,7 @@ def close_asked(probe: Probe) -> None:
     "pipelined",
     "Requests that are sent at once are answered in their order.",
     "RFC 9112, 9.3.2",
+    blind="Three GETs and their statuses; POSTs, and more than three at once, are not tried.",
     needs=("version-missing", "keep-alive", "close-said"),
 )
 def pipelined(probe: Probe) -> None:
@@ -75,7 +83,12 @@ def pipelined(probe: Probe) -> None:
     expect(statuses == [200, 400, 200], statuses, "200, 400, 200")
 
 
-@TOPIC.check("in-pieces", "A request may arrive in pieces.", "RFC 9112, 2.2")
+@TOPIC.check(
+    "in-pieces",
+    "A request may arrive in pieces.",
+    "RFC 9112, 2.2",
+    blind="Three pieces of a GET, 10 ms apart; slower senders, and POSTs in pieces, are not tried.",
+)
 def in_pieces(probe: Probe) -> None:
     request = _get(probe)
     with probe.connection() as connection:
@@ -87,7 +100,11 @@ def in_pieces(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "absolute-form", "The request line may hold a whole URL.", "RFC 9112, 3.2.2", choice=True
+    "absolute-form",
+    "The request line may hold a whole URL.",
+    "RFC 9112, 3.2.2",
+    blind="The endpoint's own URL; one of another host, as a proxy gets, is not tried.",
+    choice=True,
 )
 def absolute_form(probe: Probe) -> None:
     line = f"GET {probe.target.url}{path_of(NEWEST)} HTTP/1.1\r\n".encode()
@@ -99,6 +116,8 @@ def absolute_form(probe: Probe) -> None:
     "others-go-on",
     "A client that sends half a request keeps nobody else waiting.",
     "P1: every process of the VM may call",
+    blind="One idle connection and half a request; hundreds of them, and slow readers, are "
+    "not tried.",
 )
 def others_go_on(probe: Probe) -> None:
     with probe.connection() as idle, probe.connection() as half:
@@ -111,6 +130,7 @@ def others_go_on(probe: Probe) -> None:
     "not-http",
     "Bytes that are no request are answered 400, or the connection ends.",
     "RFC 9112, 3",
+    blind="One piece of garbage; smuggled, endless and nearly right requests are not tried.",
     choice=True,
 )
 def not_http(probe: Probe) -> None:

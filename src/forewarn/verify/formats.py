@@ -145,14 +145,15 @@ def described(check: Check) -> dict[str, object]:
         "topic": check.topic,
         "sentence": check.sentence,
         "source": check.source,
+        "blind": check.blind,
         "level": check.level.value,
         "choice": check.choice,
         "needs": list(check.needs),
     }
 
 
-def listed() -> str:
-    """Every check with its sentence and source, for people."""
+def listed(*, long: bool = False) -> str:
+    """Every check with its sentence and source, for people; `long` adds what it cannot see."""
     lines: list[str] = []
     topic = ""
     for check in CHECKS:
@@ -161,6 +162,8 @@ def listed() -> str:
             lines += ["", f"{TITLES[topic]} ({topic})"] if lines else [f"{TITLES[topic]} ({topic})"]
         lines.append(f"  {check.id:<{_ID_WIDTH}}  {check.sentence}")
         lines.append(f"  {'':<{_ID_WIDTH}}  [{check.level.value}] {_source(check)}")
+        if long:
+            lines.append(f"  {'':<{_ID_WIDTH}}  not seen: {check.blind}")
     return "\n".join([*lines, "", f"{len(CHECKS)} checks."]) + "\n"
 
 

@@ -68,6 +68,7 @@ def until_gone(probe: Probe, event_id: str) -> Sighting | None:
     "life-appears",
     "An event that the operator schedules appears in the document, Scheduled.",
     "L10, G1",
+    blind="One event of one type; any delay below three minutes passes.",
     level=Level.OPERATOR,
 )
 def life_appears(probe: Probe) -> None:
@@ -108,6 +109,8 @@ def _life(probe: Probe) -> Life:
     "wait-woken",
     "A GET that waits is answered with the new document as soon as there is one.",
     "design 5",
+    blind="One GET that waits, answered up to five seconds after the event was seen; many "
+    "are not tried.",
     level=Level.OPERATOR,
     needs=("life-appears", "wait-held"),
     choice=True,
@@ -125,6 +128,7 @@ def wait_woken(probe: Probe) -> None:
     "life-type",
     "The event is of the type that was ordered.",
     "contract 6.1",
+    blind="The first of --types alone; what the checks of notice order is not compared.",
     level=Level.OPERATOR,
     needs=("life-appears",),
 )
@@ -138,6 +142,7 @@ def life_type(probe: Probe) -> None:
     "life-names-vm",
     "Resources names the VM, byte for byte as compute.name does.",
     "C6, contract 10",
+    blind="That the VM is among the names; surplus or missing names of other VMs are not noticed.",
     level=Level.OPERATOR,
     needs=("life-appears", "instance-name"),
 )
@@ -150,6 +155,7 @@ def life_names_vm(probe: Probe) -> None:
     "life-every-version",
     "The event is shown, with the same EventId, at every api-version that knows its type.",
     "Q7, contract 1.6",
+    blind="That the EventId is there; its fields are not compared from version to version.",
     level=Level.OPERATOR,
     needs=("life-appears",),
 )
@@ -171,6 +177,7 @@ def expect_shown(life: Life, since: str) -> None:
     "life-old-tag",
     "The tag of the document before no longer gets 304.",
     "H7",
+    blind="The one tag from before, as it came; older ones and other forms of it are not tried.",
     level=Level.OPERATOR,
     needs=("life-appears", "tag-echoed"),
 )
@@ -185,6 +192,7 @@ def life_old_tag(probe: Probe) -> None:
     "approve-unknown-too",
     "A POST with one unknown EventId among good ones is refused, and nothing of it is applied.",
     "design 5 (not known of the real service, A6)",
+    blind="The unknown one last, and one look after it; a start that comes later is not seen.",
     level=Level.OPERATOR,
     needs=("life-appears", "post-unknown-id"),
     choice=True,
@@ -197,7 +205,13 @@ def approve_unknown_too(probe: Probe) -> None:
     expect(status == "Scheduled", f"the event is {status}", "Scheduled still")
 
 
-@TOPIC.check("approve-200", "Approving an event of the document is answered 200.", "A1, A4")
+@TOPIC.check(
+    "approve-200",
+    "Approving an event of the document is answered 200.",
+    "A1, A4",
+    blind="The status alone; an approval that is answered and then lost is for "
+    "approve-starts to find.",
+)
 def approve_200(probe: Probe) -> None:
     answer = probe.post(approval(_life(probe).event_id))
     probe.story.approval = answer
@@ -208,6 +222,7 @@ def approve_200(probe: Probe) -> None:
     "approve-body",
     "The body of that 200 is empty or JSON.",
     "A7, contract 10 (empty by design 5)",
+    blind="Any JSON passes; what it says is not read.",
     needs=("approve-200",),
 )
 def approve_body(probe: Probe) -> None:
@@ -220,6 +235,7 @@ def approve_body(probe: Probe) -> None:
     "approve-starts",
     "An approved event starts before its NotBefore.",
     "contract 3.2, A9",
+    blind="An event that would have started early without the approval passes too.",
     needs=("approve-200", "get-date"),
 )
 def approve_starts(probe: Probe) -> None:
@@ -252,6 +268,7 @@ def until_started(probe: Probe, life: Life) -> Sighting | None:
     "life-id-stable",
     "The event keeps its EventId when it starts.",
     "L13",
+    blind="Another EventId is looked for only where the first one is gone at the start.",
     needs=("approve-starts",),
 )
 def life_id_stable(probe: Probe) -> None:
@@ -274,6 +291,7 @@ def life_id_stable(probe: Probe) -> None:
     "approve-again",
     "Approving it again is answered 200.",
     "A4, A12",
+    blind="After the start; a second approval while the event is Scheduled is not tried.",
     needs=("approve-starts",),
 )
 def approve_again(probe: Probe) -> None:
@@ -284,6 +302,7 @@ def approve_again(probe: Probe) -> None:
     "approve-any-case",
     "An EventId is compared without case.",
     "design 5, A8 (not known of the real service)",
+    blind="After the start, all upper or all lower case; a first approval so written is not tried.",
     needs=("approve-again",),
     choice=True,
 )
@@ -297,6 +316,7 @@ def approve_any_case(probe: Probe) -> None:
     "approve-other-version",
     "A POST may use another api-version than the GET did.",
     "Q7",
+    blind="The event has started already; that such a POST would start one is not shown.",
     needs=("approve-again",),
 )
 def approve_other_version(probe: Probe) -> None:
@@ -310,6 +330,7 @@ def approve_other_version(probe: Probe) -> None:
     "approve-oldest",
     "A POST at 2017-03-01 does not need the Metadata header.",
     "H2",
+    blind="The status after the start; what such a POST does to a Scheduled event is not seen.",
     needs=("approve-again", "header-not-required-before"),
 )
 def approve_oldest(probe: Probe) -> None:
@@ -321,6 +342,7 @@ def approve_oldest(probe: Probe) -> None:
     "approve-more-fields",
     "DocumentIncarnation, as a number or a text, and other fields beside it are skipped.",
     "A3",
+    blind="Fields beside StartRequests; more fields inside one of the requests are not tried.",
     needs=("approve-again",),
 )
 def approve_more_fields(probe: Probe) -> None:
@@ -334,6 +356,7 @@ def approve_more_fields(probe: Probe) -> None:
     "approve-content-type",
     "The Content-Type of a POST is not looked at.",
     "H5",
+    blind="Three types after the start; a charset, or a malformed type, is not tried.",
     needs=("approve-again",),
 )
 def approve_content_type(probe: Probe) -> None:
@@ -347,6 +370,7 @@ def approve_content_type(probe: Probe) -> None:
     "approve-twice-in-one",
     "An EventId may stand twice in one POST.",
     "A2, A4",
+    blind="After the start; twice in the first approval is not tried.",
     needs=("approve-again",),
 )
 def approve_twice_in_one(probe: Probe) -> None:
@@ -358,6 +382,7 @@ def approve_twice_in_one(probe: Probe) -> None:
     "life-ends",
     "A started event leaves the document when it is over.",
     "L10",
+    blind="Any end within an hour passes; whether the impact was over by then is not seen.",
     needs=("approve-starts", "life-id-stable"),
 )
 def life_ends(probe: Probe) -> None:
@@ -370,6 +395,7 @@ def life_ends(probe: Probe) -> None:
     "approve-ended",
     "Approving an event that is over is answered 200 and has no effect.",
     "design 5 (not known of the real service, A6)",
+    blind="Right after the end; how long an ended event is remembered is not tried.",
     needs=("life-ends",),
     choice=True,
 )

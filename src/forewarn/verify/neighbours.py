@@ -31,7 +31,12 @@ def _compute(probe: Probe) -> dict[str, Any]:
     return compute
 
 
-@TOPIC.check("versions-listed", "/metadata/versions lists the api-versions, ascending.", "I3")
+@TOPIC.check(
+    "versions-listed",
+    "/metadata/versions lists the api-versions, ascending.",
+    "I3",
+    blind="The form and the order; whether each api-version of the list is answered is not tried.",
+)
 def versions_listed(probe: Probe) -> None:
     answer = probe.get("/metadata/versions")
     content = answer.json if answer.status == 200 else None
@@ -45,12 +50,22 @@ def versions_listed(probe: Probe) -> None:
     expect(good, answer, '{"apiVersions": [...]}, ascending')
 
 
-@TOPIC.check("versions-header", "/metadata/versions asks for the Metadata header too.", "I3")
+@TOPIC.check(
+    "versions-header",
+    "/metadata/versions asks for the Metadata header too.",
+    "I3",
+    blind="No header at all; one with a wrong value is not tried.",
+)
 def versions_header(probe: Probe) -> None:
     expect_status(probe.get("/metadata/versions", metadata=False), 400)
 
 
-@TOPIC.check("instance-200", "/metadata/instance is answered with compute and network.", "I1")
+@TOPIC.check(
+    "instance-200",
+    "/metadata/instance is answered with compute and network.",
+    "I1",
+    blind="At 2021-02-01 alone; the other api-versions of the instance are not tried.",
+)
 def instance_200(probe: Probe) -> None:
     tree = _tree(probe)
     good = isinstance(tree.get("compute"), dict) and isinstance(tree.get("network"), dict)
@@ -61,6 +76,7 @@ def instance_200(probe: Probe) -> None:
     "instance-name",
     "compute.name is the name of the VM.",
     "I7, C6",
+    blind="Any text passes; that it is this VM's shows only when an event names it.",
     needs=("instance-200",),
 )
 def instance_name(probe: Probe) -> None:
@@ -68,7 +84,13 @@ def instance_name(probe: Probe) -> None:
     expect(isinstance(name, str) and name, name, "a text")
 
 
-@TOPIC.check("instance-vm-id", "compute.vmId is not blank.", "contract 10", needs=("instance-200",))
+@TOPIC.check(
+    "instance-vm-id",
+    "compute.vmId is not blank.",
+    "contract 10",
+    blind="Any text passes; its form, and that it stays the same, are not checked.",
+    needs=("instance-200",),
+)
 def instance_vm_id(probe: Probe) -> None:
     vm_id = _compute(probe).get("vmId")
     expect(isinstance(vm_id, str) and vm_id, vm_id, "a text")
@@ -78,6 +100,7 @@ def instance_vm_id(probe: Probe) -> None:
     "instance-strings",
     "Every single value of the instance is a text, numbers included.",
     "I1",
+    blind="What is there is text; what is missing from the real tree is not noticed.",
     needs=("instance-200",),
 )
 def instance_strings(probe: Probe) -> None:
@@ -104,6 +127,7 @@ def _not_text(root: object, name: str) -> list[str]:
     "instance-network",
     "network.interface is a list whose elements have a macAddress of 12 hex digits.",
     "I6",
+    blind="macAddress alone; IP addresses and subnets are not looked at.",
     needs=("instance-200",),
 )
 def instance_network(probe: Probe) -> None:
@@ -125,6 +149,7 @@ def instance_network(probe: Probe) -> None:
     "instance-part",
     "/metadata/instance/compute is the compute part of the whole.",
     "I4",
+    blind="compute alone; network, its elements and deeper parts are not compared.",
     needs=("instance-200",),
 )
 def instance_part(probe: Probe) -> None:
@@ -136,6 +161,7 @@ def instance_part(probe: Probe) -> None:
     "instance-text",
     "A single value with format=text is the bare value, as text/plain, without a line end.",
     "I4",
+    blind="compute/name alone; other values, and those within lists, are not asked for.",
     needs=("instance-name",),
 )
 def instance_text(probe: Probe) -> None:
@@ -146,17 +172,32 @@ def instance_text(probe: Probe) -> None:
     expect(good and answer.body == str(name).encode(), f"{kind} {answer}", f"text/plain {name}")
 
 
-@TOPIC.check("instance-leaf", "A single value without format=text is refused with 400.", "I4, E6")
+@TOPIC.check(
+    "instance-leaf",
+    "A single value without format=text is refused with 400.",
+    "I4, E6",
+    blind="The status for compute/name alone; the words of the refusal are not read.",
+)
 def instance_leaf(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}/compute/name{QUERY}"), 400)
 
 
-@TOPIC.check("instance-unknown", "An element that there is not is refused with 404.", "E12")
+@TOPIC.check(
+    "instance-unknown",
+    "An element that there is not is refused with 404.",
+    "E12",
+    blind="One name below compute; unknown elements of lists are not asked for.",
+)
 def instance_unknown(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}/compute/nothing{QUERY}"), 404)
 
 
-@TOPIC.check("instance-header", "/metadata/instance asks for the Metadata header.", "I1, H1")
+@TOPIC.check(
+    "instance-header",
+    "/metadata/instance asks for the Metadata header.",
+    "I1, H1",
+    blind="The whole tree alone; its parts and single values are not asked for without the header.",
+)
 def instance_header(probe: Probe) -> None:
     expect_status(probe.get(f"{INSTANCE}{QUERY}", metadata=False), 400)
 
@@ -165,6 +206,7 @@ def instance_header(probe: Probe) -> None:
     "instance-version",
     "/metadata/instance without api-version is refused with 400, naming the three newest.",
     "E2",
+    blind="Whether the three named work, and how an unknown api-version is refused, is not tried.",
 )
 def instance_version(probe: Probe) -> None:
     answer = probe.get(INSTANCE)

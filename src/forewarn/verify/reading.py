@@ -44,6 +44,7 @@ def _each(
     sentence: str,
     source: str,
     *,
+    blind: str,
     field: str,
     good: Callable[[Any], bool],
     expected: str,
@@ -51,7 +52,7 @@ def _each(
 ) -> None:
     """A check that one field of every event is as it should be."""
 
-    @TOPIC.check(check_id, sentence, source)
+    @TOPIC.check(check_id, sentence, source, blind=blind)
     def look(probe: Probe) -> None:
         for sighting, event in _events(probe, since):
             if field in event.fields:  # the checks of fields mind those that are missing
@@ -60,7 +61,10 @@ def _each(
 
 
 @TOPIC.check(
-    "incarnation-number", "DocumentIncarnation is a JSON integer, 1 or more.", "S2, contract 10"
+    "incarnation-number",
+    "DocumentIncarnation is a JSON integer, 1 or more.",
+    "S2, contract 10",
+    blind="The numbers of this run; one that outgrows what clients can hold is not seen.",
 )
 def incarnation_number(probe: Probe) -> None:
     for sighting in probe.sightings:
@@ -68,7 +72,12 @@ def incarnation_number(probe: Probe) -> None:
         expect(type(value) is int and value >= 1, f"{value!r} at {sighting.version}", "1 or more")
 
 
-@TOPIC.check("incarnation-forward", "The incarnation never goes back.", "L14, design 5")
+@TOPIC.check(
+    "incarnation-forward",
+    "The incarnation never goes back.",
+    "L14, design 5",
+    blind="Each api-version by itself, within this run; going back at a restart is not seen.",
+)
 def incarnation_forward(probe: Probe) -> None:
     for version in VERSIONS:
         numbers = [s.incarnation for s in probe.sightings if s.version == version]
@@ -77,7 +86,12 @@ def incarnation_forward(probe: Probe) -> None:
             expect(earlier <= later, f"{later} after {earlier} at {version}", "no lower number")
 
 
-@TOPIC.check("incarnation-same-events", "The same incarnation means the same events.", "S3")
+@TOPIC.check(
+    "incarnation-same-events",
+    "The same incarnation means the same events.",
+    "S3",
+    blind="A content that changes and changes back between two looks is not seen.",
+)
 def incarnation_same_events(probe: Probe) -> None:
     seen: dict[tuple[str, int | None], Sighting] = {}
     for sighting in probe.sightings:
@@ -89,7 +103,12 @@ def incarnation_same_events(probe: Probe) -> None:
             )
 
 
-@TOPIC.check("events-array", "Events is an array, also when it is empty.", "G1, contract 10")
+@TOPIC.check(
+    "events-array",
+    "Events is an array, also when it is empty.",
+    "G1, contract 10",
+    blind="The empty one is seen only if a document without events was read.",
+)
 def events_array(probe: Probe) -> None:
     for sighting in probe.sightings:
         value = sighting.content["Events"]
@@ -101,6 +120,7 @@ def _fields(version: str) -> None:
         f"fields-{version}",
         f"An event at {version} has exactly the fields of that version, in their order.",
         "contract 1.5, S1",
+        blind=f"What was seen at {version}, not every event type; a key that stands twice passes.",
         needs=() if version == VERSIONS[-1] else (f"version-{version}",),
     )
     def look(probe: Probe) -> None:
@@ -120,13 +140,19 @@ _each(
     "event-id-form",
     "An EventId is a GUID in upper case.",
     "contract 1.5",
+    blind="The form alone; whether an EventId is ever used again is not seen.",
     field="EventId",
     good=lambda value: isinstance(value, str) and _GUID.fullmatch(value) is not None,
     expected="a GUID like 0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",
 )
 
 
-@TOPIC.check("event-id-once", "No EventId stands twice in a document.", "contract 1.5")
+@TOPIC.check(
+    "event-id-once",
+    "No EventId stands twice in a document.",
+    "contract 1.5",
+    blind="Within one document; the same EventId in the documents of other scopes is not seen.",
+)
 def event_id_once(probe: Probe) -> None:
     for sighting, _ in _events(probe):
         ids = sighting.event_ids
@@ -137,6 +163,7 @@ _each(
     "event-status",
     "EventStatus is Scheduled or Started.",
     "contract 1.5",
+    blind="One of the two words; whether it is true of the VM is not seen.",
     field="EventStatus",
     good=lambda value: value in ("Scheduled", "Started"),
     expected="Scheduled or Started",
@@ -145,6 +172,7 @@ _each(
     "event-type",
     "EventType is one of the five, as they are written.",
     "contract 1.6",
+    blind="One of the five words; whether the impact is of that type is not seen.",
     field="EventType",
     good=lambda value: isinstance(value, str) and value in EVENT_TYPES,
     expected=", ".join(sorted(EVENT_TYPES)),
@@ -153,6 +181,7 @@ _each(
     "event-resource-type",
     "ResourceType is VirtualMachine.",
     "contract 1.5",
+    blind="The events of this run; types of event that it did not see may say something else.",
     field="ResourceType",
     good=lambda value: value == "VirtualMachine",
     expected="VirtualMachine",
@@ -161,6 +190,7 @@ _each(
     "event-resources",
     "Resources is an array of at least one name.",
     "contract 10",
+    blind="Names that are texts; whether such VMs exist, or stand there twice, is not checked.",
     field="Resources",
     good=lambda value: (
         isinstance(value, list)
@@ -173,6 +203,7 @@ _each(
     "event-description",
     "Description is a text, perhaps an empty one.",
     "contract 1.5",
+    blind="Any text passes; whether it tells the cause is not read.",
     field="Description",
     since="2019-04-01",
     good=lambda value: isinstance(value, str),
@@ -182,6 +213,8 @@ _each(
     "event-source",
     "EventSource is Platform or User.",
     "contract 1.5",
+    blind="One of the two words; whether it is the right one for who gave the order is not "
+    "checked.",
     field="EventSource",
     since="2019-08-01",
     good=lambda value: value in ("Platform", "User"),
@@ -191,6 +224,7 @@ _each(
     "event-duration",
     "DurationInSeconds is a JSON integer, -1 or more.",
     "contract 1.5, contract 10",
+    blind="A number in range; how long the impact really lasts is not measured.",
     field="DurationInSeconds",
     since="2020-07-01",
     good=lambda value: type(value) is int and value >= -1,
@@ -202,6 +236,7 @@ _each(
     "not-before-form",
     "From 2017-08-01 on NotBefore of a Scheduled event is a date of RFC 1123, week day included.",
     "N1, N3, N7",
+    blind="The form alone; whether the time is right is for the checks of notice.",
 )
 def not_before_form(probe: Probe) -> None:
     for sighting, event in _events(probe, since=VERSIONS[1]):
@@ -216,6 +251,7 @@ def not_before_form(probe: Probe) -> None:
     "not-before-oldest",
     "At 2017-03-01 NotBefore of a Scheduled event is ISO 8601, as its documents show.",
     "design 5, N2 (captures of the real service show RFC 1123, N1)",
+    blind="The form alone; that it is the time of the other api-versions is for not-before-kept.",
     choice=True,
 )
 def not_before_oldest(probe: Probe) -> None:
@@ -231,7 +267,12 @@ def not_before_oldest(probe: Probe) -> None:
         expect(read_iso(value) is not None, repr(value), "a date like 2016-09-19T18:29:47Z")
 
 
-@TOPIC.check("not-before-blank", "NotBefore is there and blank once the event has started.", "N4")
+@TOPIC.check(
+    "not-before-blank",
+    "NotBefore is there and blank once the event has started.",
+    "N4",
+    blind="What was seen Started; an event that starts and ends between two looks is not judged.",
+)
 def not_before_blank(probe: Probe) -> None:
     started = [(s, e) for s, e in _events(probe) if e.started]
     if not started:
@@ -245,6 +286,7 @@ def not_before_blank(probe: Probe) -> None:
     "not-before-kept",
     "NotBefore of an event never changes while it is Scheduled.",
     "design 5, L18 (not known of the real service)",
+    blind="A time that moves and moves back between two looks is not seen.",
     choice=True,
 )
 def not_before_kept(probe: Probe) -> None:
@@ -263,6 +305,7 @@ def not_before_kept(probe: Probe) -> None:
     "names-underscore",
     "At 2017-03-01 each name has one underscore before it, role instances excepted.",
     "S4, design 5",
+    blind="A name with _IN_ in it counts as a role instance, whether it is one or not.",
 )
 def names_underscore(probe: Probe) -> None:
     names = {e.event_id: e.resources for s, e in _events(probe) if s.version == NEWEST}
@@ -283,6 +326,7 @@ def names_underscore(probe: Probe) -> None:
     "phases-forward",
     "Phases only move forward: Started is never Scheduled again, and what is gone stays gone.",
     "L10",
+    blind="Each api-version by itself; one that lags behind the others passes.",
 )
 def phases_forward(probe: Probe) -> None:
     _ = _events(probe)
@@ -302,6 +346,7 @@ def phases_forward(probe: Probe) -> None:
     "events-order",
     "Events keep their order from document to document, at every api-version.",
     "design 5 (not known of the real service, L19)",
+    blind="Pairs that were seen at once in this run; what the order goes by is not checked.",
     choice=True,
 )
 def events_order(probe: Probe) -> None:

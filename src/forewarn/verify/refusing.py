@@ -45,7 +45,12 @@ def expect_error_object(answer: Answer) -> None:
     expect(good and content["error"], answer, 'a JSON object with "error", a text')
 
 
-@TOPIC.check("header-required", "A GET without `Metadata: true` is refused with 400.", "H1")
+@TOPIC.check(
+    "header-required",
+    "A GET without `Metadata: true` is refused with 400.",
+    "H1",
+    blind="The usual path alone; another spelling of it that goes around the rule is not tried.",
+)
 def header_required(probe: Probe) -> None:
     expect_status(probe.poll(metadata=False), 400)
 
@@ -54,6 +59,7 @@ def header_required(probe: Probe) -> None:
     "header-required-since",
     "Every api-version from 2017-08-01 on asks for the Metadata header.",
     "H1",
+    blind="One GET without the header for each; wrong values are tried at the newest only.",
 )
 def header_required_since(probe: Probe) -> None:
     for version in ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01"):
@@ -61,13 +67,21 @@ def header_required_since(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "header-not-required-before", "2017-03-01 does not ask for the Metadata header.", "H2, design 5"
+    "header-not-required-before",
+    "2017-03-01 does not ask for the Metadata header.",
+    "H2, design 5",
+    blind="The status alone; whether that answer holds a good document is not read.",
 )
 def header_not_required_before(probe: Probe) -> None:
     expect_status(probe.poll(version="2017-03-01", metadata=False), 200)
 
 
-@TOPIC.check("header-other-value", "`Metadata: false` is refused with 400.", "H1")
+@TOPIC.check(
+    "header-other-value",
+    "`Metadata: false` is refused with 400.",
+    "H1",
+    blind="One wrong value; a blank one, or the header given twice, is not tried.",
+)
 def header_other_value(probe: Probe) -> None:
     expect_status(probe.poll("Metadata: false", metadata=False), 400)
 
@@ -76,6 +90,7 @@ def header_other_value(probe: Probe) -> None:
     "header-required-words",
     "The refusal says: Required metadata header not specified.",
     "E1",
+    blind="The words may stand in a longer text; refusals of POSTs are not read.",
     needs=("header-required",),
 )
 def header_required_words(probe: Probe) -> None:
@@ -86,18 +101,31 @@ def header_required_words(probe: Probe) -> None:
 
 
 @TOPIC.check(
-    "forwarded", "A request with X-Forwarded-For is refused.", "H4, E8 (the status is presumed)"
+    "forwarded",
+    "A request with X-Forwarded-For is refused.",
+    "H4, E8 (the status is presumed)",
+    blind="Any status 4xx to one GET passes; POSTs and /metadata/instance are not tried.",
 )
 def forwarded(probe: Probe) -> None:
     expect_refused(probe.poll("X-Forwarded-For: 10.0.0.1"))
 
 
-@TOPIC.check("version-missing", "A GET without api-version is refused with 400.", "Q1, E2")
+@TOPIC.check(
+    "version-missing",
+    "A GET without api-version is refused with 400.",
+    "Q1, E2",
+    blind="No query at all; a query of other parameters alone is not tried.",
+)
 def version_missing(probe: Probe) -> None:
     expect_status(probe.get(PATH), 400)
 
 
-@TOPIC.check("version-empty", "An empty api-version is refused with 400.", "Q1, E2")
+@TOPIC.check(
+    "version-empty",
+    "An empty api-version is refused with 400.",
+    "Q1, E2",
+    blind="`api-version=` alone; the bare name, without an equals sign, is not tried.",
+)
 def version_empty(probe: Probe) -> None:
     expect_status(probe.get(f"{PATH}?api-version="), 400)
 
@@ -106,6 +134,8 @@ def version_empty(probe: Probe) -> None:
     "version-missing-newest",
     "The refusal of a missing api-version names the three newest.",
     "E2",
+    blind="Three texts in falling order pass; whether they are api-versions that work is "
+    "not tried.",
     needs=("version-missing",),
 )
 def version_missing_newest(probe: Probe) -> None:
@@ -116,6 +146,7 @@ def version_missing_newest(probe: Probe) -> None:
     "version-unknown",
     "An api-version that nobody knows is refused with 404.",
     "design 5, E3 (one host answered 400, E5)",
+    blind="One date long past; other dates, odd texts and long ones may be answered otherwise.",
     choice=True,
 )
 def version_unknown(probe: Probe) -> None:
@@ -126,6 +157,7 @@ def version_unknown(probe: Probe) -> None:
     "version-unknown-newest",
     "The refusal of an unknown api-version names the three newest.",
     "design 5 (the real body is not known, E3)",
+    blind="The three are not compared with those that the refusal of a missing one names.",
     needs=("version-unknown",),
     choice=True,
 )
@@ -133,7 +165,12 @@ def version_unknown_newest(probe: Probe) -> None:
     expect_newest(probe.get(path_of("1999-12-31")))
 
 
-@TOPIC.check("version-latest", "`latest` is no api-version.", "P5, design 5")
+@TOPIC.check(
+    "version-latest",
+    "`latest` is no api-version.",
+    "P5, design 5",
+    blind="One spelling on the document's path; others, and /metadata/instance, are not tried.",
+)
 def version_latest(probe: Probe) -> None:
     expect_status(probe.get(path_of("latest")), 400, 404)
 
@@ -142,17 +179,28 @@ def version_latest(probe: Probe) -> None:
     "version-probe",
     "2024-07-09, which clients probe for, is answered 200 or 404 and nothing else.",
     "Q3, contract 10",
+    blind="The status alone; where it is 200, the document is not read.",
 )
 def version_probe(probe: Probe) -> None:
     expect_status(probe.get(path_of("2024-07-09")), 200, 404)
 
 
-@TOPIC.check("query-repeated", "A query parameter that is given twice is refused.", "Q5, E9")
+@TOPIC.check(
+    "query-repeated",
+    "A query parameter that is given twice is refused.",
+    "Q5, E9",
+    blind="api-version twice with one value; two values, and other parameters, are not tried.",
+)
 def query_repeated(probe: Probe) -> None:
     expect_refused(probe.get(f"{path_of(NEWEST)}&api-version={NEWEST}"))
 
 
-@TOPIC.check("path-unknown", "A path that nobody knows is refused with 404.", "E12")
+@TOPIC.check(
+    "path-unknown",
+    "A path that nobody knows is refused with 404.",
+    "E12",
+    blind="One path below /metadata; what else is served elsewhere is not looked for.",
+)
 def path_unknown(probe: Probe) -> None:
     expect_status(probe.get(f"/metadata/nothing?api-version={NEWEST}"), 404)
 
@@ -161,6 +209,7 @@ def path_unknown(probe: Probe) -> None:
     "path-of-others",
     "Paths of other clouds, and /scheduledevents alone, get a quick status 4xx.",
     "contract 10",
+    blind="Three paths; the many others that software of other clouds asks for are not tried.",
 )
 def path_of_others(probe: Probe) -> None:
     for path in ("/scheduledevents", "/latest/dynamic/instance-identity/document", "/v1.json"):
@@ -169,7 +218,12 @@ def path_of_others(probe: Probe) -> None:
         expect(answer.took_s <= QUICK_S, f"{answer.took_s:.1f} s", f"at most {QUICK_S:g} s")
 
 
-@TOPIC.check("verb-405", "A verb that is not for this path is refused with 405.", "E11")
+@TOPIC.check(
+    "verb-405",
+    "A verb that is not for this path is refused with 405.",
+    "E11",
+    blind="PUT alone; DELETE, PATCH, OPTIONS and verbs that nobody knows are not tried.",
+)
 def verb_405(probe: Probe) -> None:
     # The only request of a run that reads which is no GET or HEAD; it has no body and no meaning.
     expect_status(probe.ask(probe.request("PUT", path_of(NEWEST), body=b"")), 405)
@@ -179,6 +233,7 @@ def verb_405(probe: Probe) -> None:
     "verb-allow",
     "The 405 says in Allow that GET and POST are accepted.",
     "RFC 9110, 15.5.6",
+    blind="More verbs may be named beside the two; whether those work is not tried.",
     needs=("verb-405",),
 )
 def verb_allow(probe: Probe) -> None:
@@ -192,6 +247,7 @@ def verb_allow(probe: Probe) -> None:
     "verb-head",
     "HEAD is answered 200, 400 or 405, and without a body.",
     "E7, RFC 9110, 9.3.2",
+    blind="Its headers are not compared with those of a GET; a body after 20 ms is not seen.",
 )
 def verb_head(probe: Probe) -> None:
     probe.turn()
@@ -206,6 +262,7 @@ def verb_head(probe: Probe) -> None:
     "error-object",
     'Refusals carry a JSON object with "error", a text.',
     "contract 2.1 (not known for each of these, E8 to E12)",
+    blind="Four refusals, and only that the text is not empty; others may look otherwise.",
     needs=("forwarded", "query-repeated", "path-unknown", "verb-405"),
     choice=True,
 )
@@ -218,6 +275,7 @@ def error_object(probe: Probe) -> None:
     "error-content-type",
     "Refusals are application/json.",
     "contract 2.1 (not known for each of these, E8 to E12)",
+    blind="The same four refusals; neither the charset nor the type of other refusals is read.",
     needs=("error-object",),
     choice=True,
 )

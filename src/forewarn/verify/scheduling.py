@@ -91,6 +91,7 @@ def leave(probe: Probe) -> None:
     "alone-waits",
     "An event that nobody approves does not start before its NotBefore.",
     "L12, contract 3.2",
+    blind="Two looks, the last two seconds before NotBefore; what is done to the VM is not seen.",
 )
 def alone_waits(probe: Probe) -> None:
     life = _ordered(probe, probe.options.types[0])
@@ -112,6 +113,7 @@ def alone_waits(probe: Probe) -> None:
     "alone-starts",
     "An event that nobody approves starts soon after its NotBefore.",
     "L12",
+    blind="Five minutes of delay pass, and so does an event that is gone without being Started.",
     needs=("alone-waits",),
 )
 def alone_starts(probe: Probe) -> None:
@@ -128,7 +130,12 @@ def alone_starts(probe: Probe) -> None:
     expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
 
 
-@TOPIC.check("cancel-removes", "A canceled event leaves the document and never starts.", "L11")
+@TOPIC.check(
+    "cancel-removes",
+    "A canceled event leaves the document and never starts.",
+    "L11",
+    blind="A start between two looks is not seen; canceling what has started is not tried.",
+)
 def cancel_removes(probe: Probe) -> None:
     if probe.options.cancel is None:
         raise Skipped("it has an event canceled; give --cancel")
@@ -154,6 +161,8 @@ def _notice(event_type: str, least_s: int) -> None:
         f"notice-{event_type}",
         f"NotBefore of a {event_type} is at least {words} ahead when it is scheduled.",
         "contract 3.3",
+        blind=f"Counted from before the order: a {event_type} that is shown late, with less notice "
+        "left, passes.",
     )
     def look(probe: Probe) -> None:
         if probe.options.cancel is None and event_type not in HOST_TYPES:
@@ -178,6 +187,7 @@ def _shown(event_type: str, since: str) -> None:
         f"shown-{event_type}",
         f"A {event_type} is shown from api-version {since} on.",
         "contract 1.6",
+        blind=f"A Scheduled {event_type}; that it stays shown once it is Started is not seen.",
         needs=(f"notice-{event_type}",),
     )
     def shown(probe: Probe) -> None:
@@ -187,6 +197,7 @@ def _shown(event_type: str, since: str) -> None:
         f"hidden-{event_type}",
         f"A {event_type} is hidden from api-versions before {since}.",
         "contract 1.6, design 5" if event_type == "Preempt" else "contract 1.6",
+        blind=f"A Scheduled {event_type}; that older documents count it all the same is not seen.",
         needs=(f"notice-{event_type}",),
         choice=event_type == "Preempt",  # not known of the real service
     )
@@ -208,6 +219,7 @@ for _event_type, _since in SHOWN_SINCE.items():
     "approve-one",
     "Approving one event leaves the others as they are.",
     "A1, A10",
+    blind="One look right after the approval; what happens to the other one later is not seen.",
 )
 def approve_one(probe: Probe) -> None:
     types = [t for t in probe.options.types if t in ("Reboot", "Redeploy", "Freeze")][:2]
@@ -225,6 +237,7 @@ def approve_one(probe: Probe) -> None:
     "approve-several",
     "Several events can be approved with one POST; each starts before its NotBefore.",
     "A2",
+    blind="Two events, the first approved before; only one is new to the POST.",
     needs=("approve-one",),
 )
 def approve_several(probe: Probe) -> None:

@@ -53,7 +53,12 @@ def quoted(sighting: Sighting) -> str:
     return f'"{sighting.incarnation}"'
 
 
-@TOPIC.check("etag-present", "A document has an ETag.", "G4")
+@TOPIC.check(
+    "etag-present",
+    "A document has an ETag.",
+    "G4",
+    blind="One answer 200 at the newest api-version; the older ones are not looked at.",
+)
 def etag_present(probe: Probe) -> None:
     answer = probe.poll()
     expect(answer.header("ETag"), answer.headers, "an ETag header")
@@ -63,6 +68,7 @@ def etag_present(probe: Probe) -> None:
     "etag-value",
     "The ETag is the incarnation, quotes aside.",
     "G5 (inferred)",
+    blind="One document that stands still; a tag that lags behind a change is not seen.",
     needs=("etag-present",),
     choice=True,
 )
@@ -77,6 +83,7 @@ def etag_value(probe: Probe) -> None:
     "etag-quoted",
     "The ETag is a quoted string.",
     "design 5, RFC 9110, 8.8.3 (the real service sends it bare, G4)",
+    blind="The two ends alone; characters between them that no tag may hold pass.",
     needs=("etag-present",),
     choice=True,
 )
@@ -90,6 +97,7 @@ def etag_quoted(probe: Probe) -> None:
     "tag-echoed",
     "If-None-Match with the ETag exactly as it was sent is answered 304.",
     "H7",
+    blind="The document stands still; a 304 for one that has changed is for life-old-tag to find.",
     needs=("etag-present",),
 )
 def tag_echoed(probe: Probe) -> None:
@@ -100,30 +108,52 @@ def tag_echoed(probe: Probe) -> None:
     "tag-quoted",
     "If-None-Match takes the incarnation in quotes.",
     "design 5, G5 (not known of the real service)",
+    blind="The current number alone; an endpoint that finds it inside a longer tag passes.",
     choice=True,
 )
 def tag_quoted(probe: Probe) -> None:
     unchanged(probe, quoted)
 
 
-@TOPIC.check("tag-bare", "If-None-Match takes the incarnation without quotes.", "H7, G5, design 5")
+@TOPIC.check(
+    "tag-bare",
+    "If-None-Match takes the incarnation without quotes.",
+    "H7, G5, design 5",
+    blind="Plain digits; leading zeros, a sign and blanks around them are not tried.",
+)
 def tag_bare(probe: Probe) -> None:
     unchanged(probe, lambda sighting: str(sighting.incarnation))
 
 
 @TOPIC.check(
-    "tag-weak", "If-None-Match takes a weak tag.", "design 5, RFC 9110, 13.1.2", choice=True
+    "tag-weak",
+    "If-None-Match takes a weak tag.",
+    "design 5, RFC 9110, 13.1.2",
+    blind="W/ with quotes; w/ in lower case, and W/ without quotes, are not tried.",
+    choice=True,
 )
 def tag_weak(probe: Probe) -> None:
     unchanged(probe, lambda sighting: f"W/{quoted(sighting)}")
 
 
-@TOPIC.check("tag-list", "If-None-Match takes a list of tags.", "RFC 9110, 13.1.2", choice=True)
+@TOPIC.check(
+    "tag-list",
+    "If-None-Match takes a list of tags.",
+    "RFC 9110, 13.1.2",
+    blind="Two tags, the current one last; the other order and several headers are not tried.",
+    choice=True,
+)
 def tag_list(probe: Probe) -> None:
     unchanged(probe, lambda sighting: f'"something else", {quoted(sighting)}')
 
 
-@TOPIC.check("tag-star", "If-None-Match: * names any document.", "RFC 9110, 13.1.2", choice=True)
+@TOPIC.check(
+    "tag-star",
+    "If-None-Match: * names any document.",
+    "RFC 9110, 13.1.2",
+    blind="`*` by itself, while there is a document; among other tags it is not tried.",
+    choice=True,
+)
 def tag_star(probe: Probe) -> None:
     unchanged(probe, lambda _: "*")
 
@@ -132,6 +162,7 @@ def tag_star(probe: Probe) -> None:
     "tag-other",
     "If-None-Match with 0, null or another tag is answered with the document.",
     "H7, contract 10",
+    blind="Three tags; a number that is older, or near the current one, is not tried here.",
 )
 def tag_other(probe: Probe) -> None:
     for tag in ("0", "null", '"something else"'):
@@ -142,6 +173,7 @@ def tag_other(probe: Probe) -> None:
     "tag-every-version",
     "Every api-version answers 304.",
     "G6 (not known for every version)",
+    blind="The quoted number alone; bare, weak and listed tags are tried at the newest only.",
     choice=True,
     needs=("version-same-incarnation",),
 )
@@ -154,6 +186,7 @@ def tag_every_version(probe: Probe) -> None:
     "unchanged-no-body",
     "A 304 has no body, and the connection goes on after it.",
     "G6",
+    blind="Bytes that come later than 20 ms show only if they disturb the next answer.",
     needs=("tag-echoed", "get-content-length"),
 )
 def unchanged_no_body(probe: Probe) -> None:
@@ -176,6 +209,7 @@ def unchanged_no_body(probe: Probe) -> None:
     "unchanged-etag",
     "A 304 carries the ETag of the document.",
     "RFC 9110, 15.4.5",
+    blind="Only that it is there; its value is not compared with that of the 200.",
     needs=("tag-echoed",),
 )
 def unchanged_etag(probe: Probe) -> None:
@@ -201,6 +235,7 @@ def held(probe: Probe, seconds: int) -> Answer:
     "wait-held",
     "A GET with the current tag and `Prefer: wait=1` is held for a second, then answered 304.",
     "design 5, RFC 7240",
+    blind="One wait of a second; long waits, their limit, and many at once are not tried.",
     choice=True,
 )
 def wait_held(probe: Probe) -> None:
@@ -214,6 +249,7 @@ def wait_held(probe: Probe) -> None:
     "wait-not-asked",
     "Who does not ask to wait is answered 304 at once.",
     "design 5 (the real service may hold it, G10)",
+    blind="A hold of less than 1.5 s passes as none.",
     choice=True,
 )
 def wait_not_asked(probe: Probe) -> None:
@@ -225,13 +261,20 @@ def wait_not_asked(probe: Probe) -> None:
     "wait-other-tag",
     "Who has another document than the current one does not wait.",
     "design 5",
+    blind="The tag 0 alone; who waits with the tag of an incarnation before is not tried.",
     choice=True,
 )
 def wait_other_tag(probe: Probe) -> None:
     _answered_at_once(probe, 'If-None-Match: "0"', "Prefer: wait=3")
 
 
-@WAITING.check("wait-without-tag", "Who sends no tag does not wait.", "design 5", choice=True)
+@WAITING.check(
+    "wait-without-tag",
+    "Who sends no tag does not wait.",
+    "design 5",
+    blind="One GET with wait=3; longer waits, and a hold of less than 1.5 s, are not found out.",
+    choice=True,
+)
 def wait_without_tag(probe: Probe) -> None:
     _answered_at_once(probe, "Prefer: wait=3")
 
@@ -240,6 +283,7 @@ def wait_without_tag(probe: Probe) -> None:
     "wait-other-preference",
     "Preferences that nobody knows are ignored.",
     "RFC 7240, 2",
+    blind="Two preferences in one header; negative, huge and repeated waits are not tried.",
     choice=True,
 )
 def wait_other_preference(probe: Probe) -> None:
