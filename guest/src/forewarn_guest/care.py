@@ -1,0 +1,178 @@
+"""Facts folded into cares: everything the agent knows about one sighting of one event.
+
+A care is made by the fact that its event appeared and ends with the fact that it is closed. Only
+`fold` changes one, and only by a fact: so what is known after a crash is what was known before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from forewarn_guest.configuration import Part
+from forewarn_guest.document import Event
+from forewarn_guest.facts import Fact, Gone, Kind, Outcome, event_from_json
+
+Place = tuple[Part, str]  # a list of steps, and the name of one in it
+
+
+class Stage(Enum):
+    """How far one run of a step has come."""
+
+    INTENDED = "intended"
+    BEGUN = "begun"
+    ENDED = "ended"
+
+
+@dataclass
+class Run:
+    """The latest run of a step. `counts_as` is its outcome, or what an unknown end counts as."""
+
+    part: Part
+    step: str
+    attempt: int
+    stage: Stage = Stage.INTENDED
+    pid: int = 0
+    start_ticks: int = 0
+    boot_id: str = ""
+    outcome: Outcome | None = None
+    counts_as: Outcome | None = None
+    detail: str = ""
+
+    @property
+    def open(self) -> bool:
+        return self.stage is not Stage.ENDED
+
+
+@dataclass
+class Care:
+    """One sighting of an event that names this VM.
+
+    `rule` is empty if no rule matches. `runs` has the latest run of each step, `left_out` why a
+    step was not run. `prepared_by` is the care that had this VM prepared already. `inherits` is
+    true if a care that ended handed its recovery over to this one.
+    """
+
+    care_id: str
+    event: Event
+    rule: str
+    boot_id: str
+    started: bool = False
+    first_seen_started: bool = False
+    gone: Gone | None = None
+    runs: dict[Place, Run] = field(default_factory=dict)
+    left_out: dict[Place, str] = field(default_factory=dict)
+    prepared_by: str = ""
+    inherits: Gone | None = None
+    inherits_prepared: bool = False
+    handed_over_to: str = ""
+    approved: bool = False
+    withheld: str = ""
+    closed: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.event.key
+
+    def run(self, part: Part, step: str) -> Run | None:
+        return self.runs.get((part, step))
+
+    def counts_as(self, part: Part, step: str) -> Outcome | None:
+        """What the step counts as; None while nobody can say."""
+        run = self.runs.get((part, step))
+        return None if run is None or run.open else run.counts_as
+
+    def touched(self, part: Part) -> bool:
+        """True if a step of the part was run, or may have been."""
+        return any(place[0] is part for place in self.runs)
+
+
+def fold(cares: dict[str, Care], fact: Fact) -> None:
+    """Let a fact have happened. Facts about cares that are closed or unknown change nothing."""
+    if fact.kind is Kind.APPEARED:
+        cares[fact.care] = _appeared(fact)
+        return
+    care = cares.get(fact.care)
+    if care is None:
+        return
+    if fact.kind in (Kind.INTENDED, Kind.BEGUN, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
+        _step(care, fact)
+    elif fact.kind is Kind.HANDED_OVER:
+        _hand_over(cares, care, fact)
+    else:
+        _event(care, fact)
+
+
+def _event(care: Care, fact: Fact) -> None:
+    if fact.kind is Kind.STARTED:
+        care.started = True
+    elif fact.kind is Kind.CHANGED:
+        care.event = event_from_json(fact.detail["event"])
+    elif fact.kind is Kind.GONE:
+        care.gone = Gone(fact.detail["how"])
+    elif fact.kind is Kind.SHARED:
+        care.prepared_by = fact.detail["by"]
+    elif fact.kind is Kind.APPROVED:
+        care.approved, care.withheld = True, ""
+    elif fact.kind is Kind.WITHHELD:
+        care.withheld = fact.detail["why"]
+    elif fact.kind is Kind.CLOSED:
+        care.closed = True
+
+
+def fold_all(facts: Iterable[Fact]) -> dict[str, Care]:
+    """The cares that these facts, in this order, make; closed ones included."""
+    cares: dict[str, Care] = {}
+    for fact in facts:
+        fold(cares, fact)
+    return cares
+
+
+def _appeared(fact: Fact) -> Care:
+    event = event_from_json(fact.detail["event"])
+    return Care(
+        care_id=fact.care,
+        event=event,
+        rule=fact.detail["rule"],
+        boot_id=fact.detail["boot_id"],
+        started=event.started,
+        first_seen_started=event.started,
+    )
+
+
+def _hand_over(cares: dict[str, Care], care: Care, fact: Fact) -> None:
+    care.handed_over_to = fact.detail["to"]
+    heir = cares.get(care.handed_over_to)
+    if heir is None:
+        return
+    # What has happened outweighs what was canceled: there is more to bring back.
+    if heir.inherits is not Gone.ENDED:
+        heir.inherits = care.inherits if care.inherits is Gone.ENDED else care.gone
+    heir.inherits_prepared = heir.inherits_prepared or bool(fact.detail["prepared"])
+
+
+def _step(care: Care, fact: Fact) -> None:
+    part, name = Part(fact.detail["part"]), fact.detail["step"]
+    if fact.kind is Kind.LEFT_OUT:
+        care.left_out[part, name] = fact.detail["why"]
+        return
+    attempt = fact.detail["attempt"]
+    if fact.kind is Kind.INTENDED:
+        care.runs[part, name] = Run(part=part, step=name, attempt=attempt)
+        return
+    run = care.runs.get((part, name))
+    if run is None or run.attempt != attempt:
+        return
+    if fact.kind is Kind.BEGUN:
+        run.stage = Stage.BEGUN
+        run.pid = fact.detail["pid"]
+        run.start_ticks = fact.detail["start_ticks"]
+        run.boot_id = fact.detail["boot_id"]
+    elif fact.kind is Kind.ENDED:
+        run.stage = Stage.ENDED
+        run.outcome = Outcome(fact.detail["outcome"])
+        run.counts_as = None if run.outcome is Outcome.UNKNOWN else run.outcome
+        run.detail = fact.detail.get("detail", "")
+    elif fact.kind is Kind.RULED:
+        run.counts_as = Outcome(fact.detail["counts_as"])

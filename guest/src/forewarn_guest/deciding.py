@@ -1,0 +1,413 @@
+"""What to do next, from what is known. Pure: cares, rules and the time in, deeds out.
+
+The agent does the deeds in order, keeps a fact for each, and asks again; when nothing is to be
+done it is told when to ask next at the latest. One rule is one way of being prepared: several
+events under the same rule share it. The first has the VM prepared, the last has it recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from forewarn_guest.care import Care
+from forewarn_guest.configuration import Approve, Configuration, OnUnknown, Part, Rule, Step
+from forewarn_guest.facts import Gone, Outcome
+
+APPROVE_AGAIN_S = (5.0, 10.0, 30.0, 60.0)  # after each try; the last for all further ones
+
+NO_TIME = "no time was left before the event may start"
+EARLIER_FAILED = "an earlier step had failed"
+HAS_STARTED = "the event had started"
+IS_GONE = "the event was gone"
+NOTHING_TO_UNDO = "nothing had been prepared"
+WITHOUT_RULE = "the configuration no longer has its rule"
+
+
+@dataclass(frozen=True)
+class RunStep:
+    """Begin a step; stop it when its time is over."""
+
+    care: str
+    part: Part
+    step: Step
+    attempt: int
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class CountAs:
+    """Say what a step whose end nobody recorded counts as."""
+
+    care: str
+    part: Part
+    step: str
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class LeaveOut:
+    """Say that a step is not run, and why."""
+
+    care: str
+    part: Part
+    step: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Say that this VM is prepared already, by the care of another event under the same rule."""
+
+    care: str
+    by: str
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Leave the recovery to the care of another event under the same rule, which still stands."""
+
+    care: str
+    to: str
+    prepared: bool
+
+
+@dataclass(frozen=True)
+class SayGoAhead:
+    """Approve the event."""
+
+    care: str
+
+
+@dataclass(frozen=True)
+class Withhold:
+    """Say why the event is not approved."""
+
+    care: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """Nothing is left to be done about this sighting."""
+
+    care: str
+
+
+Deed = Union[RunStep, CountAs, LeaveOut, Share, HandOver, SayGoAhead, Withhold, Close]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What only the running agent knows of a care, on its monotonic clock.
+
+    `not_before_s` is when the event may start, None if nobody knows. `prepared_s` is when the
+    agent first found the VM prepared, `approvals` how often it has said go ahead, and `approved_s`
+    when last.
+    """
+
+    not_before_s: float | None = None
+    prepared_s: float | None = None
+    approvals: int = 0
+    approved_s: float | None = None
+
+
+@dataclass
+class Decision:
+    """What to do now, and when to look again if nothing else happens until then."""
+
+    deeds: list[Deed] = field(default_factory=list)
+    look_again_s: float | None = None
+
+    def look_at(self, at_s: float) -> None:
+        """Look again then, or earlier."""
+        if self.look_again_s is None or at_s < self.look_again_s:
+            self.look_again_s = at_s
+
+
+def decide(
+    cares: Mapping[str, Care],
+    configuration: Configuration,
+    timings: Mapping[str, Timing],
+    *,
+    vm: str,
+    now_s: float,
+) -> Decision:
+    """What to do now about every open care. Deciding again before a deed is done repeats it."""
+    decision = Decision()
+    for care in cares.values():
+        if not care.closed:
+            timing = timings.get(care.care_id, Timing())
+            rule = configuration.rule(care.rule)
+            deciding = _Deciding(
+                care, rule, decision, cares=cares, timing=timing, vm=vm, now_s=now_s
+            )
+            deciding.decide()
+    return decision
+
+
+def prepared(care: Care, rule: Rule) -> bool:
+    """True if the VM is ready for this event: each step done, or optional, or shared."""
+    if care.prepared_by or care.inherits_prepared:
+        return True
+    return all(_settled(care, step) for step in rule.prepare)
+
+
+def _settled(care: Care, step: Step) -> bool:
+    counts_as = care.counts_as(Part.PREPARE, step.name)
+    return counts_as is Outcome.DONE or (step.optional and counts_as is not None)
+
+
+class _Deciding:
+    """One care, at one instant."""
+
+    def __init__(
+        self,
+        care: Care,
+        rule: Rule | None,
+        decision: Decision,
+        *,
+        cares: Mapping[str, Care],
+        timing: Timing,
+        vm: str,
+        now_s: float,
+    ) -> None:
+        self._care = care
+        self._cares = cares
+        self._timing = timing
+        self._vm = vm
+        self._now_s = now_s
+        self._decision = decision
+        self._rule = rule
+
+    def _do(self, deed: Deed) -> None:
+        self._decision.deeds.append(deed)
+
+    def decide(self) -> None:
+        care, rule = self._care, self._rule
+        if any(run.open for run in care.runs.values()):
+            self._approve_meanwhile()
+            return  # one step of an event at a time; its end is news
+        if care.rule and rule is None:
+            self._withhold(WITHOUT_RULE)
+            self._close_if_gone()
+        elif rule is None or rule.ignore:
+            self._close_if_gone()
+        elif self._count_unknown(rule):
+            return
+        elif care.gone is not None:
+            self._gone(rule, care.gone)
+        elif care.started:
+            self._leave_out(rule, Part.PREPARE, HAS_STARTED)
+            self._part(rule, Part.STARTED)
+        else:
+            self._scheduled(rule)
+
+    def _approve_meanwhile(self) -> None:
+        care, rule = self._care, self._rule
+        scheduled = not care.started and care.gone is None
+        if rule is not None and rule.approve is Approve.AT_ONCE and scheduled:
+            self._approve()
+
+    def _close_if_gone(self) -> None:
+        if self._care.gone is not None:
+            self._do(Close(self._care.care_id))
+
+    # Steps whose end nobody recorded.
+
+    def _count_unknown(self, rule: Rule) -> bool:
+        """Deal with the first step that has ended and counts as nothing yet."""
+        for run in self._care.runs.values():
+            if run.counts_as is not None:
+                continue
+            step = next((s for s in rule.steps(run.part) if s.name == run.step), None)
+            how = OnUnknown.TREAT_AS_FAILED if step is None else step.on_unknown
+            if how is OnUnknown.REPEAT and step is not None and self._still_wanted(run.part):
+                self._run(rule, run.part, step, run.attempt + 1)
+            else:
+                done = how is OnUnknown.TREAT_AS_DONE
+                outcome = Outcome.DONE if done else Outcome.FAILED
+                care_id = self._care.care_id
+                self._do(CountAs(care_id, run.part, run.step, run.attempt, outcome))
+            return True
+        return False
+
+    def _still_wanted(self, part: Part) -> bool:
+        care = self._care
+        if part is Part.PREPARE:
+            return not care.started and care.gone is None
+        if part is Part.STARTED:
+            return care.gone is None
+        return True
+
+    # The life of an event.
+
+    def _scheduled(self, rule: Rule) -> None:
+        if rule.approve is Approve.AT_ONCE:
+            self._approve()
+        if not prepared(self._care, rule):
+            other = self._preparing_first(rule)
+            if other is not None:
+                if prepared(other, rule):
+                    self._do(Share(self._care.care_id, other.care_id))
+                return  # or wait: it is being prepared for somebody else
+            if not self._part(rule, Part.PREPARE):
+                return
+        if prepared(self._care, rule):
+            self._say_go_ahead(rule)
+        elif rule.approve is not Approve.AT_ONCE:
+            self._withhold(self._why_unprepared(rule))
+
+    def _preparing_first(self, rule: Rule) -> Care | None:
+        """An earlier event under the same rule for which the VM is, or can still be, prepared."""
+        for other in self._cares.values():
+            if other is self._care:
+                return None
+            same = other.rule == rule.name and not other.closed and other.gone is None
+            if not same or other.prepared_by:
+                continue
+            if prepared(other, rule) and rule.prepare:
+                return other
+            if not other.started and not _stuck(other, rule):
+                return other
+        return None
+
+    def _why_unprepared(self, rule: Rule) -> str:
+        care = self._care
+        for step in rule.prepare:
+            outcome = care.counts_as(Part.PREPARE, step.name)
+            if outcome is not None and outcome is not Outcome.DONE and not step.optional:
+                run = care.run(Part.PREPARE, step.name)
+                how = outcome if run is None or run.outcome is None else run.outcome
+                return f"step {step.name} of prepare: {how.value}"
+        for step in rule.prepare:
+            why = care.left_out.get((Part.PREPARE, step.name))
+            if why is not None:
+                return f"step {step.name} of prepare was left out: {why}"
+        return "not prepared"
+
+    def _gone(self, rule: Rule, gone: Gone) -> None:
+        care = self._care
+        self._leave_out(rule, Part.PREPARE, IS_GONE)
+        self._leave_out(rule, Part.STARTED, IS_GONE)
+        if care.handed_over_to:
+            self._do(Close(care.care_id))
+            return
+        heir = self._heir(rule)
+        if heir is not None:
+            self._do(HandOver(care.care_id, heir.care_id, prepared(care, rule)))
+            return
+        part = Part.RECOVER if Gone.ENDED in (gone, care.inherits) else Part.CANCELED
+        touched = care.touched(Part.PREPARE) or bool(care.prepared_by) or care.inherits is not None
+        if part is Part.CANCELED and not touched:
+            self._leave_out(rule, part, NOTHING_TO_UNDO)
+        if self._part(rule, part):
+            self._do(Close(care.care_id))
+
+    def _heir(self, rule: Rule) -> Care | None:
+        """Another event under the same rule that still stands: the VM must stay prepared."""
+        for other in self._cares.values():
+            standing = not other.closed and other.gone is None
+            if other is not self._care and other.rule == rule.name and standing:
+                return other
+        return None
+
+    # Lists of steps.
+
+    def _part(self, rule: Rule, part: Part) -> bool:
+        """Go on with a list of steps. True once each was run or left out, for good."""
+        care, failed = self._care, False
+        for step in rule.steps(part):
+            if (part, step.name) in care.left_out:
+                continue
+            counts_as = care.counts_as(part, step.name)
+            if counts_as is not None:
+                failed = failed or (counts_as is not Outcome.DONE and not step.optional)
+            elif failed and part is Part.PREPARE:
+                self._do(LeaveOut(care.care_id, part, step.name, EARLIER_FAILED))
+            else:
+                return not self._run(rule, part, step, 1)
+        return not any(_leaves_out(deed, care.care_id, part) for deed in self._decision.deeds)
+
+    def _run(self, rule: Rule, part: Part, step: Step, attempt: int) -> bool:
+        """Have the step run. Bringing back goes on after a failure; preparing has only so long."""
+        care, limit_s = self._care, step.limit_s
+        at_s = self._timing.not_before_s
+        if part is Part.PREPARE and at_s is not None:
+            limit_s = min(limit_s, at_s - rule.margin_s - self._now_s)
+            if limit_s <= 0:
+                self._do(LeaveOut(care.care_id, part, step.name, NO_TIME))
+                return True
+        self._do(RunStep(care.care_id, part, step, attempt, limit_s))
+        return True
+
+    def _leave_out(self, rule: Rule, part: Part, why: str) -> None:
+        """Say of every step of the list that was never run that it will not be."""
+        care = self._care
+        for step in rule.steps(part):
+            place = (part, step.name)
+            if place not in care.runs and place not in care.left_out:
+                if part is Part.PREPARE and (care.prepared_by or care.first_seen_started):
+                    continue  # it was not for this event to run them
+                self._do(LeaveOut(care.care_id, part, step.name, why))
+
+    # Approval.
+
+    def _say_go_ahead(self, rule: Rule) -> None:
+        if rule.approve is Approve.AFTER_PREPARE:
+            self._approve()
+        elif rule.approve is Approve.LEADER:
+            self._approve_in_turn(rule)
+
+    def _approve_in_turn(self, rule: Rule) -> None:
+        """The first name approves; each further one waits one time longer for those before it."""
+        names = [name.casefold() for name in self._care.event.resources]
+        mine = self._vm.casefold()
+        turn = names.index(mine) if mine in names else len(names)
+        since_s = self._timing.prepared_s
+        from_s = (self._now_s if since_s is None else since_s) + turn * rule.take_over_s
+        if self._now_s >= from_s:
+            self._approve()
+        else:
+            self._decision.look_at(from_s)
+
+    def _approve(self) -> None:
+        timing = self._timing
+        if timing.approved_s is not None:
+            tries = min(timing.approvals, len(APPROVE_AGAIN_S)) - 1
+            again_s = timing.approved_s + APPROVE_AGAIN_S[max(0, tries)]
+            if self._now_s < again_s:
+                self._decision.look_at(again_s)
+                return
+        self._do(SayGoAhead(self._care.care_id))
+
+    def _withhold(self, why: str) -> None:
+        if self._care.withheld != why and self._rule_approves():
+            self._do(Withhold(self._care.care_id, why))
+
+    def _rule_approves(self) -> bool:
+        return self._rule is None or self._rule.approve is not Approve.NEVER
+
+
+def _stuck(care: Care, rule: Rule) -> bool:
+    """True if the VM will not be prepared for this event any more."""
+    for step in rule.prepare:
+        if (Part.PREPARE, step.name) in care.left_out:
+            return True
+        counts_as = care.counts_as(Part.PREPARE, step.name)
+        if counts_as is not None and counts_as is not Outcome.DONE and not step.optional:
+            return True
+    return False
+
+
+def _leaves_out(deed: Deed, care_id: str, part: Part) -> bool:
+    return isinstance(deed, LeaveOut) and deed.care == care_id and deed.part is part
+
+
+def steps_of(rule: Rule) -> Iterator[tuple[Part, Step]]:
+    """Every step of a rule, list by list."""
+    for part in Part:
+        for step in rule.steps(part):
+            yield part, step

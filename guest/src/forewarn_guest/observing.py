@@ -1,0 +1,134 @@
+"""What a document says about this VM that was not known yet, as facts. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from forewarn_guest.care import Care
+from forewarn_guest.configuration import Rule
+from forewarn_guest.document import Document, Event
+from forewarn_guest.facts import Fact, Gone, Kind, event_json
+
+PREEMPT = "Preempt"
+
+
+def rule_for(event: Event, rules: Iterable[Rule]) -> Rule | None:
+    """The first rule that matches the event; None if it is nobody's business."""
+    return next((rule for rule in rules if matches(rule, event)), None)
+
+
+def matches(rule: Rule, event: Event) -> bool:
+    """True if the rule is about such events."""
+    if rule.event_types:
+        if event.event_type not in rule.event_types:
+            return False
+    elif event.event_type == PREEMPT:
+        return False  # thirty seconds: only a rule that was written for it may have them
+    if rule.source and event.source and rule.source != event.source:
+        return False
+    if rule.source and not event.source:
+        return False  # this api-version does not tell; a guess could approve what it must not
+    least_s, length_s = rule.min_duration_s, event.duration_s
+    if least_s is not None and length_s is not None and 0 <= length_s < least_s:
+        return False
+    return not rule.resources or any(
+        fnmatchcase(name.casefold(), pattern.casefold())
+        for name in event.resources
+        for pattern in rule.resources
+    )
+
+
+def observe(
+    document: Document,
+    cares: Mapping[str, Care],
+    *,
+    vm: str,
+    rules: Iterable[Rule],
+    boot_id: str,
+    at: datetime,
+) -> list[Fact]:
+    """The facts that this document makes, given what is known.
+
+    Appeared, changed, started and gone, in the order in which they must be kept. An id that comes
+    back after it was gone is a new sighting: it is taken care of again, and said to have come back.
+    """
+    rules = tuple(rules)
+    present = {care.key: care for care in cares.values() if care.gone is None and not care.closed}
+    seen: list[Fact] = []
+    shown: set[str] = set()
+    for event in document.events:
+        if not event.names(vm) or event.key in shown:
+            continue
+        shown.add(event.key)
+        care = present.get(event.key)
+        if care is None:
+            seen.append(
+                _appeared(
+                    event,
+                    rule_for(event, rules),
+                    times=1 + sum(1 for known in cares.values() if known.key == event.key),
+                    seconds_left=document.seconds_left(event),
+                    boot_id=boot_id,
+                    at=at,
+                )
+            )
+        else:
+            seen.extend(_moved(event, care, at))
+    for key, care in present.items():
+        if key not in shown:
+            how = gone_how(care, document, boot_id=boot_id)
+            seen.append(Fact(Kind.GONE, at, care.care_id, {"how": how.value}))
+    return seen
+
+
+def _appeared(
+    event: Event,
+    rule: Rule | None,
+    *,
+    times: int,
+    seconds_left: float | None,
+    boot_id: str,
+    at: datetime,
+) -> Fact:
+    return Fact(
+        Kind.APPEARED,
+        at,
+        f"{event.key}#{times}",
+        {
+            "event": event_json(event),
+            "rule": "" if rule is None else rule.name,
+            "sighting": times,
+            "seconds_left": seconds_left,
+            "boot_id": boot_id,
+        },
+    )
+
+
+def _moved(event: Event, care: Care, at: datetime) -> Iterator[Fact]:
+    before = care.event
+    differs = (
+        event.event_type != before.event_type
+        or event.resources != before.resources
+        or (event.not_before is not None and event.not_before != before.not_before)
+    )
+    if differs:
+        yield Fact(Kind.CHANGED, at, care.care_id, {"event": event_json(event)})
+    if event.started and not care.started:
+        yield Fact(Kind.STARTED, at, care.care_id)
+
+
+def gone_how(care: Care, document: Document, *, boot_id: str) -> Gone:
+    """Whether an event that is gone has happened or was canceled, as far as a guest can know.
+
+    A poll can miss that an event was Started (G10), so what may have happened counts as having
+    happened: it was approved, its time had come, or the VM has booted since. Only then is it
+    sure that it did not.
+    """
+    if care.started or care.approved or care.boot_id != boot_id:
+        return Gone.ENDED
+    not_before = care.event.not_before
+    if not_before is None or document.date is None or document.date >= not_before:
+        return Gone.ENDED
+    return Gone.CANCELED
