@@ -102,6 +102,6 @@ def test_the_list_names_every_check_with_its_sentence_and_source() -> None:
 
 def test_the_long_list_says_too_what_each_check_cannot_see() -> None:
     lines = listed(long=True).splitlines()
-    said = [line.split("not seen: ")[1] for line in lines if "not seen: " in line]
+    said = [line.split("blind: ")[1] for line in lines if "blind: " in line]
     assert said == [check.blind for check in CHECKS]
     assert [check["blind"] for check in json.loads(listed_json())] == said

@@ -163,7 +163,7 @@ def listed(*, long: bool = False) -> str:
         lines.append(f"  {check.id:<{_ID_WIDTH}}  {check.sentence}")
         lines.append(f"  {'':<{_ID_WIDTH}}  [{check.level.value}] {_source(check)}")
         if long:
-            lines.append(f"  {'':<{_ID_WIDTH}}  not seen: {check.blind}")
+            lines.append(f"  {'':<{_ID_WIDTH}}  blind: {check.blind}")
     return "\n".join([*lines, "", f"{len(CHECKS)} checks."]) + "\n"
 
 
