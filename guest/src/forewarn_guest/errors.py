@@ -55,6 +55,14 @@ class ConfigError(GuestError):
         self.mistakes = mistakes
 
 
+class NotToml(GuestError):  # noqa: N818 - says what is the case
+    """A text is not TOML, or more of it than is taken. `line` is where."""
+
+    def __init__(self, message: str, remedy: str = "", *, line: int) -> None:
+        super().__init__(message, remedy)
+        self.line = line
+
+
 class JournalError(GuestError):
     """The journal cannot be read or written."""
 
