@@ -46,7 +46,11 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
     try:
         made = _made(request, {} if marker is None else marker.kwargs)
     except Refusal as why:
-        pytest.fail(f"The marker cloud is refused. {why}", pytrace=False)
+        refused = str(why)
+    else:
+        refused = ""
+    if refused:  # outside of the handler, or pytest would show both
+        pytest.fail(f"The marker cloud is refused. {refused}", pytrace=False)
     with made:
         yield made
 
@@ -55,11 +59,17 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
 def make_cloud(request: pytest.FixtureRequest) -> Iterator[MakeCloud]:
     """Start clouds by hand: `make_cloud(scopes=["web:3"])`. All of them end with the test."""
     with contextlib.ExitStack() as clouds:
-        yield lambda **words: clouds.enter_context(_made(request, words))
+
+        def make(**words: Unpack[CloudWords]) -> Cloud:
+            __tracebackhide__ = True
+            return clouds.enter_context(_made(request, words))
+
+        yield make
 
 
 def _made(request: pytest.FixtureRequest, words: Any) -> Cloud:
     """A new cloud. The path of an inventory is relative to the file of the test."""
+    __tracebackhide__ = True
     from forewarn.testing import Cloud  # noqa: PLC0415 - not before a test asks
     from forewarn.testing.words import is_path  # noqa: PLC0415
 

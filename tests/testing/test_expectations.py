@@ -54,6 +54,16 @@ def test_an_event_that_is_held_says_what_it_waits_for(cloud: Cloud) -> None:
     assert f"It waits: update domain 0 of scope web is started (event {first.event_id})." in said
 
 
+@pytest.mark.cloud(start="2026-03-03T10:00:00Z")
+def test_an_event_that_is_not_over_says_what_the_clock_must_be_turned_to(cloud: Cloud) -> None:
+    event = cloud.restart("vm0")
+    cloud.clock.next()
+    said = failure(lambda: cloud.expect_gone(event, within=0))
+    now, due = "2026-03-03T10:15:00.000Z", "2026-03-03T10:15:05.000Z"
+    assert f"The clock shows {now}; next: reboot-vm of vm0 ends at {due}." in said
+    assert repr(cloud) == f"<Cloud at {now}>"
+
+
 @pytest.mark.cloud(enablement="first-poll")
 def test_an_event_that_nobody_is_told_of_says_so(cloud: Cloud) -> None:
     event = cloud.restart("vm0")
@@ -140,6 +150,8 @@ def test_nothing_can_be_expected_of_what_is_not_there(cloud: Cloud) -> None:
         cloud.expect_approved([])
     with pytest.raises(NotFound, match="There is no VM"):
         cloud.expect_polled("vm1")
+    with pytest.raises(NotFound, match=r"There is no VM vm1\. Did you mean vm0\?"):
+        cloud.expect_approved(cloud.restart("vm0"), by="vm1", within=LONG_S)
 
 
 async def _guest(url: str, polled: asyncio.Event) -> None:

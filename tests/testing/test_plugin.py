@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -128,6 +129,51 @@ def test_a_missed_expectation_shows_the_test_and_not_the_plugin(tmp_path: Path) 
     assert "cloud.py" not in run.stdout.replace("test_missed.py", "")
 
 
+def test_a_refusal_shows_the_test_and_the_words_only(tmp_path: Path) -> None:
+    test = """
+        import asyncio
+
+        def test_of_an_order(cloud):
+            cloud.restart("web_0")
+
+        def test_of_a_host(cloud):
+            cloud.maintain("vm0", "freeze")
+
+        def test_of_the_clock(cloud):
+            cloud.clock.advance("15min")
+
+        def test_of_a_fault(cloud):
+            cloud.faults.add("gon")
+
+        def test_of_a_scenario(cloud):
+            cloud.scenario("live-migratio")
+
+        def test_of_an_expectation(cloud):
+            cloud.expect_approved(cloud.restart("vm0"), by="vm1")
+
+        def test_of_an_awaited_expectation(cloud):
+            asyncio.run(cloud.aio.expect_polled("vm1"))
+
+        def test_of_nothing(cloud):
+            cloud.expect_gone([])
+
+        def test_of_a_second_cloud(make_cloud):
+            make_cloud(scopes=["web"])
+
+        def test_of_an_inventory(make_cloud):
+            make_cloud(inventory="[[vm]]")
+        """
+    run = run_pytest(tmp_path, test_refused=textwrap.dedent(test))
+    assert "10 failed" in run.stdout, run.stdout
+    assert "There is no VM web_0. There are: vm0." in run.stdout
+    assert "There is no VM vm1. Did you mean vm0?" in run.stdout
+    ours = "/".join(Path(pytest_plugin.__file__).parent.parts[-2:])
+    assert not re.findall(rf"^\S*{ours}/\S+:\d+: .*", run.stdout, re.MULTILINE)
+    assert "concurrent/futures" not in run.stdout
+    everything = run_pytest(tmp_path, "--full-trace", "-k", "of_an_order")
+    assert "testing/cloud.py" in everything.stdout
+
+
 def test_the_marker_is_known_and_its_mistakes_are_named(tmp_path: Path) -> None:
     test = """
         import pytest
@@ -144,6 +190,7 @@ def test_the_marker_is_known_and_its_mistakes_are_named(tmp_path: Path) -> None:
     assert "2 errors" in run.stdout
     assert "The marker cloud takes words with names, not ['web:3']." in run.stdout
     assert "The marker cloud is refused. A cloud has no scope. Did you mean scopes?" in run.stdout
+    assert "another exception occurred" not in run.stdout
     assert "@pytest.mark.cloud(vms=" in run_pytest(tmp_path, "--markers").stdout
 
 

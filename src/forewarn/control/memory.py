@@ -25,6 +25,7 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
+from forewarn.core.spelling import meant
 from forewarn.ports import Change, FirstRead, Ids, Remembered, Snapshot, Store
 
 
@@ -229,19 +230,19 @@ class Transaction:
     def need_host(self, name: str) -> Host:
         host = self.memory.hosts.get(name)
         if host is None:
-            raise NotFound(f"There is no host {name}.", "`forewarn host list` shows the names.")
+            raise NotFound(f"There is no host {name}.", _names("host", name, self.memory.hosts))
         return host
 
     def need_scope(self, name: str) -> Scope:
         scope = self.memory.scopes.get(name)
         if scope is None:
-            raise NotFound(f"There is no scope {name}.", "`forewarn scope list` shows the names.")
+            raise NotFound(f"There is no scope {name}.", _names("scope", name, self.memory.scopes))
         return scope
 
     def need_scope_of_vm(self, vm: str) -> Scope:
         name = self.memory.scope_of_vm.get(vm)
         if name is None:
-            raise NotFound(f"There is no VM {vm}.", "`forewarn vm list` shows the names.")
+            raise NotFound(f"There is no VM {vm}.", _names("vm", vm, self.memory.scope_of_vm))
         return self.memory.scopes[name]
 
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
@@ -368,3 +369,7 @@ class Transaction:
             self.memory.put_host(name, host)
         for key, operation in self._before.operations.items():
             self.memory.put_operation(key, operation)
+
+
+def _names(what: str, name: str, known: Iterable[str]) -> str:
+    return f"{meant(name, known)} `forewarn {what} list` shows the names."

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 MISTAKES_NAMED_MAX = 20
 SHOWN_CHARS_MAX = 64
 NAMES_SHOWN_MAX = 20
+NAMES_COMPARED_MAX = 2_000  # more would take a noticeable time
 
 
 def shown(value: object) -> str:
@@ -32,7 +33,7 @@ def first_of(mistakes: Sequence[str]) -> list[str]:
 def meant(word: str, known: Iterable[str]) -> str:
     """A sentence that names the closest known word, or, if none is close, what there is."""
     names = list(known)
-    close = get_close_matches(word, names, n=1)
+    close = get_close_matches(word, names, n=1) if len(names) <= NAMES_COMPARED_MAX else []
     if close:
         return f"Did you mean {close[0]}?"
     if not names:

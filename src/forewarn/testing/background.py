@@ -14,7 +14,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from forewarn.core.errors import Conflict
+from forewarn.core.errors import Conflict, Refusal
+from forewarn.testing.tracebacks import cut, for_refusals
+from forewarn.wire.operator_json import time_text
 from forewarn.wiring.simulate import Emulator, Plan
 
 T = TypeVar("T")
@@ -23,6 +25,7 @@ Work = Callable[[Emulator], Awaitable[T]]
 # Longer than anything but the real waits that callers bound themselves; then something is broken.
 CALL_TIMEOUT_S = 60.0
 TOKEN_BYTES = 16
+__tracebackhide__ = for_refusals
 
 
 class EmulatorBroke(Exception):  # noqa: N818 - says what is the case
@@ -50,6 +53,9 @@ class Background:
         self._thread.start()
         try:
             self._emulator = self._begin(self._start()).result(CALL_TIMEOUT_S)
+        except Refusal as refusal:
+            self._end()
+            raise cut(refusal) from None
         except BaseException:
             self._end()
             raise
@@ -68,6 +74,8 @@ class Background:
         future = self._begin(_working(work, emulator))
         try:
             found = future.result(timeout_s)
+        except Refusal as refusal:
+            raise cut(refusal) from None
         except BaseException:
             future.cancel()
             raise
@@ -77,9 +85,18 @@ class Background:
     async def call_async(self, work: Work[T]) -> T:
         """As `call`, for a coroutine of another event loop, which goes on meanwhile."""
         emulator = self._usable()
-        found = await asyncio.wrap_future(self._begin(_working(work, emulator)))
+        try:
+            found = await asyncio.wrap_future(self._begin(_working(work, emulator)))
+        except Refusal as refusal:
+            raise cut(refusal) from None
         self._raise_broken(emulator)
         return found
+
+    def summary(self) -> str:
+        """What a failing test shows of the cloud. Never raises, and waits for nobody."""
+        if self._closed or self._emulator is None:
+            return "closed"
+        return f"at {time_text(self._emulator.clock.now_ms())}"
 
     def operator(self) -> tuple[str, str]:
         """The URL and the token of the operator API, which is opened by the first call."""

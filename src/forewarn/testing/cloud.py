@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from forewarn.control.memory import Transaction
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.faults import Fault
@@ -21,6 +21,7 @@ from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
 from forewarn.testing.faulting import CloudFaults, fault_id_of
 from forewarn.testing.orders import When
 from forewarn.testing.scenarios import ScenarioRun, scenario_of
+from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.turning import CloudClock
 from forewarn.testing.values import (
     Approval,
@@ -44,6 +45,7 @@ from forewarn.wiring.simulate import Emulator
 
 EVENTS_MAX = 10_000
 FACTS_MAX = 100_000
+__tracebackhide__ = for_refusals
 
 
 class Cloud:
@@ -61,11 +63,18 @@ class Cloud:
     """
 
     def __init__(self, **words: Unpack[CloudWords]) -> None:
-        self._background = Background(plan_of(words))
+        try:
+            plan = plan_of(words)
+        except Refusal as refusal:
+            raise cut(refusal) from None
+        self._background = Background(plan)
         self._finalizer = weakref.finalize(self, self._background.abandon)
         self.clock = CloudClock(self._background)
         self.faults = CloudFaults(self._background)
         self.aio = AsyncWaits(self._background)
+
+    def __repr__(self) -> str:
+        return f"<Cloud {self._background.summary()}>"
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +211,10 @@ class Cloud:
         `script` is the name of a shipped one, the path of a file (a Path, or a text that ends in
         .toml), or the script itself.
         """
-        scenario = scenario_of(script)
+        try:
+            scenario = scenario_of(script)
+        except Refusal as refusal:
+            raise cut(refusal) from None
         run = self._background.call(lambda e: e.scenarios.start(scenario, name_of(on)))
         return ScenarioRun(self._background, run)
 
@@ -301,7 +313,10 @@ class Cloud:
         self._expect(expectations.approved(ids_of(event), by=name_of(by)), within)
 
     def expect_not_approved(self, event: EventLike, *, within: float = 0) -> None:
-        """Nobody has approved the event, and nobody does in the next `within` seconds."""
+        """Nobody has approved the event, and nobody does in the next `within` seconds.
+
+        Without `within` this is one look, which proves something only if the app has had its turn.
+        """
         __tracebackhide__ = True
         self._expect(expectations.not_approved(ids_of(event)), within)
 

@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from forewarn.control.measures import OPERATOR
 from forewarn.control.memory import Transaction
 from forewarn.core import explain
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Phase, ScheduledEvent
+from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.emulator.faults import Fault
 from forewarn.ports import Store
 from forewarn.testing.background import Work
@@ -23,6 +25,7 @@ from forewarn.wiring.simulate import Emulator
 
 WITHIN_S = 5.0  # unless a test says otherwise
 FACTS_SHOWN_MAX = 40
+NOT_VMS = (OPERATOR, AUTO_APPROVED_BY)  # who approves beside VMs
 
 
 class Answer(Enum):
@@ -90,7 +93,10 @@ def approved(event_ids: Sequence[str], *, by: str | None = None) -> Expectation:
             return Answer.NEVER
         if any(e.approved_ms is None and e.phase is not Phase.SCHEDULED for e in events):
             return Answer.NEVER
-        return _all(event.approved_ms is not None for event in events)
+        answer = _all(event.approved_ms is not None for event in events)
+        if answer is Answer.NOT_YET and by and by not in NOT_VMS:
+            emulator.document(by, NEWEST.name)  # raises NotFound for a VM there is not
+        return answer
 
     words = f" by {by}" if by else ""
     return _of_events(event_ids, look, f"was not approved{words}")
@@ -192,7 +198,7 @@ def _of_events(
 ) -> Expectation:
     async def story(emulator: Emulator) -> list[str]:
         await emulator.pacer.settle()  # first reads are kept when everything is settled
-        lines = [f"The clock shows {clock_text(time_of(emulator.clock.now_ms()))}."]
+        lines = [await _time(emulator)]
         for event in await _events(emulator, event_ids):
             lines += await emulator.control.read(_telling(event))
             lines += await emulator.control.ask(_holding(event))
@@ -201,6 +207,15 @@ def _of_events(
 
     what = f"Event {event_ids[0]}" if len(event_ids) == 1 else "One of the events"
     return Expectation(look=look, missed=f"{what} {missed}", story=story, negative=negative)
+
+
+async def _time(emulator: Emulator) -> str:
+    """What the clock shows, and what it must be turned to for more to happen."""
+    now = f"The clock shows {clock_text(time_of(emulator.clock.now_ms()))}"
+    upcoming = await emulator.pacer.upcoming()
+    if not upcoming:
+        return f"{now}; nothing is due."
+    return f"{now}; next: {upcoming[0].what} at {clock_text(time_of(upcoming[0].at_ms))}."
 
 
 async def _events(emulator: Emulator, event_ids: Sequence[str]) -> list[ScheduledEvent]:

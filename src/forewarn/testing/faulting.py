@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from forewarn.core.errors import Refusal
 from forewarn.emulator.fault_orders import read_order
 from forewarn.emulator.faults import Fault
 from forewarn.testing.background import Background
+from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import Vm, name_of
 from forewarn.wiring.simulate import Emulator
+
+__tracebackhide__ = for_refusals
 
 
 class CloudFaults:
@@ -38,20 +42,22 @@ class CloudFaults:
 
         Raises Invalid with the word that is wrong, NotFound for a VM there is not.
         """
-        order = read_order(
-            {
-                "kind": kind,
-                "vm": name_of(vm),
-                "method": method,
-                "count": count,
-                "share": share,
-                "for": for_s,
-                "seconds": seconds,
-                "retry_after": retry_after,
-                "by": by,
-                "per_second": per_second,
-            }
-        )
+        words = {
+            "kind": kind,
+            "vm": name_of(vm),
+            "method": method,
+            "count": count,
+            "share": share,
+            "for": for_s,
+            "seconds": seconds,
+            "retry_after": retry_after,
+            "by": by,
+            "per_second": per_second,
+        }
+        try:
+            order = read_order(words)
+        except Refusal as refusal:
+            raise cut(refusal) from None
 
         async def work(emulator: Emulator) -> Fault:
             return emulator.faults.add(order)

@@ -18,11 +18,13 @@ from forewarn.core.spelling import meant, shown
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
+from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, Operation, event_of, ms_of
 from forewarn.wire.operator_json import parse_time
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str
+__tracebackhide__ = for_refusals
 
 
 def order_vm(vm: str, event_type: EventType) -> Work[Event]:

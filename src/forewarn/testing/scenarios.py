@@ -10,10 +10,12 @@ from forewarn.emulator.scenario import Scenario
 from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
 from forewarn.emulator.scenario_runner import Run, StepPhase
 from forewarn.testing.background import Background
+from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, event_of
 from forewarn.wiring.simulate import Emulator
 
 OWN_SCRIPT = "script"  # what a script without a name is called
+__tracebackhide__ = for_refusals
 
 
 class ScenarioRun:
@@ -25,6 +27,9 @@ class ScenarioRun:
         self.run_id = run.run_id
         self.name = run.scenario.name
         self.vm = run.target.vm
+
+    def __repr__(self) -> str:
+        return f"<ScenarioRun {self.run_id}: {self.name} on {self.vm}>"
 
     @property
     def events(self) -> tuple[Event, ...]:

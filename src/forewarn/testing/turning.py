@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from forewarn.core.errors import Conflict
+from forewarn.core.errors import Conflict, Refusal
 from forewarn.core.model import SECOND_MS
 from forewarn.emulator.durations import parse_duration_ms
 from forewarn.emulator.pacer import Instant
 from forewarn.testing.background import Background
+from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import Due, time_of
 from forewarn.wiring.simulate import Emulator
+
+__tracebackhide__ = for_refusals
 
 
 class CloudClock:
@@ -48,7 +51,10 @@ class CloudClock:
         if isinstance(by, timedelta):
             more += by
             by = 0
-        ms = parse_duration_ms(by) + round(more.total_seconds() * SECOND_MS)
+        try:
+            ms = parse_duration_ms(by) + round(more.total_seconds() * SECOND_MS)
+        except Refusal as refusal:
+            raise cut(refusal) from None
         return _due(self._background.call(lambda emulator: emulator.pacer.advance(ms)))
 
     def next(self) -> tuple[Due, ...]:

@@ -14,9 +14,11 @@ from forewarn.core import model
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import Phase
 from forewarn.ports import FirstRead, JournalLine
+from forewarn.testing.tracebacks import for_refusals
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.operator_json import time_text
 
+__tracebackhide__ = for_refusals
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -114,7 +116,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """Who approved an event first, and when. `by` is a VM, `operator` or `auto-approve`."""
+    """Who approved an event first, and when.
+
+    `by` is a VM, `operator`, or `policy` for an order that the scope approves by itself.
+    """
 
     event_id: str
     by: str

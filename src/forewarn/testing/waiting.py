@@ -7,7 +7,10 @@ from forewarn.testing import expectations
 from forewarn.testing.background import Background
 from forewarn.testing.expectations import WITHIN_S, Expectation
 from forewarn.testing.faulting import fault_id_of
+from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import EventLike, Vm, ids_of, name_of
+
+__tracebackhide__ = for_refusals
 
 
 class AsyncWaits:

@@ -18,6 +18,7 @@ from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
 from forewarn.core.model import SECOND_MS, Vm
+from forewarn.core.spelling import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.clock_routes import clock_routes
 from forewarn.emulator.fault_routes import fault_routes
@@ -170,7 +171,7 @@ class Emulator:
         """What the VM would read now, without it having read anything. Raises NotFound."""
         guest = self._parts.documents.guest(vm)
         if guest is None:
-            raise NotFound(f"There is no VM {vm}.", "`forewarn vm list` shows the names.")
+            raise NotFound(f"There is no VM {vm}.", meant(vm, self.urls()))
         return guest.page.documents[version].body
 
     def urls(self) -> dict[str, str]:
