@@ -1,0 +1,455 @@
+"""The agent: documents and ends of steps in, facts into the journal, deeds done.
+
+One thread decides. It takes news (a document, the end of a step, the answer to an approval), keeps
+the facts that follow, asks `deciding` what to do, does it, and asks again until nothing is left.
+Whatever kills it, the facts say where to go on.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Protocol, Union
+
+from forewarn_guest import deciding, facts, observing
+from forewarn_guest.care import Care, Run, Stage, fold, fold_all
+from forewarn_guest.configuration import Configuration, Part
+from forewarn_guest.deciding import Timing
+from forewarn_guest.document import Document, Event
+from forewarn_guest.errors import EndpointError, JournalError
+from forewarn_guest.facts import Fact, Kind, Outcome
+from forewarn_guest.logs import Log
+from forewarn_guest.occasions import Occasion
+
+LOOK_EVERY_S = 60.0  # without any news
+STEP_LOOK_EVERY_S = 0.05  # while a step runs
+KEEP_AGAIN_S = 1.0  # after the journal could not be written
+STOP_GRACE_S = 5.0  # between asking a step to end and ending it
+DEEDS_IN_A_ROW_MAX = 10_000
+COMPACT_FROM_FACTS = 2_000
+
+
+class Endpoint(Protocol):
+    """What the agent asks of a client."""
+
+    def documents(self, stop: threading.Event) -> Iterable[Document]: ...
+
+    def approve(self, *event_ids: str) -> None: ...
+
+
+class Journal(Protocol):
+    """What the agent asks of a journal."""
+
+    def append(self, lines: list[dict[str, Any]]) -> None: ...
+
+    def compact(self, lines: list[dict[str, Any]]) -> None: ...
+
+
+class RunningStep(Protocol):
+    """A step that was begun, by this agent or by one that died."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    def poll(self) -> int | None: ...
+
+    def stop(self, grace_s: float) -> None: ...
+
+    def said(self) -> str: ...
+
+
+class Steps(Protocol):
+    """What the agent asks of processes."""
+
+    boot_id: str
+
+    def begin(
+        self, name: str, argv: tuple[str, ...], *, environment: Mapping[str, str], given: bytes
+    ) -> RunningStep: ...
+
+    def find(self, name: str, run: Run) -> RunningStep | int | None: ...
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """How an approval was answered; empty `why` is a 200."""
+
+    care: str
+    why: str
+
+
+@dataclass
+class _Under:
+    """A step that runs, and when its time is over."""
+
+    run: Run
+    step: RunningStep
+    until_s: float
+    stopped: bool = False
+
+
+News = Union[Document, _Answered, None]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the agent is about, for whoever looks from outside."""
+
+    vm: str
+    cares: tuple[Care, ...]
+    running: tuple[tuple[str, str, str], ...]  # care, part, step
+    document: Document | None
+    counts: Mapping[str, int]
+    unkept: int  # facts that the journal could not be given yet
+
+
+class Agent:
+    """Looks after one VM. Everything is called on the thread that calls `run`."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        endpoint: Endpoint,
+        journal: Journal,
+        kept: Iterable[Fact],
+        steps: Steps,
+        vm: str,
+        log: Log,
+        show: Callable[[View], None] = lambda _: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._configuration = configuration
+        self._endpoint = endpoint
+        self._journal = journal
+        self._steps = steps
+        self._vm = vm
+        self._log = log
+        self._show = show
+        self._now_s = now_s
+        kept = list(kept)
+        self._cares = fold_all(kept)
+        self._kept_facts = len(kept)
+        self._unkept: list[Fact] = []
+        self._timings: dict[str, Timing] = {}
+        self._under: dict[str, _Under] = {}
+        self._news: queue.Queue[News] = queue.Queue()
+        self._document: Document | None = None
+        self._look_again_s: float | None = None
+        self.counts: dict[str, int] = {}
+
+    # Life.
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop. Steps that run then go on; the next agent waits for them."""
+        self._compact()
+        self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._steps.boot_id}))
+        self._find_steps()
+        watching = threading.Thread(target=self._watch, args=(stop,), name="watch", daemon=True)
+        watching.start()
+        while not stop.is_set():
+            self.turn(self._take())
+
+    def tell(self, news: News) -> None:
+        """Hand in news from another thread; None only wakes."""
+        self._news.put(news)
+
+    def _watch(self, stop: threading.Event) -> None:
+        for document in self._endpoint.documents(stop):
+            self.tell(document)
+
+    def _take(self) -> News:
+        wait_s = STEP_LOOK_EVERY_S if self._under else LOOK_EVERY_S
+        if self._unkept:
+            wait_s = min(wait_s, KEEP_AGAIN_S)
+        if self._look_again_s is not None:
+            wait_s = min(wait_s, max(0.0, self._look_again_s - self._now_s()))
+        try:
+            return self._news.get(timeout=wait_s)
+        except queue.Empty:
+            return None
+
+    def turn(self, news: News) -> None:
+        """Take one piece of news and do everything that follows from it now."""
+        self._write()
+        if isinstance(news, Document):
+            self._observe(news)
+        elif isinstance(news, _Answered):
+            self._answered(news)
+        self._look_at_steps()
+        for _ in range(DEEDS_IN_A_ROW_MAX):
+            deeds = self._decide()
+            if not deeds:
+                break
+            for deed in deeds:
+                self._do(deed)
+        self._show(self.view())
+
+    def view(self) -> View:
+        """What is the case now."""
+        running = ((u.run, care) for care, u in self._under.items())
+        return View(
+            vm=self._vm,
+            cares=tuple(care for care in self._cares.values() if not care.closed),
+            running=tuple((care, run.part.value, run.step) for run, care in running),
+            document=self._document,
+            counts=dict(self.counts),
+            unkept=len(self._unkept),
+        )
+
+    # The journal.
+
+    def _keep(self, *new: Fact) -> None:
+        """Let facts have happened and keep them; what cannot be kept now is kept as soon as it can.
+
+        A full disk stops no preparation: it only holds approval back, because what is approved
+        must not be forgotten.
+        """
+        for fact in new:
+            fold(self._cares, fact)
+            self._say(fact)
+        self._unkept.extend(new)
+        self._write()
+
+    def _write(self) -> None:
+        if not self._unkept:
+            return
+        try:
+            self._journal.append([fact.to_json() for fact in self._unkept])
+        except JournalError as why:
+            self._count("journal_failures")
+            self._log.once("journal", "the journal cannot be written; approval waits", why=why)
+            return
+        self._kept_facts += len(self._unkept)
+        self._unkept.clear()
+        self._log.over("journal", "the journal is written again")
+
+    def _compact(self) -> None:
+        """Begin a new journal if the old one is long and nothing in it is open."""
+        open_cares = [care for care in self._cares.values() if not care.closed]
+        if open_cares or self._kept_facts < COMPACT_FROM_FACTS:
+            return
+        try:
+            self._journal.compact([])
+        except JournalError as why:
+            self._log.warning("the journal was not made shorter", why=why)
+            return
+        self._cares.clear()
+        self._kept_facts = 0
+
+    def _say(self, fact: Fact) -> None:
+        detail = {key: value for key, value in fact.detail.items() if key != "event"}
+        if fact.kind is Kind.APPEARED:
+            event = self._cares[fact.care].event
+            detail.update(event_type=event.event_type, event_status=event.status)
+            if not detail["rule"]:
+                self._log.warning("no rule matches; it is never approved", care=fact.care)
+            if detail["sighting"] > 1:
+                self._count("came_back")
+        say = self._log.error if fact.kind is Kind.WITHHELD else self._log.info
+        say(fact.kind.value, **({"care": fact.care} if fact.care else {}), **detail)
+        self._count(f"facts_{fact.kind.value.replace('-', '_')}")
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    # Documents.
+
+    def _observe(self, document: Document) -> None:
+        self._document = document
+        self._count("documents")
+        self._keep(
+            *observing.observe(
+                document,
+                self._cares,
+                vm=self._vm,
+                rules=self._configuration.rules,
+                boot_id=self._steps.boot_id,
+                at=facts.now(),
+            )
+        )
+        for care in self._cares.values():
+            event = document.event(care.key)
+            left_s = None if event is None else document.seconds_left(event)
+            if left_s is not None and care.gone is None and not care.closed:
+                self._time(care, not_before_s=document.received_s + left_s)
+
+    def _time(self, care: Care, **changes: Any) -> None:
+        self._timings[care.care_id] = replace(self._timings.get(care.care_id, Timing()), **changes)
+
+    # Deeds.
+
+    def _decide(self) -> list[deciding.Deed]:
+        now_s = self._now_s()
+        for care in self._cares.values():
+            rule = self._configuration.rule(care.rule)
+            timing = self._timings.get(care.care_id, Timing())
+            if care.closed or rule is None or timing.prepared_s is not None:
+                continue
+            if deciding.prepared(care, rule):
+                self._time(care, prepared_s=now_s)
+        decision = deciding.decide(
+            self._cares, self._configuration, self._timings, vm=self._vm, now_s=now_s
+        )
+        self._look_again_s = decision.look_again_s
+        if self._document is None:
+            # What was true when an agent died may not be now; only what is gone stays gone.
+            return [deed for deed in decision.deeds if self._cares[deed.care].gone is not None]
+        if not self._unkept:
+            return decision.deeds
+        # What is approved must not be forgotten: nothing is approved that is not kept.
+        return [deed for deed in decision.deeds if not isinstance(deed, deciding.SayGoAhead)]
+
+    def _do(self, deed: deciding.Deed) -> None:
+        at = facts.now()
+        if isinstance(deed, deciding.RunStep):
+            self._run_step(deed)
+        elif isinstance(deed, deciding.SayGoAhead):
+            self._approve(self._cares[deed.care])
+        elif isinstance(deed, deciding.CountAs):
+            where = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
+            detail = {**where, "counts_as": deed.outcome.value}
+            self._keep(Fact(Kind.RULED, at, deed.care, detail))
+        elif isinstance(deed, deciding.LeaveOut):
+            detail = {"part": deed.part.value, "step": deed.step, "why": deed.why}
+            self._keep(Fact(Kind.LEFT_OUT, at, deed.care, detail))
+        elif isinstance(deed, deciding.Share):
+            self._keep(Fact(Kind.SHARED, at, deed.care, {"by": deed.by}))
+        elif isinstance(deed, deciding.HandOver):
+            detail = {"to": deed.to, "prepared": deed.prepared}
+            self._keep(Fact(Kind.HANDED_OVER, at, deed.care, detail))
+        elif isinstance(deed, deciding.Withhold):
+            self._keep(Fact(Kind.WITHHELD, at, deed.care, {"why": deed.why}))
+        else:
+            self._keep(Fact(Kind.CLOSED, at, deed.care))
+            self._timings.pop(deed.care, None)
+
+    # Approval.
+
+    def _approve(self, care: Care) -> None:
+        """Say go ahead on a thread of its own: an endpoint that hangs holds nothing up."""
+        before = self._timings.get(care.care_id, Timing())
+        self._time(care, approvals=before.approvals + 1, approved_s=self._now_s())
+        care_id, event_id = care.care_id, care.event.event_id
+
+        def approving() -> None:
+            try:
+                self._endpoint.approve(event_id)
+            except EndpointError as why:
+                self.tell(_Answered(care_id, str(why)))
+            else:
+                self.tell(_Answered(care_id, ""))
+
+        threading.Thread(target=approving, name="approve", daemon=True).start()
+
+    def _answered(self, answer: _Answered) -> None:
+        care = self._cares.get(answer.care)
+        if answer.why:
+            self._count("approvals_failed")
+            self._log.once(f"approve {answer.care}", "not approved yet", why=answer.why)
+        elif care is not None and not care.approved and not care.closed:
+            self._keep(Fact(Kind.APPROVED, facts.now(), answer.care))
+            self._log.over(f"approve {answer.care}", "approved at last", care=answer.care)
+
+    # Steps.
+
+    def _run_step(self, deed: deciding.RunStep) -> None:
+        care = self._cares[deed.care]
+        where = {"part": deed.part.value, "step": deed.step.name, "attempt": deed.attempt}
+        self._keep(Fact(Kind.INTENDED, facts.now(), deed.care, where))
+        event = self._live_event(care)
+        left_s = self._seconds_left(care)
+        leader = bool(event.resources) and event.resources[0].casefold() == self._vm.casefold()
+        occasion = Occasion(event, self._vm, deed.part, deed.step, leader=leader, left_s=left_s)
+        try:
+            step = self._steps.begin(
+                run_name(deed.care, deed.part, deed.step.name, deed.attempt),
+                deed.step.argv,
+                environment=occasion.environment(),
+                given=occasion.given(deed.limit_s),
+            )
+        except OSError as why:
+            self._ended(care, care.runs[deed.part, deed.step.name], Outcome.FAILED, str(why))
+            return
+        until_s = self._now_s() + deed.limit_s
+        self._under[deed.care] = _Under(care.runs[deed.part, deed.step.name], step, until_s)
+        begun = {"pid": step.pid, "start_ticks": step.start_ticks, "boot_id": step.boot_id}
+        self._keep(Fact(Kind.BEGUN, facts.now(), deed.care, {**where, **begun}))
+
+    def _live_event(self, care: Care) -> Event:
+        live = None if self._document is None else self._document.event(care.key)
+        return care.event if live is None or care.gone is not None else live
+
+    def _seconds_left(self, care: Care) -> float | None:
+        at_s = self._timings.get(care.care_id, Timing()).not_before_s
+        return None if at_s is None or care.started else at_s - self._now_s()
+
+    def _look_at_steps(self) -> None:
+        for care_id, under in list(self._under.items()):
+            code = under.step.poll()
+            if code is None:
+                self._stop_if_late(care_id, under)
+                continue
+            del self._under[care_id]
+            said = under.step.said()
+            if said:
+                self._log.info("step said", care=care_id, step=under.run.step, said=said)
+            outcome = Outcome.DONE if code == 0 else Outcome.FAILED
+            if under.stopped:
+                outcome = Outcome.TIMED_OUT
+            self._ended(self._cares[care_id], under.run, outcome, f"exit status {code}")
+
+    def _stop_if_late(self, care_id: str, under: _Under) -> None:
+        """End a step whose time is over, on a thread of its own: others must not wait for it."""
+        if under.stopped or self._now_s() < under.until_s:
+            return
+        under.stopped = True
+        self._log.warning("the time of a step is over", care=care_id, step=under.run.step)
+        ending = threading.Thread(
+            target=under.step.stop, args=(STOP_GRACE_S,), name="stop", daemon=True
+        )
+        ending.start()
+
+    def _ended(self, care: Care, run: Run, outcome: Outcome, detail: str) -> None:
+        what = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
+        what.update(outcome=outcome.value, detail=detail)
+        self._keep(Fact(Kind.ENDED, facts.now(), care.care_id, what))
+        self._count(f"steps_{outcome.value.replace('-', '_')}")
+
+    def _find_steps(self) -> None:
+        """Find out what has become of the steps that an agent before this one had begun."""
+        for care in self._cares.values():
+            for run in [run for run in care.runs.values() if run.open and not care.closed]:
+                name = run_name(care.care_id, run.part, run.step, run.attempt)
+                found = self._steps.find(name, run)
+                if found is None:
+                    why = "its end was not recorded"
+                    if run.stage is Stage.INTENDED:
+                        why = "whether it was begun was not recorded"
+                    self._ended(care, run, Outcome.UNKNOWN, why)
+                elif isinstance(found, int):
+                    outcome = Outcome.DONE if found == 0 else Outcome.FAILED
+                    self._ended(care, run, outcome, f"exit status {found}, without the agent")
+                else:
+                    self._log.info("a step still runs", care=care.care_id, step=run.step)
+                    self._under[care.care_id] = _Under(run, found, self._limit_left_s(care, run))
+
+    def _limit_left_s(self, care: Care, run: Run) -> float:
+        """Until when a step that was found running may go on: it gets its whole time again."""
+        rule = self._configuration.rule(care.rule)
+        steps = () if rule is None else rule.steps(run.part)
+        limit_s = next((step.limit_s for step in steps if step.name == run.step), STOP_GRACE_S)
+        return self._now_s() + limit_s
+
+
+def run_name(care_id: str, part: Part, step: str, attempt: int) -> str:
+    """What a run is called among files: letters, digits and dashes only."""
+    plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in step)
+    event = "".join(c if c.isalnum() and c.isascii() else "-" for c in care_id)
+    digest = zlib.crc32(f"{care_id}/{part.value}/{step}".encode("utf-8", "replace"))
+    return f"{event[:60]}-{part.value}-{plain[:40]}-{digest:08x}-{attempt}"
