@@ -10,9 +10,9 @@ SEEDS ?= 200
 help:
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml guest/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e guest
 	touch $@
 
 install: $(READY) ## build .venv with the pinned packages and forewarn itself
@@ -22,6 +22,7 @@ run: $(READY) ## start the service with the demo fleet
 
 test: $(READY) ## run every test; SEEDS=n sets how many simulated worlds
 	FOREWARN_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2
+	$(BIN)/python guest/oldest.py
 
 check: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -40,4 +41,4 @@ format: $(READY) ## let ruff rewrite the sources
 	$(BIN)/ruff format .
 
 clean: ## remove .venv, dist and caches
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest dist .mypy_cache .pytest_cache .ruff_cache
