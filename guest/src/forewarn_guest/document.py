@@ -49,7 +49,8 @@ class Document:
     """One answer. Incarnations are compared for being different, never for being greater (L6).
 
     `date` is the endpoint's time in that answer and `received_s` the monotonic time here when it
-    came: time left is counted down from both, so no wall clock of the VM is asked.
+    came: time left is counted down from both, so no wall clock of the VM is asked. `left_out` says
+    how many entries were no events: those are not among `events`.
     """
 
     incarnation: str
@@ -57,6 +58,7 @@ class Document:
     date: datetime | None = None
     received_s: float = 0.0
     etag: str = ""
+    left_out: int = 0
 
     def event(self, key: str) -> Event | None:
         """The event of that id, in any case."""

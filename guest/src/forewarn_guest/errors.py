@@ -28,7 +28,7 @@ class Unreachable(EndpointError):  # noqa: N818 - says what is the case
 
 
 class Refused(EndpointError):  # noqa: N818 - says what is the case
-    """The endpoint refused the request: it will not get better by itself (4xx)."""
+    """The endpoint refused the request: it will not get better by itself (3xx, 4xx)."""
 
     def __init__(self, message: str, remedy: str = "", *, status: int) -> None:
         super().__init__(message, remedy)
@@ -36,11 +36,17 @@ class Refused(EndpointError):  # noqa: N818 - says what is the case
 
 
 class Busy(EndpointError):  # noqa: N818 - says what is the case
-    """The endpoint cannot answer now: 410, 429 or 5xx for longer than the client waits."""
+    """The endpoint cannot answer now: 410, 429, 5xx or an empty 200, longer than the client waits.
 
-    def __init__(self, message: str, remedy: str = "", *, status: int) -> None:
+    `retry_after_s` is what it asked for by Retry-After, or None.
+    """
+
+    def __init__(
+        self, message: str, remedy: str = "", *, status: int, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message, remedy)
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class BadAnswer(EndpointError):  # noqa: N818 - says what is the case

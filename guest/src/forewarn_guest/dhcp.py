@@ -1,0 +1,189 @@
+"""Asking a DHCP server for option 245 (D2 to D5). Needs root; takes no lease, changes nothing.
+
+A DISCOVER is sent from every Ethernet interface that is up, at once. The firewall of the VM is
+left as it is (the sample of D4 opens it): where it drops the answer, nothing is found.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from forewarn_guest.leases import usable
+
+CLIENT_PORT = 68
+SERVER_PORT = 67
+ANSWER_BYTES_MAX = 1500
+INTERFACES_MAX = 16
+QUERY_S = 8.0
+# When to send, in seconds from the beginning. The first has the bytes of D3; the others ask for an
+# answer by broadcast, for interfaces that the server's unicast does not reach.
+SEND_AT_S = (0.0, 1.0, 3.0)
+
+COOKIE = b"\x63\x82\x53\x63"
+OPTIONS_AT = 0xF0
+ANSWER_BYTES_MIN = 0xF6  # D5
+_PAD, _ENDPOINT, _END = 0, 245, 255
+_ETHERNET = "1"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface that can be asked from."""
+
+    name: str
+    mac: bytes
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came of asking from one interface: an address, or why there is none."""
+
+    interface: str
+    address: str
+    why: str
+
+
+def interfaces(folder: Path = Path("/sys/class/net")) -> list[Interface]:
+    """Ethernet interfaces that are not down, by name."""
+    found = []
+    for path in sorted(folder.glob("*")):
+        try:
+            kind = (path / "type").read_text().strip()
+            up = (path / "operstate").read_text().strip() != "down"
+            mac = bytes.fromhex((path / "address").read_text().strip().replace(":", ""))
+        except (OSError, ValueError):  # no interface, or gone in this instant
+            continue
+        if kind == _ETHERNET and up and len(mac) == 6 and any(mac):
+            found.append(Interface(path.name, mac))
+    return found[:INTERFACES_MAX]
+
+
+def discover_packet(xid: bytes, mac: bytes, *, broadcast: bool = False) -> bytes:
+    """The 244 bytes of a DHCPDISCOVER (D3)."""
+    flags = 0x8000 if broadcast else 0
+    head = struct.pack(">BBBB4sHH", 1, 1, 6, 0, xid, 0, flags)
+    return head.ljust(0x1C, b"\0") + mac.ljust(0xEC - 0x1C, b"\0") + COOKIE + b"\x35\x01\x01\xff"
+
+
+def endpoint_in(packet: bytes, xid: bytes, mac: bytes) -> str | None:
+    """The address in option 245 of an answer to that question; None if it is another's (D5).
+
+    Empty if it is an answer without such an option.
+    """
+    if len(packet) < ANSWER_BYTES_MIN or packet[0] != 2 or packet[4:8] != xid:
+        return None
+    if packet[0x1C : 0x1C + 6] != mac or packet[0xEC:OPTIONS_AT] != COOKIE:
+        return None
+    at = OPTIONS_AT
+    while at < len(packet) and packet[at] != _END:
+        if packet[at] == _PAD:
+            at += 1
+            continue
+        if at + 1 >= len(packet):
+            break
+        value = packet[at + 2 : at + 2 + packet[at + 1]]
+        if packet[at] == _ENDPOINT:
+            return usable(value)
+        at += 2 + packet[at + 1]
+    return ""
+
+
+def ask(
+    asked: list[Interface],
+    xid: bytes,
+    *,
+    seconds: float = QUERY_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[Heard]:
+    """Asks from every interface; ends with the first address, or after so many seconds.
+
+    What each interface had to say, those with an address first. Never raises OSError: what is not
+    permitted is said as such.
+    """
+    heard: dict[str, Heard] = {}
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for interface in asked:
+            try:
+                opened = stack.enter_context(_socket(interface.name))
+            except OSError as error:
+                heard[interface.name] = Heard(interface.name, "", _why(error))
+                continue
+            selector.register(opened, selectors.EVENT_READ, interface)
+            heard[interface.name] = Heard(interface.name, "", "no DHCP server answered")
+        if selector.get_map():
+            _converse(selector, xid, clock() + seconds, clock, heard)
+    return sorted(heard.values(), key=lambda one: not one.address)
+
+
+def _converse(
+    selector: selectors.BaseSelector,
+    xid: bytes,
+    until: float,
+    clock: Callable[[], float],
+    heard: dict[str, Heard],
+) -> None:
+    begin, sent = clock(), 0
+    while clock() < until and not any(one.address for one in heard.values()):
+        if sent < len(SEND_AT_S) and clock() >= begin + SEND_AT_S[sent]:
+            for key in list(selector.get_map().values()):
+                _send(key, xid, heard, broadcast=sent > 0)
+            sent += 1
+        due = begin + SEND_AT_S[sent] if sent < len(SEND_AT_S) else until
+        for key, _ in selector.select(max(min(due, until) - clock(), 0.0)):
+            interface: Interface = key.data
+            packet = _receive(key, heard)
+            address = endpoint_in(packet, xid, interface.mac)
+            if address is not None:
+                why = "" if address else "a DHCP server answered without option 245"
+                heard[interface.name] = Heard(interface.name, address, why)
+
+
+def _socket(name: str) -> socket.socket:
+    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        opened.settimeout(0.0)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
+        opened.bind(("0.0.0.0", CLIENT_PORT))  # noqa: S104 - what DHCP asks for; one interface only
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def _send(
+    key: selectors.SelectorKey, xid: bytes, heard: dict[str, Heard], *, broadcast: bool
+) -> None:
+    interface: Interface = key.data
+    packet = discover_packet(xid, interface.mac, broadcast=broadcast)
+    opened = key.fileobj
+    assert isinstance(opened, socket.socket)  # noqa: S101 - what was registered
+    try:
+        opened.sendto(packet, ("255.255.255.255", SERVER_PORT))
+    except OSError as error:
+        heard[interface.name] = Heard(interface.name, "", _why(error))
+
+
+def _receive(key: selectors.SelectorKey, heard: dict[str, Heard]) -> bytes:
+    opened = key.fileobj
+    assert isinstance(opened, socket.socket)  # noqa: S101 - what was registered
+    try:
+        return opened.recv(ANSWER_BYTES_MAX)
+    except OSError as error:
+        interface: Interface = key.data
+        heard[interface.name] = Heard(interface.name, "", _why(error))
+        return b""
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "asking a DHCP server is not permitted; root may"
+    return f"cannot be asked from: {(error.strerror or str(error)).lower()}"
