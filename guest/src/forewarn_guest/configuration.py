@@ -88,7 +88,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The whole of a configuration file, checked."""
+    """The whole of a configuration file, checked.
+
+    `warnings` are what it says that is allowed and probably not meant, each with its line.
+    """
 
     rules: tuple[Rule, ...]
     folder: Path = Path("/var/lib/forewarn-guest")
@@ -98,6 +101,7 @@ class Configuration:
     status_file: Path | None = None
     metrics_file: Path | None = None
     log_format: str = "text"
+    warnings: tuple[str, ...] = ()
 
     def rule(self, name: str) -> Rule | None:
         return next((rule for rule in self.rules if rule.name == name), None)
