@@ -47,6 +47,12 @@ def test_what_is_no_duration_is_refused_with_what_would_be_accepted(text: Any) -
     assert "1h30m" in refused.value.accepted
 
 
+@pytest.mark.parametrize("text", ["-15m", "-1", " -5s", -1, -0.5])
+def test_less_than_nothing_is_refused_as_such(text: str | float) -> None:
+    with pytest.raises(Invalid, match="is less than nothing"):
+        parse_duration_ms(text)
+
+
 @pytest.mark.parametrize("text", ["3654d", 3_654 * 86_400, "99999999999999999999s", 10**400])
 def test_more_than_ten_years_are_refused(text: str | float) -> None:
     with pytest.raises(Invalid, match="too long"):

@@ -75,6 +75,22 @@ def test_a_scope_that_is_no_name_and_size_is_refused_with_an_example(given: str)
         inventory_text(scopes=[given])
 
 
+@pytest.mark.parametrize(
+    ("vms", "scopes", "words"),
+    [
+        (["a", "b", "a"], [], "Two VMs are called a."),
+        (["web_1"], ["web:2"], "Two VMs are called web_1."),
+        ([], ["web:2", "db:1", "web:3"], "Two VMs are called web_0."),
+        (["web"], ["web:2"], "Two scopes are called web."),
+    ],
+)
+def test_a_name_that_is_given_twice_is_refused_in_the_words_that_were_given(
+    vms: list[str], scopes: list[str], words: str
+) -> None:
+    with pytest.raises(Invalid, match=words):
+        inventory_text(vms=vms, scopes=scopes)
+
+
 def test_too_many_vms_are_refused() -> None:
     with pytest.raises(Invalid, match="at most 10000"):
         inventory_text(scopes=["a:9999", "b:9999"])

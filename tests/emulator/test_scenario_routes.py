@@ -149,6 +149,20 @@ def test_a_run_is_printed_with_its_steps_and_events(one: Stage) -> None:
     assert [step["phase"] for step in stopped["steps"]] == ["done", "stopped"]
 
 
+def test_a_run_with_a_step_that_is_refused_does_not_end_well(one: Stage) -> None:
+    assert say(one, "scenario", "run", "host-maintenance").code == 0
+    again = say(one, "scenario", "run", "host-maintenance")
+    assert again.code == 1
+    assert "Host host0 already has" in " ".join(again.out.split())
+    assert say(one, "scenario", "run", "host-maintenance", "--json").code == 1
+
+
+def test_a_run_that_waits_for_the_clock_says_how_to_turn_it(one: Stage) -> None:
+    assert "`forewarn clock next` turns the clock" in say(one, "scenario", "run", "preempt").out
+    ended = say(one, "scenario", "run", "user-reboot", "--to-end")
+    assert "clock next" not in ended.out
+
+
 def test_no_run_is_said_in_words(one: Stage) -> None:
     assert say(one, "scenario", "runs").out.strip() == "No scenario has been run."
 

@@ -284,8 +284,16 @@ def test_a_name_that_nothing_has_is_refused_with_the_closest_one(web: Stage) -> 
     problem = refused(web, {"name": "user-reboot", "on": "web_9"})
     assert (problem["code"], problem["detail"]) == ("not-found", 'There is no VM or scope "web_9".')
     assert problem["remedy"].startswith("Did you mean web_")
+    web.run("terminate", on="web_2", to_end=True)
+    assert "web_2" not in refused(web, {"name": "user-reboot", "on": "web_2"})["remedy"]
     stranger = refused(web, {"toml": f'title = "t"\n[[step]]\n{RESTART}\non = "hots"\n'})
     assert stranger["detail"] == 'Step 1 (restart): there is no VM "hots".'
+
+
+def test_a_scope_without_vms_is_not_proposed(one: Stage) -> None:
+    one.run("terminate", to_end=True)
+    problem = refused(one, {"name": "user-reboot", "on": "vm0"})
+    assert (problem["code"], problem["remedy"]) == ("not-found", "There are none.")
 
 
 def test_a_step_that_is_refused_stands_in_the_record_and_the_others_go_on(one: Stage) -> None:

@@ -23,6 +23,7 @@ from shipping_world import ROOT, RUN_LIMIT_S, Place, empty_place
 # packages (-S) and no user's settings (-I), so that what runs comes from the file.
 PLAIN = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 PYTHON = (str(PLAIN), "-I", "-S")
+LINES_MAX = 40  # that an emulator prints when it starts
 PORTS = ("--guest", "127.0.0.1:0", "--operator", "127.0.0.1:0")
 
 
@@ -89,6 +90,29 @@ def test_it_emulates_and_verifies_from_an_empty_folder_with_a_plain_python(
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "get-200" in listed.stdout
     assert [one.name for one in place.folder.iterdir()] == ["forewarn.pyz"]
+
+
+def test_the_lines_that_it_prints_to_go_on_work_from_any_folder(file: Path, place: Place) -> None:
+    shutil.copy(file, place.folder / "forewarn.pyz")
+    process = subprocess.Popen(
+        [*PYTHON, "forewarn.pyz", "simulate", *PORTS],
+        cwd=place.folder,
+        env=dict(place.environment),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        lines: list[str] = []
+        while not lines or not lines[-1].endswith("clock next"):
+            lines.append(process.stdout.readline().rstrip("\n"))
+            assert lines[-1] or len(lines) < LINES_MAX, lines
+        for line in lines[-2:]:
+            ran = place.run(["sh", "-c", f"cd / && {line}"])
+            assert ran.returncode == 0, ran
+    finally:
+        process.terminate()
+        process.communicate(timeout=RUN_LIMIT_S)
 
 
 def test_it_can_be_executed_as_it_is(file: Path, place: Place) -> None:

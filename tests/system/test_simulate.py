@@ -94,6 +94,25 @@ def test_a_second_emulator_in_the_same_folder_is_refused_with_a_remedy(tmp_path:
         assert "another data folder" in ran.stderr
 
 
+def test_a_port_that_is_taken_is_refused_with_the_option_that_says_another(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        guest = forewarn(tmp_path, "simulate", "--guest", where, "--operator", "127.0.0.1:0")
+        operator = forewarn(tmp_path, "simulate", "--guest", "127.0.0.1:0", "--operator", where)
+    for ran, option in ((guest, "--guest"), (operator, "--operator")):
+        assert ran.returncode == 1
+        assert f"on {where}: Address already in use. Choose a free address" in ran.stderr
+        assert option in ran.stderr
+        assert "with port 0 any is taken" in ran.stderr
+
+
+def test_the_clock_does_not_go_back(tmp_path: Path) -> None:
+    with simulating(tmp_path) as simulation:
+        ran = simulation.cli("clock", "advance", "-15m")
+        assert ran.returncode == 1
+        assert "The duration '-15m' is less than nothing." in ran.stderr
+
+
 def test_a_service_and_an_emulator_at_once_are_never_confused(tmp_path: Path) -> None:
     data = tmp_path / ".local" / "state" / "forewarn"
     data.parent.mkdir(parents=True)

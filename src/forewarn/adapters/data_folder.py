@@ -96,7 +96,7 @@ class FolderLock:
             os.close(self._file)
             raise FolderInUse(
                 f"{data_dir} is in use by process {pid or '(unknown)'}.",
-                "Stop it first, or name another data folder.",
+                "Stop it first, or name another data folder with --data DIR.",
             ) from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)

@@ -25,14 +25,15 @@ def show_clock(context: typer.Context, *, as_json: AsJson = False) -> None:
     session.show(session.client().get("clock"), _shown, as_json=as_json)
 
 
-@clock.command("advance")
+# So that -15m is refused as a time, and not as an option that nobody knows.
+@clock.command("advance", context_settings={"ignore_unknown_options": True})
 def advance_clock(
     context: typer.Context,
     *,
     by: Annotated[str, typer.Argument(metavar="TIME", help="By how much: 90s, 15m, 1h30m, 2d.")],
     as_json: AsJson = False,
 ) -> None:
-    """Turn the clock ahead, through everything that is due on the way."""
+    """Turn the clock ahead, through everything that is due on the way. It never goes back."""
     session = session_of(context)
     reply = session.client().order("clock", "advance", body={"by": by})
     session.show(reply, _moved, as_json=as_json)

@@ -77,6 +77,14 @@ def _run(settings: Settings, started: Callable[[wiring.Where], None]) -> None:
     run_to_end(everything())
 
 
+def program() -> str:
+    """This program as another terminal can start it: a file that is run by Python needs both."""
+    path = Path(sys.argv[0])
+    if path.suffix == ".pyz":
+        return f"{shlex.quote(sys.executable)} {shlex.quote(str(path.resolve()))}"
+    return shlex.quote(str(path))
+
+
 def run_to_end(everything: Coroutine[object, object, None]) -> None:
     """Run a command that lives in an event loop, on the fastest loop there is."""
     if sys.platform == "win32":
@@ -129,9 +137,9 @@ def _say_listeners(where: wiring.Where) -> Iterator[str]:
     if more > 0:
         yield f"    ... and {more} more: `forewarn vm list`"
     query = f"/metadata/scheduledevents?api-version={NEWEST.name}"
-    program, data = shlex.quote(sys.argv[0]), shlex.quote(str(where.data))
+    this, data = program(), shlex.quote(str(where.data))
     yield ""
     yield f"Be {where.example} and read its document:"
     yield f"  curl -H Metadata:true '{url_of(where.listeners[where.example])}{query}'"
     yield "Be the operator and restart it:"
-    yield f"  {program} --data {data} vm restart {where.example}"
+    yield f"  {this} --data {data} vm restart {where.example}"

@@ -15,13 +15,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from forewarn.cli import tables, times
-from forewarn.cli.client import EXIT_USAGE, Stop
+from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.session import AsJson, session_of
 from forewarn.core.errors import Refusal
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator import scenario_library, scenario_shown
 from forewarn.emulator.scenario import Needs, Scenario
 from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
+from forewarn.emulator.scenario_runner import StepPhase
 
 scenario = typer.Typer(
     no_args_is_help=True, help="Scripts for the emulator: look at them, run them."
@@ -86,14 +87,16 @@ def run_scenario(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario on the emulator."""
+    """Run a scenario on the emulator. Ends with 1 if a step that was due is refused."""
     session = session_of(context)
     body: dict[str, object] = {"name": what, "on": on, "to_end": to_end}
     if what not in scenario_library.names():
         found = _read(what)
         body |= {"name": found.name, "toml": found.text}
     reply = session.client().order("scenarios", "runs", body=body)
-    session.show(reply, run_details, as_json=as_json)
+    session.show(reply, _begun, as_json=as_json)
+    if any(step["phase"] == StepPhase.REFUSED for step in reply.content["steps"]):
+        raise typer.Exit(EXIT_REFUSED)
 
 
 @scenario.command("runs")
@@ -152,13 +155,22 @@ def _details(found: Scenario) -> RenderableType:
     table = tables.new_table("AT", "STEP", whole=("AT",))
     for step in scenario_shown.shown(found).steps:
         table.add_row(step.at, step.what)
+    about = " ".join(found.about.split())
     return Group(
         Text(f"{found.name}: {found.title}", style="bold"),
-        Text(" ".join(found.about.split())),
+        *([Text(about)] if about else []),
         Text(f"Needs {needs_words(found.needs)}."),
         Text(),
         table,
     )
+
+
+def _begun(run: dict[str, Any], now: datetime) -> RenderableType:
+    """A run that has just begun, and how it goes on: on a clock that stands, not by itself."""
+    if run["over"]:
+        return run_details(run, now)
+    hint = "`forewarn clock next` turns the clock to what is due next; `scenario runs` looks again."
+    return Group(run_details(run, now), Text(), Text(hint))
 
 
 def run_details(run: dict[str, Any], now: datetime) -> RenderableType:

@@ -14,7 +14,7 @@ import typer
 from forewarn import wiring
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import LISTENERS_PRINTED_MAX, run_to_end
+from forewarn.cli.run import LISTENERS_PRINTED_MAX, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import parse_speed
@@ -174,15 +174,15 @@ def _lines(running: Running) -> Iterator[str]:
     if not running.vm_urls:
         return
     vm, url = next(iter(running.vm_urls.items()))
-    program = shlex.quote(sys.argv[0])
+    this = program()
     if running.data != emulator_folder(os.environ):
-        program += f" --data {shlex.quote(str(running.data))}"
+        this += f" --data {shlex.quote(str(running.data))}"
     yield ""
     yield f"Be {vm} and read its document:"
     yield f"  curl -H Metadata:true '{url}/metadata/scheduledevents?api-version={NEWEST.name}'"
     yield "Be the cloud: announce a restart, then let its notice pass:"
-    yield f"  {program} vm restart {vm}"
-    yield f"  {program} clock next"
+    yield f"  {this} vm restart {vm}"
+    yield f"  {this} clock next"
 
 
 def _pace(speed: int) -> str:

@@ -60,6 +60,8 @@ def _text_ms(text: str) -> float:
     wanted = text.strip()
     if len(wanted) > _TEXT_CHARS_MAX:
         raise _refused(text)
+    if wanted.startswith("-"):
+        raise _less_than_nothing(text)
     if _BARE.fullmatch(wanted):
         return float(wanted) * _UNIT_MS["s"]
     found = _TEXT.fullmatch(wanted)
@@ -75,8 +77,12 @@ def _number_ms(seconds: object) -> float:
     if isinstance(seconds, float) and not math.isfinite(seconds):
         raise _refused(seconds)
     if seconds < 0:
-        raise Invalid(f"The duration {_shown(seconds)} is less than nothing.", _ACCEPTED)
+        raise _less_than_nothing(seconds)
     return min(seconds, DURATION_MS_MAX) * _UNIT_MS["s"]
+
+
+def _less_than_nothing(text: object) -> Invalid:
+    return Invalid(f"The duration {_shown(text)} is less than nothing.", _ACCEPTED)
 
 
 def _refused(text: object) -> Invalid:

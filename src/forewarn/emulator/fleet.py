@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from forewarn.core.errors import Invalid
@@ -21,7 +22,8 @@ def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> st
     has a host of its own and one host is spare, so that each can be maintained, moved and lost
     alone. All are spot VMs: all five event types can happen to them.
 
-    Raises Invalid for a scope that is not NAME:SIZE; names are judged with the inventory.
+    Raises Invalid for a scope that is not NAME:SIZE, and for a name that stands twice; else names
+    are judged with the inventory.
     """
     named: list[tuple[str, str, int]] = []  # VM, scope, update domain
     groups: list[str] = []
@@ -40,6 +42,8 @@ def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> st
         raise Invalid(
             f"{len(named)} VMs are too many.", f"One emulator takes at most {VMS_MAX} VMs."
         )
+    _refuse_twice("VM", [vm for vm, _, _ in named])
+    _refuse_twice("scope", [*vms, *groups])  # a standalone VM is a scope of its name
     hosts = [f"host{number}" for number in range(len(named))]
     tables = [f"[[host]]\nname = {json.dumps(host)}" for host in [*hosts, "spare"]]
     tables += [f'[[scope]]\nname = "{name}"\nkind = "placement-group"' for name in groups]
@@ -48,6 +52,15 @@ def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> st
         for (vm, scope, domain), host in zip(named, hosts, strict=True)
     ]
     return "\n\n".join(tables) + "\n"
+
+
+def _refuse_twice(what: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise Invalid(
+            f"Two {what}s are called {twice[0]}.",
+            "Give each a name of its own; `web:3` has the VMs web_0, web_1 and web_2.",
+        )
 
 
 def _vm_table(vm: str, scope: str, domain: int, host: str) -> str:

@@ -94,7 +94,8 @@ def _named(on: str, needs: Needs, tx: Transaction) -> tuple[Scope, Vm]:
             return scope, vm
     found = tx.scope(on)
     if found is None or not found.vms:
-        known = [name for scope in _scopes(tx) for name in (scope.name, *_names(scope))]
+        scopes = [scope for scope in _scopes(tx) if scope.vms]
+        known = [name for scope in scopes for name in (scope.name, *_names(scope))]
         there_are = meant(on, dict.fromkeys(known))
         raise NotFound(f"There is no VM or scope {shown(on)}.", there_are)
     return _of_scope(found, needs)
@@ -116,12 +117,12 @@ def _lacks(needs: Needs, scope: Scope, vm: Vm, tx: Transaction) -> Iterator[tupl
     if len(scope.vms) < needs.vms:
         yield (
             f"it needs {needs.vms} VMs in one scope, and scope {scope.name} has {len(scope.vms)}",
-            f"`forewarn simulate --scope web:{needs.vms}` has them.",
+            _scope_of(needs.vms),
         )
     if len(domains) < needs.domains:
         yield (
             f"it needs {needs.domains} update domains, and scope {scope.name} has {len(domains)}",
-            f"`forewarn simulate --scope web:{needs.domains}` has them.",
+            _scope_of(needs.domains),
         )
     hosts = len(list(tx.hosts()))
     if hosts < needs.hosts:
@@ -134,6 +135,10 @@ def _lacks(needs: Needs, scope: Scope, vm: Vm, tx: Transaction) -> Iterator[tupl
             f"it needs a spot VM, and {vm.name} is none",
             'VMs of --vm and --scope are spot VMs; in an --inventory write priority = "spot".',
         )
+
+
+def _scope_of(size: int) -> str:
+    return f"A scope web:{size} has them: `forewarn simulate --scope web:{size}`."
 
 
 def _refuse_strangers(scenario: Scenario, tx: Transaction) -> None:

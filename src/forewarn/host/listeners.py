@@ -7,6 +7,7 @@ endpoint.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -153,7 +154,8 @@ async def _open(whose: str, listen: str, connect: _Connect) -> asyncio.Server:
     try:
         server = await loop.create_server(connect, address, port, backlog=LISTEN_BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
+        # The event loop's own words repeat the address.
+        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
         raise ListenFailed(
             f"Cannot open {whose} on {listen}: {reason}. Choose a free address and port."
         ) from error

@@ -52,7 +52,7 @@ async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[s
         sock.close()
         raise ListenFailed(
             f"Cannot open the operator API on {listen}: {error.strerror or error}. "
-            "Choose a free address and port with --operator."
+            "Choose a free address and port with --operator; with port 0 any is taken."
         ) from error
     serving = asyncio.get_running_loop().create_task(_serve(server, sock))
     try:

@@ -256,7 +256,11 @@ async def run_emulator(
     data = plan.settings.data
     lock = FolderLock(data)
     stop = asyncio.Event()
-    emulator = Emulator(plan)
+    try:
+        emulator = Emulator(plan)
+    except BaseException:
+        lock.release()
+        raise
     try:
         with stop_signals(stop.set):
             await _start(emulator, plan)
@@ -284,6 +288,10 @@ async def _start(emulator: Emulator, plan: Plan) -> None:
         await emulator.start()
     except ListenFailed as failed:
         missing = "" if plan.listen != LINK_LOCAL else " ".join(missing_for_link_local())
+        if not missing and f" on {plan.listen}:" in str(failed):
+            raise ListenFailed(
+                f"{failed} --guest says which; with port 0 any is taken."
+            ) from failed
         if not missing:
             raise
         raise ListenFailed(f"Cannot listen on {LINK_LOCAL}. {missing}") from failed
