@@ -22,8 +22,10 @@ from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import EndpointError, JournalError
 from forewarn_guest.facts import Fact, Kind, Outcome
+from forewarn_guest.http1 import Stop
 from forewarn_guest.logs import Log
 from forewarn_guest.occasions import Occasion
+from forewarn_guest.pauses import Pause
 
 LOOK_EVERY_S = 60.0  # without any news
 STEP_LOOK_EVERY_S = 0.05  # while a step runs
@@ -36,7 +38,7 @@ COMPACT_FROM_FACTS = 2_000
 class Endpoint(Protocol):
     """What the agent asks of a client."""
 
-    def documents(self, stop: threading.Event) -> Iterable[Document]: ...
+    def documents(self, stop: Stop) -> Iterable[Document]: ...
 
     def approve(self, *event_ids: str) -> None: ...
 
@@ -93,7 +95,7 @@ class _Under:
     stopped: bool = False
 
 
-News = Union[Document, _Answered, None]
+News = Union[Document, _Answered, Pause, None]
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Agent:
         vm: str,
         log: Log,
         show: Callable[[View], None] = lambda _: None,
+        look_every_s: float = LOOK_EVERY_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._configuration = configuration
@@ -131,6 +134,7 @@ class Agent:
         self._vm = vm
         self._log = log
         self._show = show
+        self._look_every_s = look_every_s
         self._now_s = now_s
         kept = list(kept)
         self._cares = fold_all(kept)
@@ -138,14 +142,15 @@ class Agent:
         self._unkept: list[Fact] = []
         self._timings: dict[str, Timing] = {}
         self._under: dict[str, _Under] = {}
-        self._news: queue.Queue[News] = queue.Queue()
+        # Of all queues only this one may be put to by a signal handler, which `tell` is called by.
+        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
         self._look_again_s: float | None = None
         self.counts: dict[str, int] = {}
 
     # Life.
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Work until told to stop. Steps that run then go on; the next agent waits for them."""
         self._compact()
         self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._steps.boot_id}))
@@ -156,15 +161,15 @@ class Agent:
             self.turn(self._take())
 
     def tell(self, news: News) -> None:
-        """Hand in news from another thread; None only wakes."""
+        """Hand in news from another thread or a signal handler; None only wakes."""
         self._news.put(news)
 
-    def _watch(self, stop: threading.Event) -> None:
+    def _watch(self, stop: Stop) -> None:
         for document in self._endpoint.documents(stop):
             self.tell(document)
 
     def _take(self) -> News:
-        wait_s = STEP_LOOK_EVERY_S if self._under else LOOK_EVERY_S
+        wait_s = STEP_LOOK_EVERY_S if self._under else self._look_every_s
         if self._unkept:
             wait_s = min(wait_s, KEEP_AGAIN_S)
         if self._look_again_s is not None:
@@ -181,6 +186,8 @@ class Agent:
             self._observe(news)
         elif isinstance(news, _Answered):
             self._answered(news)
+        elif isinstance(news, Pause):
+            self._paused(news)
         self._look_at_steps()
         for _ in range(DEEDS_IN_A_ROW_MAX):
             deeds = self._decide()
@@ -281,6 +288,11 @@ class Agent:
 
     def _time(self, care: Care, **changes: Any) -> None:
         self._timings[care.care_id] = replace(self._timings.get(care.care_id, Timing()), **changes)
+
+    def _paused(self, pause: Pause) -> None:
+        """Keep that the VM stood still, beside the events that may have been the cause."""
+        cares = [care.care_id for care in self._cares.values() if not care.closed]
+        self._keep(Fact(Kind.PAUSE, facts.now(), "", {**pause.to_json(), "cares": cares}))
 
     # Deeds.
 
