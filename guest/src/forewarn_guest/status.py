@@ -1,0 +1,125 @@
+"""What the agent shows of itself, as JSON: made from a View, and read back from its file. Pure,
+but for the reading.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forewarn_guest.agent import View
+from forewarn_guest.care import Care
+from forewarn_guest.configuration import Approve, Configuration, Part
+from forewarn_guest.errors import GuestError
+
+STATUS_BYTES_MAX = 4 * 1024 * 1024
+RESOURCES_SHOWN_MAX = 100
+
+
+def status_path(configuration: Configuration) -> Path:
+    """Where the status file is: as configured, else beside the journal."""
+    return configuration.status_file or configuration.folder / "status.json"
+
+
+def of_view(view: View, configuration: Configuration) -> dict[str, Any]:
+    """What a view says. Nothing in it changes by the mere passing of time."""
+    document = view.document
+    running = [{"care": care, "part": part, "step": step} for care, part, step in view.running]
+    return {
+        "vm": view.vm,
+        "incarnation": None if document is None else document.incarnation,
+        "events": [_event(care, view, configuration) for care in view.cares],
+        "events_of_others": 0
+        if document is None
+        else sum(1 for event in document.events if not event.names(view.vm)),
+        "running": running,
+        "facts_not_kept": view.unkept,
+        "counts": dict(view.counts),
+    }
+
+
+def _event(care: Care, view: View, configuration: Configuration) -> dict[str, Any]:
+    event = care.event
+    steps = [
+        {
+            "part": run.part.value,
+            "step": run.step,
+            "attempt": run.attempt,
+            "outcome": "running" if run.outcome is None else run.outcome.value,
+            "detail": run.detail,
+        }
+        for run in care.runs.values()
+    ]
+    left_out = [
+        {"part": part.value, "step": step, "why": why}
+        for (part, step), why in care.left_out.items()
+    ]
+    return {
+        "care": care.care_id,
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "event_status": event.status,
+        "not_before": None if event.not_before is None else event.not_before.isoformat(),
+        "source": event.source,
+        "resources": list(event.resources[:RESOURCES_SHOWN_MAX]),
+        "rule": care.rule,
+        "gone": None if care.gone is None else care.gone.value,
+        "steps": steps,
+        "left_out": left_out,
+        "approved": care.approved,
+        "approval": approval(care, view, configuration),
+    }
+
+
+def approval(care: Care, view: View, configuration: Configuration) -> str:
+    """How it stands with approval: that it was given, or what it waits for, in words."""
+    rule = configuration.rule(care.rule)
+    if care.approved:
+        return "approved"
+    if care.gone is not None:
+        return "the event is gone"
+    if care.started:
+        return "the event has started"
+    if rule is None:
+        return care.withheld or "no rule matches, so it is never approved"
+    if rule.ignore:
+        return f"rule {rule.name} leaves it alone"
+    if rule.approve is Approve.NEVER:
+        return f"rule {rule.name} never approves"
+    if care.withheld:
+        return f"withheld: {care.withheld}"
+    if view.unkept:
+        return "waits until the journal can be written"
+    for care_id, part, step in view.running:
+        if care_id == care.care_id and part == Part.PREPARE.value:
+            return f"waits for step {step} of prepare"
+    first = event_leader(care)
+    if rule.approve is Approve.LEADER and first.casefold() != view.vm.casefold():
+        return f"left to {first}, which is named first"
+    return "about to be approved"
+
+
+def event_leader(care: Care) -> str:
+    """The name that the event names first, or empty."""
+    return care.event.resources[0] if care.event.resources else ""
+
+
+def read_status(path: Path) -> Mapping[str, Any]:
+    """What a status file says. GuestError if there is none, or if it is something else."""
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(STATUS_BYTES_MAX))
+    except FileNotFoundError:
+        raise GuestError(
+            f"There is no status file at {path}.",
+            "Is the agent running? It is started by `forewarn-guest run --config FILE`.",
+        ) from None
+    except OSError as error:
+        raise GuestError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise GuestError(f"{path} is no status file: it holds no JSON.") from None
+    if not isinstance(content, dict) or "agent" not in content:
+        raise GuestError(f"{path} is no status file of the agent.")
+    return content
