@@ -329,3 +329,11 @@ def test_an_address_without_its_token_is_said_in_a_sentence(tmp_path: Path) -> N
     ran = forewarn("--data", str(tmp_path), "vm", "list", environment=url)
     assert (ran.code, ran.out) == (2, "")
     assert "FOREWARN_TOKEN is not" in ran.err
+
+
+def test_the_help_names_no_value_for_what_takes_none_and_says_where_things_are() -> None:
+    said = forewarn("simulate", "--help").out
+    flags = [line for line in said.splitlines() if "--json" in line or "--listen-" in line]
+    assert flags
+    assert not [line for line in flags if "<bool>" in line]
+    assert "127.0.0.1:8254" in said

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from forewarn.cli import details, tables
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 
 event = typer.Typer(no_args_is_help=True, help="Look at events, approve and cancel them.")
 operation = typer.Typer(no_args_is_help=True, help="Look at the operations of hosts.")
@@ -17,7 +17,7 @@ LIST_ITEMS_MAX = 1_000  # the most that the API gives at once
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Its id, or at least the first 6 characters of it.")
 ]
-Ended = Annotated[bool, typer.Option("--all", help="Those that have ended too.")]
+Ended = Annotated[bool, flag("--all", help="Those that have ended too.")]
 Limit = Annotated[
     int, typer.Option("--limit", min=1, max=LIST_ITEMS_MAX, help="At most so many, newest first.")
 ]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forewarn.cli import tables, times
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.emulator.durations import duration_text
 from forewarn.emulator.fault_kinds import BY_STATUS, KINDS, KindOfFault
 from forewarn.emulator.fault_orders import WORDS
@@ -78,7 +78,7 @@ def add_fault(
 def list_faults(
     context: typer.Context,
     *,
-    over: Annotated[bool, typer.Option("--all", help="Those that are over too.")] = False,
+    over: Annotated[bool, flag("--all", help="Those that are over too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List faults, oldest first, with how often each has hit."""

@@ -10,7 +10,7 @@ import typer
 
 from forewarn.cli import details, tables
 from forewarn.cli.client import Client, Reply
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 
 vm = typer.Typer(no_args_is_help=True, help="Look at VMs, and order what their owners want.")
 host = typer.Typer(no_args_is_help=True, help="Look at hosts, maintain them, say how they are.")
@@ -160,7 +160,7 @@ def fail_host(
     *,
     name: Name,
     fenced: Annotated[
-        bool, typer.Option("--fenced", help="It is surely off: its VMs may start elsewhere.")
+        bool, flag("--fenced", help="It is surely off: its VMs may start elsewhere.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -190,7 +190,7 @@ def maintain_host(
     ] = None,
     break_domains: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--break-domains", help="Accept that two update domains of one scope are hit at once."
         ),
     ] = False,

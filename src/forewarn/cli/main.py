@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli import events, fleet, service, watch
 from forewarn.cli.client import Stop
-from forewarn.cli.session import AsJson, Session, new_console
+from forewarn.cli.session import AsJson, Session, flag, new_console
 
 app = typer.Typer(
     name="forewarn",
@@ -62,7 +62,7 @@ def root(
     settings: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
     ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[bool, flag("--version", help="Print the version.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Begin a session; the commands do the rest."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from forewarn.cli import tables, times
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import Refusal
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator import scenario_library, scenario_shown
@@ -55,9 +55,7 @@ def show_scenario(
     context: typer.Context,
     *,
     what: What,
-    toml: Annotated[
-        bool, typer.Option("--toml", help="Print the script, to make one's own.")
-    ] = False,
+    toml: Annotated[bool, flag("--toml", help="Print the script, to make one's own.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a scenario does and when, or what is wrong with a script."""
@@ -82,9 +80,7 @@ def run_scenario(
             metavar="VM|SCOPE", help="What it runs on; by default the first that will do."
         ),
     ] = None,
-    to_end: Annotated[
-        bool, typer.Option("--to-end", help="Turn the clock until the run is over.")
-    ] = False,
+    to_end: Annotated[bool, flag("--to-end", help="Turn the clock until the run is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario on the emulator. Ends with 1 if a step that was due is refused."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.cli import details, tables
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import BadInventory
 from forewarn.ports import StoreFailed
 from forewarn.settings import read_inventory
@@ -34,7 +34,7 @@ def journal(
     scope: Annotated[str, typer.Option(help="Only lines of this scope.")] = "",
     event: Annotated[str, typer.Option(help="Only lines of this event.")] = "",
     last: Annotated[int | None, typer.Option(min=0, help="Only so many of the newest.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as lines are added.")] = False,
+    follow: Annotated[bool, flag("--follow", help="Go on as lines are added.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the journal, oldest line first."""
@@ -135,7 +135,7 @@ def restore(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by `forewarn backup`.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the database that is there; it is kept aside.")
+        bool, flag("--force", help="Replace the database that is there; it is kept aside.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

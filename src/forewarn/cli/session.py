@@ -15,9 +15,15 @@ from rich.console import Console, RenderableType
 
 from forewarn.cli.client import Client, Reply, data_folder, find_service
 
+
+def flag(name: str, *, help: str) -> Any:  # noqa: A002 - as typer has it
+    """An option that takes no value; its help does not name one either."""
+    return typer.Option(name, metavar="", help=help)
+
+
 # The option of every command. It may stand anywhere; `main` puts it where it belongs.
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the JSON of the operator API. May stand anywhere.")
+    bool, flag("--json", help="Print the JSON of the operator API. May stand anywhere.")
 ]
 
 Render = Callable[[Any, datetime], RenderableType]

@@ -15,7 +15,7 @@ from forewarn import wiring
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import LISTENERS_PRINTED_MAX, program, run_to_end
-from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import parse_speed
 from forewarn.emulator.fleet import inventory_text
@@ -32,6 +32,8 @@ from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.operator_json import parse_time, time_text
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
 
+_DEFAULT = Settings(data=Path())
+
 Vms = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A standalone VM. Repeatable.")]
 Scopes = Annotated[
     list[str] | None,
@@ -44,22 +46,33 @@ ClockWord = Annotated[
     str, typer.Option(metavar="virtual|real|xN", help="Stands until turned, runs, or runs faster.")
 ]
 Seed = Annotated[
-    int | None, typer.Option(min=0, help="The same seed and commands give the same run.")
+    int | None, typer.Option(min=0, metavar="N", help="Same seed, same commands: the same run.")
 ]
 Start = Annotated[
-    str | None, typer.Option(metavar="TIME", help="When the clock starts: now, without a seed.")
+    str | None,
+    typer.Option(metavar="TIME", help="What the clock shows first: now, or with a seed 2026."),
 ]
 GuestListen = Annotated[
-    str | None, typer.Option(metavar="ADDR:PORT", help="Where the first VM asks.")
+    str | None,
+    typer.Option(
+        metavar="ADDR:PORT",
+        help=f"Where the first VM asks ({_DEFAULT.guest}); others take free ports.",
+    ),
 ]
-LinkLocal = Annotated[
-    bool, typer.Option("--listen-link-local", help=f"The first VM asks at {LINK_LOCAL}.")
-]
+LinkLocal = Annotated[bool, flag("--listen-link-local", help=f"The first VM asks at {LINK_LOCAL}.")]
 OperatorListen = Annotated[
-    str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
+    str | None,
+    typer.Option(
+        metavar="ADDR:PORT",
+        help=f"Where the operator API listens ({_DEFAULT.operator}).",
+    ),
 ]
 EnablementWord = Annotated[
-    str | None, typer.Option(metavar="always|first-poll", help="When scopes are told.")
+    str | None,
+    typer.Option(
+        metavar="always|first-poll",
+        help="Tell every scope of its events (the default), or those that have polled.",
+    ),
 ]
 Folder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
@@ -88,8 +101,9 @@ def simulate(
 ) -> None:
     """Run the emulator: test maintenance handling without a cloud. Everything is in memory.
 
-    Without options there is one VM, vm0. With --json one line says where everything is, once it
-    listens. `forewarn clock`, `scenario` and `fault` drive it; every operator command works too.
+    Without options there is one VM, vm0. With --json one line says where
+    everything is, once it listens. `forewarn clock`, `scenario` and `fault`
+    drive it; every operator command works too.
     """
     session = session_of(context)
     options = {

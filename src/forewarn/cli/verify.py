@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from forewarn.cli.client import EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE, Stop
-from forewarn.cli.session import AsJson
+from forewarn.cli.session import flag
 from forewarn.verify import BadOptions, NothingAnswers, Options, Outcome, commands, formats, run
 from forewarn.verify.documents import EVENT_TYPES
 from forewarn.verify.options import PACE_PER_S, TIMEOUT_S, Profile
@@ -37,7 +37,7 @@ Url = Annotated[
 ]
 Approve = Annotated[
     bool,
-    typer.Option("--approve", help="Also POST; this approves a Scheduled event that is there."),
+    flag("--approve", help="Also POST; this approves a Scheduled event that is there."),
 ]
 Operator = Annotated[
     list[str] | None,
@@ -65,7 +65,7 @@ VmName = Annotated[
     typer.Option("--vm", metavar="NAME", help="The VM for CMD; by default what it says it is."),
 ]
 Burst = Annotated[
-    bool, typer.Option("--burst", help="Also go beyond the rate limit, which others may feel.")
+    bool, flag("--burst", help="Also go beyond the rate limit, which others may feel.")
 ]
 ProfileName = Annotated[
     Follows, typer.Option(help="azure leaves out what Forewarn decided for itself.")
@@ -78,10 +78,9 @@ Pace = Annotated[
     float, typer.Option(metavar="N", help="At most N requests per second; 0 is no limit.")
 ]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an answer may take.")]
-ListChecks = Annotated[
-    bool, typer.Option("--list", help="List every check, with its source, and stop.")
-]
-Long = Annotated[bool, typer.Option("--long", help="List too what each check cannot see.")]
+ListChecks = Annotated[bool, flag("--list", help="List every check, with its source, and stop.")]
+Long = Annotated[bool, flag("--long", help="List too what each check cannot see.")]
+InJson = Annotated[bool, flag("--json", help="As --format json. May stand anywhere.")]
 Output = Annotated[Format, typer.Option("--format", help="How to print the report.")]
 
 
@@ -103,12 +102,14 @@ def verify(
     list_checks: ListChecks = False,
     long: Long = False,
     output: Output = Format.TEXT,
-    as_json: AsJson = False,
+    as_json: InJson = False,
 ) -> None:
     """Check an endpoint, Forewarn's or another's, sentence by sentence against the contract.
 
-    By default it only sends GETs, below the rate limit, so that it is safe in a real VM; note that
-    the first GET of a VM turns scheduled events on for it. Ends with 0 only if nothing failed.
+    By default it only sends GETs, below the rate limit, so that it is safe in
+    a real VM; note that the first GET of a VM turns scheduled events on for
+    it. An endpoint without a rate limit is checked faster with --pace 0. Ends
+    with 0 only if nothing failed.
     """
     output = Format.JSON if as_json else output
     if list_checks:

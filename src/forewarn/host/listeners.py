@@ -155,7 +155,7 @@ async def _open(whose: str, listen: str, connect: _Connect) -> asyncio.Server:
         server = await loop.create_server(connect, address, port, backlog=LISTEN_BACKLOG)
     except OSError as error:
         # The event loop's own words repeat the address.
-        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise ListenFailed(
             f"Cannot open {whose} on {listen}: {reason}. Choose a free address and port."
         ) from error
