@@ -1,0 +1,69 @@
+"""Trying again, with growing pauses and within the time of the step; and secrets from files."""
+
+from __future__ import annotations
+
+import random
+import ssl
+import time
+from pathlib import Path
+from typing import Callable
+
+from forewarn_guest.errors import StepError
+from forewarn_guest.steps.occasion import Deadline
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 15.0
+SECRET_MAX = 16 * 1024  # bytes
+
+
+class Again(Exception):  # noqa: N818 - says what is the case
+    """It did not work and may work later. `after_s` is how long the other side asked to wait."""
+
+    def __init__(self, says: str, after_s: float = 0.0) -> None:
+        super().__init__(says)
+        self.after_s = after_s
+
+
+def until_done(attempt: Callable[[], str], deadline: Deadline) -> str:
+    """What the first attempt that works returns. Raises StepError if none does in time.
+
+    The pauses double and are random between half and whole, so that many VMs that lost the same
+    server do not come back at once.
+    """
+    pause = FIRST_PAUSE_S
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return attempt()
+        except Again as error:
+            wait = max(pause * random.uniform(0.5, 1.0), error.after_s)  # noqa: S311 - no secret
+            said = f"{error} (tried {tries} times)" if tries > 1 else str(error)
+            if not deadline.has(wait):
+                raise StepError(f"{said}, and no time is left to try again.") from error
+            deadline.doing = said
+            time.sleep(wait)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+
+def read_secret(path: str) -> str:
+    """The content of a file with a secret, without the blanks around it. Never shown to anyone."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(SECRET_MAX + 1)
+        secret = content.decode("utf-8").strip()
+    except OSError as error:
+        raise StepError(f"{path} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError:
+        raise StepError(f"{path} is no text in UTF-8.") from None
+    if not secret or len(content) > SECRET_MAX:
+        raise StepError(f"{path} is empty or larger than {SECRET_MAX} bytes.")
+    return secret
+
+
+def trust(ca_file: str | None) -> ssl.SSLContext:
+    """Whom to trust: the system's certificates, or those of a file in their place."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # no such file, and no certificate in it
+        raise StepError(f"{ca_file} has no certificates to trust ({error}).") from error
