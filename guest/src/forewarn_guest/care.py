@@ -94,7 +94,7 @@ def fold(cares: dict[str, Care], fact: Fact) -> None:
         cares[fact.care] = _appeared(fact)
         return
     care = cares.get(fact.care)
-    if care is None:
+    if care is None or care.closed:
         return
     if fact.kind in (Kind.INTENDED, Kind.BEGUN, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
         _step(care, fact)
@@ -107,6 +107,7 @@ def fold(cares: dict[str, Care], fact: Fact) -> None:
 def _event(care: Care, fact: Fact) -> None:
     if fact.kind is Kind.STARTED:
         care.started = True
+        care.event = event_from_json(fact.detail["event"])
     elif fact.kind is Kind.CHANGED:
         care.event = event_from_json(fact.detail["event"])
     elif fact.kind is Kind.GONE:

@@ -2,7 +2,8 @@
 
 The agent does the deeds in order, keeps a fact for each, and asks again; when nothing is to be
 done it is told when to ask next at the latest. One rule is one way of being prepared: several
-events under the same rule share it. The first has the VM prepared, the last has it recovered.
+events under the same rule share it. The first has the VM prepared, the last has it recovered, and
+preparing never runs beside bringing back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from forewarn_guest.configuration import Approve, Configuration, OnUnknown, Part
 from forewarn_guest.facts import Gone, Outcome
 
 APPROVE_AGAIN_S = (5.0, 10.0, 30.0, 60.0)  # after each try; the last for all further ones
+ATTEMPTS_AT_MOST = 10  # a step that ends its own agent must not be repeated for ever
 
 NO_TIME = "no time was left before the event may start"
 EARLIER_FAILED = "an earlier step had failed"
@@ -190,7 +192,7 @@ class _Deciding:
         if any(run.open for run in care.runs.values()):
             self._approve_meanwhile()
             return  # one step of an event at a time; its end is news
-        if care.rule and rule is None:
+        if care.rule and (rule is None or (rule.ignore and care.runs)):
             self._withhold(WITHOUT_RULE)
             self._close_if_gone()
         elif rule is None or rule.ignore:
@@ -224,7 +226,8 @@ class _Deciding:
                 continue
             step = next((s for s in rule.steps(run.part) if s.name == run.step), None)
             how = OnUnknown.TREAT_AS_FAILED if step is None else step.on_unknown
-            if how is OnUnknown.REPEAT and step is not None and self._still_wanted(run.part):
+            again = how is OnUnknown.REPEAT and run.attempt < ATTEMPTS_AT_MOST
+            if again and step is not None and self._can_still_run(rule, run.part, step):
                 self._run(rule, run.part, step, run.attempt + 1)
             else:
                 done = how is OnUnknown.TREAT_AS_DONE
@@ -234,13 +237,14 @@ class _Deciding:
             return True
         return False
 
-    def _still_wanted(self, part: Part) -> bool:
+    def _can_still_run(self, rule: Rule, part: Part, step: Step) -> bool:
         care = self._care
         if part is Part.PREPARE:
-            return not care.started and care.gone is None
+            scheduled = not care.started and care.gone is None
+            return scheduled and self._limit_s(rule, part, step) > 0
         if part is Part.STARTED:
             return care.gone is None
-        return True
+        return self._heir(rule) is None  # else the heir brings back, after its own event
 
     # The life of an event.
 
@@ -253,6 +257,8 @@ class _Deciding:
                 if prepared(other, rule):
                     self._do(Share(self._care.care_id, other.care_id))
                 return  # or wait: it is being prepared for somebody else
+            if any(other.gone is not None for other in self._unfinished(rule)):
+                return  # the VM is being brought back: that ends, and is handed over, first
             if not self._part(rule, Part.PREPARE):
                 return
         if prepared(self._care, rule):
@@ -260,17 +266,31 @@ class _Deciding:
         elif rule.approve is not Approve.AT_ONCE:
             self._withhold(self._why_unprepared(rule))
 
+    def _unfinished(self, rule: Rule) -> list[Care]:
+        """The other events under the same rule that stand, or are gone and not yet seen to."""
+        return [
+            other
+            for other in self._cares.values()
+            if other is not self._care
+            and other.rule == rule.name
+            and not other.closed
+            and not other.handed_over_to
+        ]
+
+    def _earlier(self, rule: Rule) -> list[Care]:
+        """Those of `_unfinished` that appeared before this one."""
+        order = list(self._cares)
+        mine = order.index(self._care.care_id)
+        return [other for other in self._unfinished(rule) if order.index(other.care_id) < mine]
+
     def _preparing_first(self, rule: Rule) -> Care | None:
         """An earlier event under the same rule for which the VM is, or can still be, prepared."""
-        for other in self._cares.values():
-            if other is self._care:
-                return None
-            same = other.rule == rule.name and not other.closed and other.gone is None
-            if not same or other.prepared_by:
+        for other in self._earlier(rule):
+            if other.gone is not None:
                 continue
             if prepared(other, rule) and rule.prepare:
                 return other
-            if not other.started and not _stuck(other, rule):
+            if _may_have_begun(other) or (not other.started and not _stuck(other, rule)):
                 return other
         return None
 
@@ -295,24 +315,33 @@ class _Deciding:
         if care.handed_over_to:
             self._do(Close(care.care_id))
             return
-        heir = self._heir(rule)
-        if heir is not None:
-            self._do(HandOver(care.care_id, heir.care_id, prepared(care, rule)))
-            return
         part = Part.RECOVER if Gone.ENDED in (gone, care.inherits) else Part.CANCELED
-        touched = care.touched(Part.PREPARE) or bool(care.prepared_by) or care.inherits is not None
-        if part is Part.CANCELED and not touched:
+        undo = care.touched(Part.PREPARE) or bool(care.prepared_by) or care.inherits is not None
+        heir = self._heir(rule) if undo or part is Part.RECOVER else None
+        if heir is not None:
+            still = not care.touched(Part.RECOVER) and not care.touched(Part.CANCELED)
+            self._do(HandOver(care.care_id, heir.care_id, still and prepared(care, rule)))
+            return
+        if any(other.gone is not None for other in self._earlier(rule)):
+            return  # it is about to hand over to this one
+        if part is Part.CANCELED and not undo:
             self._leave_out(rule, part, NOTHING_TO_UNDO)
-        if self._part(rule, part):
-            self._do(Close(care.care_id))
+        elif not self._part(rule, part):
+            return
+        self._do(Close(care.care_id))
 
     def _heir(self, rule: Rule) -> Care | None:
-        """Another event under the same rule that still stands: the VM must stay prepared."""
-        for other in self._cares.values():
-            standing = not other.closed and other.gone is None
-            if other is not self._care and other.rule == rule.name and standing:
-                return other
-        return None
+        """Who sees to the recovery instead: an event under the same rule that still stands.
+
+        If none stands, the one that appeared last: events that end together are recovered from
+        once.
+        """
+        others = self._unfinished(rule)
+        standing = [other for other in others if other.gone is None]
+        if standing:
+            return standing[0]
+        earlier = self._earlier(rule)
+        return others[-1] if len(others) > len(earlier) else None
 
     # Lists of steps.
 
@@ -328,20 +357,23 @@ class _Deciding:
             elif failed and part is Part.PREPARE:
                 self._do(LeaveOut(care.care_id, part, step.name, EARLIER_FAILED))
             else:
-                return not self._run(rule, part, step, 1)
+                self._run(rule, part, step, 1)
+                return False
         return not any(_leaves_out(deed, care.care_id, part) for deed in self._decision.deeds)
 
-    def _run(self, rule: Rule, part: Part, step: Step, attempt: int) -> bool:
+    def _run(self, rule: Rule, part: Part, step: Step, attempt: int) -> None:
         """Have the step run. Bringing back goes on after a failure; preparing has only so long."""
-        care, limit_s = self._care, step.limit_s
+        limit_s = self._limit_s(rule, part, step)
+        if limit_s <= 0:
+            self._do(LeaveOut(self._care.care_id, part, step.name, NO_TIME))
+        else:
+            self._do(RunStep(self._care.care_id, part, step, attempt, limit_s))
+
+    def _limit_s(self, rule: Rule, part: Part, step: Step) -> float:
         at_s = self._timing.not_before_s
-        if part is Part.PREPARE and at_s is not None:
-            limit_s = min(limit_s, at_s - rule.margin_s - self._now_s)
-            if limit_s <= 0:
-                self._do(LeaveOut(care.care_id, part, step.name, NO_TIME))
-                return True
-        self._do(RunStep(care.care_id, part, step, attempt, limit_s))
-        return True
+        if part is not Part.PREPARE or at_s is None:
+            return step.limit_s
+        return min(step.limit_s, at_s - rule.margin_s - self._now_s)
 
     def _leave_out(self, rule: Rule, part: Part, why: str) -> None:
         """Say of every step of the list that was never run that it will not be."""
@@ -349,7 +381,8 @@ class _Deciding:
         for step in rule.steps(part):
             place = (part, step.name)
             if place not in care.runs and place not in care.left_out:
-                if part is Part.PREPARE and (care.prepared_by or care.first_seen_started):
+                shared = care.prepared_by or care.inherits_prepared
+                if part is Part.PREPARE and (shared or care.first_seen_started):
                     continue  # it was not for this event to run them
                 self._do(LeaveOut(care.care_id, part, step.name, why))
 
@@ -400,6 +433,12 @@ def _stuck(care: Care, rule: Rule) -> bool:
         if counts_as is not None and counts_as is not Outcome.DONE and not step.optional:
             return True
     return False
+
+
+def _may_have_begun(care: Care) -> bool:
+    """True if a prepare step may be running, or may have been run to an end nobody knows."""
+    runs = (run for (part, _), run in care.runs.items() if part is Part.PREPARE)
+    return any(run.counts_as is None for run in runs)
 
 
 def _leaves_out(deed: Deed, care_id: str, part: Part) -> bool:

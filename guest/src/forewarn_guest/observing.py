@@ -26,10 +26,8 @@ def matches(rule: Rule, event: Event) -> bool:
             return False
     elif event.event_type == PREEMPT:
         return False  # thirty seconds: only a rule that was written for it may have them
-    if rule.source and event.source and rule.source != event.source:
-        return False
-    if rule.source and not event.source:
-        return False  # this api-version does not tell; a guess could approve what it must not
+    if rule.source and rule.source != event.source:
+        return False  # also if this api-version does not tell: a guess could approve wrongly
     least_s, length_s = rule.min_duration_s, event.duration_s
     if least_s is not None and length_s is not None and 0 <= length_s < least_s:
         return False
@@ -116,15 +114,15 @@ def _moved(event: Event, care: Care, at: datetime) -> Iterator[Fact]:
     if differs:
         yield Fact(Kind.CHANGED, at, care.care_id, {"event": event_json(event)})
     if event.started and not care.started:
-        yield Fact(Kind.STARTED, at, care.care_id)
+        yield Fact(Kind.STARTED, at, care.care_id, {"event": event_json(event)})
 
 
 def gone_how(care: Care, document: Document, *, boot_id: str) -> Gone:
     """Whether an event that is gone has happened or was canceled, as far as a guest can know.
 
     A poll can miss that an event was Started (G10), so what may have happened counts as having
-    happened: it was approved, its time had come, or the VM has booted since. Only then is it
-    sure that it did not.
+    happened: it was approved, its time had come, or the VM has booted since. Only where none of
+    these holds is it sure that it did not.
     """
     if care.started or care.approved or care.boot_id != boot_id:
         return Gone.ENDED
