@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -13,8 +14,8 @@ from forewarn.api import orders
 from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
 from forewarn.emulator.clock import LAST_MS, EmulatedClock
-from forewarn.emulator.pacer import ADVANCE_MS_MAX
-from forewarn.wiring.simulate import SEEDED_START_MS
+from forewarn.emulator.durations import DURATION_MS_MAX
+from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 
 YEAR_MS = 365 * DAY_MS
 
@@ -59,8 +60,22 @@ def test_a_clock_is_never_turned_back() -> None:
 
 def test_a_clock_is_not_turned_beyond_what_can_be_written_as_a_date() -> None:
     clock = EmulatedClock(start_ms=0, speed=0, real=Monotonic())
-    with pytest.raises(Invalid, match="year 9999"):
+    with pytest.raises(Invalid, match="year 8999"):
         clock.advance_to(LAST_MS + 1)
+
+
+@pytest.mark.parametrize("start_ms", [-1, LAST_MS + 1])
+def test_a_clock_does_not_start_where_there_are_no_dates(start_ms: int) -> None:
+    with pytest.raises(Invalid, match="1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z"):
+        EmulatedClock(start_ms=start_ms, speed=0, real=Monotonic())
+
+
+def test_what_is_ordered_when_the_clock_ends_can_still_be_written_as_a_date() -> None:
+    with emulated(start_ms=LAST_MS) as world:
+        world.restart()
+        assert world.guest().document()["Events"][0]["NotBefore"].startswith("Wed, 01 Jan 9000")
+        with pytest.raises(Invalid, match="year 8999"):
+            world.next()
 
 
 @pytest.mark.parametrize("speed", [-1, 3_601])
@@ -117,7 +132,7 @@ def test_next_goes_to_the_next_instant_at_which_something_is_due_and_no_further(
         assert world.next() == []
 
 
-@pytest.mark.parametrize("ms", [-1, ADVANCE_MS_MAX + 1])
+@pytest.mark.parametrize("ms", [-1, DURATION_MS_MAX + 1])
 def test_a_clock_that_is_turned_back_or_too_far_is_refused_and_stays(ms: int) -> None:
     with emulated() as world:
         began_ms = world.now_ms()
@@ -205,6 +220,58 @@ def test_a_scope_that_nobody_polls_for_a_day_falls_silent_where_enablement_is_by
         assert not first["silent"]
         world.advance(DAY_MS + 2 * MINUTE_MS)
         assert world.order(orders.order_vm("vm0", EventType.REDEPLOY))["silent"]
+
+
+def test_a_scope_falls_silent_a_day_after_its_poll_however_far_the_clock_is_turned() -> None:
+    with emulated(enablement="first-poll") as world:
+        world.guest().document()
+        assert [i.what for i in world.advance(10 * DAY_MS)] == ["scope vm0 falls silent"]
+        silent = [fact for fact in world.journal() if fact["kind"] == "disabled"]
+        assert [_ms(fact["at"]) for fact in silent] == [SEEDED_START_MS + DAY_MS]
+
+
+def test_an_appointment_that_breaks_keeps_none_of_the_others_from_happening() -> None:
+    kept: list[int] = []
+
+    async def make(emulator: Emulator) -> None:
+        async def breaks() -> None:
+            raise ValueError("planted")
+
+        async def keeps() -> None:
+            kept.append(emulator.clock.now_ms())
+
+        for act in (breaks, keeps, breaks, keeps):
+            emulator.pacer.at(SEEDED_START_MS + MINUTE_MS, "something", act)
+
+    with emulated() as world:
+        world.background.call(make)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="planted"):
+                world.advance(MINUTE_MS)
+        world.advance(0)
+        assert kept == [SEEDED_START_MS + MINUTE_MS] * 2
+
+
+def test_very_many_appointments_of_one_instant_are_kept_in_their_order_and_soon() -> None:
+    count = 30_000
+    kept: list[int] = []
+
+    async def make(emulator: Emulator) -> None:
+        def keeping(number: int) -> Callable[[], Awaitable[None]]:
+            async def act() -> None:
+                kept.append(number)
+
+            return act
+
+        for number in range(count):
+            emulator.pacer.at(SEEDED_START_MS + MINUTE_MS, "something", keeping(number))
+
+    with emulated() as world:
+        world.background.call(make)
+        began_s = time.monotonic()
+        world.advance(MINUTE_MS)
+        assert kept == list(range(count))
+        assert time.monotonic() - began_s < 2  # each looked for among the others: 10 s and more
 
 
 def _ms(text: str) -> int:

@@ -9,11 +9,12 @@ from forewarn.core.spelling import shown
 from forewarn.ports import Clock
 
 SPEED_MAX = 3_600
-# 9999-12-31: what comes after cannot be written as a date on the wire.
-LAST_MS = 253_402_214_400_000
+# 9000-01-01. Dates end with the year 9999, and what is ordered when the clock ends is due later.
+LAST_MS = 221_845_392_000_000
 
 _SPEEDS = {"virtual": 0, "real": 1}
 _TIMES = re.compile(r"x([1-9][0-9]{0,4})", re.ASCII)
+_ACCEPTED = "Times from 1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z are accepted."
 
 
 def parse_speed(text: str) -> int:
@@ -36,7 +37,8 @@ class EmulatedClock:
     """`ports.Clock` for the emulator: starts where it is told and runs `speed` times as fast.
 
     With speed 0 it stands still until `advance_to`. Wall and monotonic time move together, so
-    turning the clock is never taken for a clock that was set wrong.
+    turning the clock is never taken for a clock that was set wrong. Raises Invalid for a start
+    after LAST_MS or before 1970.
     """
 
     def __init__(self, *, start_ms: int, speed: int, real: Clock) -> None:
@@ -44,6 +46,8 @@ class EmulatedClock:
             raise Invalid(
                 f"A clock cannot run {speed} times as fast.", f"Use 0 to {SPEED_MAX}; 0 stands."
             )
+        if not 0 <= start_ms <= LAST_MS:
+            raise Invalid("The clock cannot start there.", _ACCEPTED)
         self.speed = speed
         self._start_ms = start_ms
         self._real = real
@@ -63,10 +67,10 @@ class EmulatedClock:
     def advance_to(self, at_ms: int) -> None:
         """Turn the clock ahead to this instant; without effect if it has passed.
 
-        Raises Invalid beyond the last instant that can be written as a date.
+        Raises Invalid beyond LAST_MS.
         """
         if at_ms > LAST_MS:
-            raise Invalid("The clock ends with the year 9999.", "Advance by less.")
+            raise Invalid("The clock ends with the year 8999.", "Advance by less.")
         self._turned_ms += max(0, at_ms - self.now_ms())
 
 

@@ -9,6 +9,7 @@ hosts, the same commands.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -24,6 +25,7 @@ from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import SECOND_MS, Action, Phase
 from forewarn.emulator.clock import EmulatedClock
+from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
 from forewarn.ports import Clock, Store
 
@@ -33,7 +35,6 @@ T = TypeVar("T")
 
 ROUNDS_MAX = 10_000  # of one settling; each changes something, so an end is always near
 INSTANTS_MAX = 100_000  # in one advance
-ADVANCE_MS_MAX = 3_660 * 24 * 3_600 * SECOND_MS  # ten years
 LOOK_EVERY_S = 1.0  # on a clock that runs; also what a lost ring costs at most
 
 
@@ -118,7 +119,7 @@ class Pacer:
 
         Raises Invalid for a time that is negative or longer than ten years.
         """
-        if not 0 <= ms <= ADVANCE_MS_MAX:
+        if not 0 <= ms <= DURATION_MS_MAX:
             raise Invalid(
                 f"The clock cannot be advanced by {ms / SECOND_MS:g} s.",
                 "It goes ahead only, by at most ten years at once.",
@@ -197,14 +198,23 @@ class Pacer:
 
     async def _keep_appointments(self) -> bool:
         now_ms = self._clock.now_ms()
-        due = [a for a in self._appointments if a.canceled or a.instant.at_ms <= now_ms]
+        due: list[Appointment] = []
+        later: list[Appointment] = []
+        for appointment in self._appointments:
+            reached = appointment.canceled or appointment.instant.at_ms <= now_ms
+            (due if reached else later).append(appointment)
         if not due:
             return False
-        self._appointments = [a for a in self._appointments if a not in due]
+        self._appointments = later
         # In the order of their instants; those of one instant in the order they were made.
-        for appointment in sorted(due, key=lambda a: a.instant.at_ms):
-            if not appointment.canceled:
-                await appointment.act()
+        waiting = deque(sorted(due, key=lambda a: a.instant.at_ms))
+        try:
+            while waiting:
+                appointment = waiting.popleft()
+                if not appointment.canceled:
+                    await appointment.act()
+        finally:  # what one raises keeps none of the others from happening, at the next settling
+            self._appointments += waiting
         return True
 
     async def _upcoming(self) -> list[Instant]:
@@ -221,8 +231,14 @@ class Pacer:
 
 
 def due_later(tx: Transaction) -> list[Instant]:
-    """What the rules themselves wait for: notice, deadlines and recoveries."""
+    """What the rules themselves wait for: notice, deadlines, recoveries, and falling silent."""
     found: list[Instant] = []
+    if not tx.policy.always_enabled:  # else a scope that falls silent is told all the same
+        found += [
+            Instant(scope.polled_ms + notice.ENABLED_FOR_MS, f"scope {name} falls silent")
+            for name, scope in tx.memory.scopes.items()
+            if scope.enabled and scope.polled_ms is not None
+        ]
     for name in sorted(tx.memory.busy_scopes):
         scope = tx.memory.scopes[name]
         found += [
