@@ -143,6 +143,8 @@ def _starts(tx: Transaction) -> Iterator[Command[Any]]:
             candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
     for operation in tx.memory.operations.values():
         if operation.phase is OperationPhase.WAITING and explain.whole_host(operation):
+            if not _notice_given(tx, operation):  # most that wait; cheaper than all their holds
+                continue
             if starting.operation_holds(operation, tx, tx.now_ms):
                 continue
             key = (_due_from_ms(tx, operation), operation.ordered_ms, operation.operation_id)
@@ -151,14 +153,23 @@ def _starts(tx: Transaction) -> Iterator[Command[Any]]:
     return (command for *_, command in candidates)
 
 
-def _due_from_ms(tx: Transaction, operation: Operation) -> int:
-    """When the last event of an operation that nothing holds became due."""
-    latest_ms = operation.ordered_ms
+def _open_events(tx: Transaction, operation: Operation) -> Iterator[ScheduledEvent]:
     for scope_name, event_id in operation.members:
         scope = tx.scope(scope_name)
         event = scope.event(event_id) if scope else None
         if event is not None:
-            latest_ms = max(latest_ms, notice.due_from_ms(event) or 0)
+            yield event
+
+
+def _notice_given(tx: Transaction, operation: Operation) -> bool:
+    return all(notice.due(event, tx.now_ms) for event in _open_events(tx, operation))
+
+
+def _due_from_ms(tx: Transaction, operation: Operation) -> int:
+    """When the last event of an operation that nothing holds became due."""
+    latest_ms = operation.ordered_ms
+    for event in _open_events(tx, operation):
+        latest_ms = max(latest_ms, notice.due_from_ms(event) or 0)
     return latest_ms
 
 
