@@ -143,7 +143,7 @@ def test_a_refused_fault_stops_with_its_sentence_and_remedy() -> None:
     assert "E13" in stopped.value.sentence
     assert "70s" in stopped.value.remedy
     assert stopped.value.exit_code == 1
-    with pytest.raises(Stop, match="There is no fault f7"):
+    with pytest.raises(Stop, match='There is no fault "f7"'):
         forewarn_fault("clear", "f7")
 
 

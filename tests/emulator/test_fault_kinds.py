@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from cloud_guest import approve
 from emulator.faulty_world import FaultyWorld, faulty
 from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, WEB, an_event, get, post
 from endpoint_world import running as plain_world
 from forewarn.emulator.fault_kinds import KINDS, FaultKind
+from forewarn.testing import Cloud
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)
@@ -139,6 +141,17 @@ def test_an_approval_whose_answer_is_lost_was_applied(world: FaultyWorld, kind: 
     world.fault(kind, count=1, method="POST")
     world.everything(APPROVE)
     assert world.service.approved == [("web_0", (EVENT_ID,))]
+
+
+def test_who_approves_its_own_end_meets_the_fault_with_that_answer() -> None:
+    with Cloud(delete_seconds=0) as cloud:
+        vm = cloud.vm("vm0")
+        event = cloud.delete(vm)
+        fault = cloud.faults.add("reset", method="POST")
+        with pytest.raises(ConnectionResetError):
+            approve(vm, event.event_id)
+        cloud.expect_gone(event)
+        cloud.expect_met(fault, times=1)
 
 
 @pytest.mark.parametrize("kind", ["cut", "reset"])

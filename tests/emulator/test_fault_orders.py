@@ -152,14 +152,26 @@ def test_clearing_says_what_it_has_ended_and_may_be_repeated() -> None:
     assert this.clear("f1") == ()
     assert [fault.fault_id for fault in this.clear()] == ["f2"]
     assert this.clear() == ()
-    with pytest.raises(NotFound, match="There is no fault f9"):
+    with pytest.raises(NotFound, match='There is no fault "f9"'):
         this.clear("f9")
+
+
+def test_a_name_that_a_terminal_would_obey_is_shown_in_words() -> None:
+    book = FaultBook(lambda: 0, 1, knows_vm=lambda _: False)
+    name = "\x1b[31m\x9b31m"
+    with pytest.raises(NotFound) as unknown_fault:
+        book.get(name)
+    with pytest.raises(NotFound) as unknown_vm:
+        book.add(read_order({"kind": "error", "vm": name}))
+    for refusal in (unknown_fault.value, unknown_vm.value):
+        assert r"\u001b[31m\u009b31m" in str(refusal)
+        assert str(refusal).isprintable()
 
 
 def test_a_fault_of_a_vm_that_there_is_not_is_refused() -> None:
     this = book(knows_vm=lambda vm: vm == "web_0")
     this.add(read_order({"kind": "error", "vm": "web_0"}))
-    with pytest.raises(NotFound, match="There is no VM web_9"):
+    with pytest.raises(NotFound, match='There is no VM "web_9"'):
         this.add(read_order({"kind": "error", "vm": "web_9"}))
 
 

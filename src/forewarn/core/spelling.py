@@ -15,12 +15,17 @@ NAMES_COMPARED_MAX = 2_000  # more would take a noticeable time
 def shown(value: object) -> str:
     """A value of a TOML file or of the environment, in one short line."""
     if isinstance(value, str):
-        text = json.dumps(value[: SHOWN_CHARS_MAX + 1], ensure_ascii=False)
+        text = _printable(json.dumps(value[: SHOWN_CHARS_MAX + 1], ensure_ascii=False))
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
         text = repr(value)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
+def _printable(text: str) -> str:
+    """What a terminal must not obey is written as its number; JSON leaves some of that as it is."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def first_of(mistakes: Sequence[str]) -> list[str]:

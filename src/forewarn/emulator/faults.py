@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import SECOND_MS, Scope
+from forewarn.core.spelling import shown
 from forewarn.emulator.fault_kinds import KINDS, FaultKind
 from forewarn.emulator.fault_orders import FaultOrder
 from forewarn.wire.operator_json import Json, time_text
@@ -20,7 +21,6 @@ from forewarn.wire.operator_json import Json, time_text
 FAULTS_MAX = 100
 # How many that are over are still known, with their hits.
 FAULTS_OVER_KEPT_MAX = 1_000
-ID_CHARS_SHOWN_MAX = 64
 
 # The kinds of which at most one decides a request: the oldest that hits it. The others are rules
 # that hold beside them.
@@ -95,7 +95,7 @@ class FaultBook:
         self._end_due()
         if order.vm is not None and not self._knows_vm(order.vm):
             raise NotFound(
-                f"There is no VM {order.vm}.", "`forewarn vm list` shows those there are."
+                f"There is no VM {shown(order.vm)}.", "`forewarn vm list` shows those there are."
             )
         if len(self._entries) >= FAULTS_MAX:
             raise Conflict(
@@ -126,7 +126,7 @@ class FaultBook:
         fault = self._over.get(fault_id) if entry is None else entry.fault
         if fault is None:
             raise NotFound(
-                f"There is no fault {fault_id[:64]}.",
+                f"There is no fault {shown(fault_id)}.",
                 "`forewarn fault list` shows those there are.",
             )
         return fault

@@ -139,7 +139,8 @@ class FaultyConnection(Connection):
         return super().eof_received() and self._later is None
 
     def cut(self) -> None:
-        self._give_up()
+        if not self._approving:  # who approves its own end meets its fault with that answer
+            self._give_up()
         super().cut()
 
     # -- requests ------------------------------------------------------------------------------
