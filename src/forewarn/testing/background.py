@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from forewarn.core.errors import Conflict, Refusal
@@ -46,6 +47,7 @@ class Background:
         self._emulator: Emulator | None = None
         self._closed = False
         self._told = False
+        self._process = os.getpid()
         # One at a time: `close` and the opening of the operator API may be called by two threads.
         self._lock = threading.Lock()
         self._loop = _new_loop()
@@ -76,19 +78,29 @@ class Background:
             found = future.result(timeout_s)
         except Refusal as refusal:
             raise cut(refusal) from None
-        except BaseException:
+        except CancelledError:  # another thread has closed the cloud meanwhile
+            raise _closed() from None
+        except BaseException as error:
+            if isinstance(error, TimeoutError) and not future.done():
+                error = EmulatorBroke(f"The emulator was not done within {timeout_s:g} s.")
             future.cancel()
-            raise
+            raise error from None
         self._raise_broken(emulator)
         return found
 
     async def call_async(self, work: Work[T]) -> T:
         """As `call`, for a coroutine of another event loop, which goes on meanwhile."""
         emulator = self._usable()
+        future = self._begin(_working(work, emulator))
         try:
-            found = await asyncio.wrap_future(self._begin(_working(work, emulator)))
+            found = await asyncio.wrap_future(future)
         except Refusal as refusal:
             raise cut(refusal) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and not (task and task.cancelling()):
+                raise _closed() from None
+            raise
         self._raise_broken(emulator)
         return found
 
@@ -112,6 +124,8 @@ class Background:
 
         Raises EmulatorBroke if the emulator has broken and nobody was told yet.
         """
+        if self._forked():
+            return
         with self._lock:
             if self._closed:
                 return
@@ -125,6 +139,8 @@ class Background:
 
     def abandon(self) -> None:
         """End everything soon, without waiting for it: for finalizers, which run on any thread."""
+        if self._forked():
+            return
         self._closed = True
         ending = self._begin(self._open.aclose())
         ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._stop.set))
@@ -132,12 +148,19 @@ class Background:
     def _usable(self) -> Emulator:
         if threading.current_thread() is self._thread:
             raise Conflict("The cloud was called from its own thread.", "Call it from the test's.")
-        if self._closed or self._emulator is None:
+        if self._forked():
             raise Conflict(
-                "The cloud is closed.", "Use it inside its `with` block, or inside the test."
+                "The cloud belongs to the process that started it.",
+                "Give other processes the URLs of its VMs; they are good in all of them.",
             )
+        if self._closed or self._emulator is None:
+            raise _closed()
         self._raise_broken(self._emulator)
         return self._emulator
+
+    def _forked(self) -> bool:
+        """In a process that was forked off: the emulator's thread is not there, it is no copy."""
+        return os.getpid() != self._process
 
     def _raise_broken(self, emulator: Emulator) -> None:
         """Tell the first caller who can be told."""
@@ -182,6 +205,10 @@ class Background:
             pacing = self._loop.create_task(emulator.wait())
             pacing.add_done_callback(lambda task: _tell(task, emulator))
         return emulator
+
+
+def _closed() -> Conflict:
+    return Conflict("The cloud is closed.", "Use it inside its `with` block, or inside the test.")
 
 
 async def _working(work: Work[T], emulator: Emulator) -> T:

@@ -13,9 +13,10 @@ from enum import Enum, auto
 from forewarn.control.measures import OPERATOR
 from forewarn.control.memory import Transaction
 from forewarn.core import explain
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Phase, ScheduledEvent
 from forewarn.core.scheduling import AUTO_APPROVED_BY
+from forewarn.core.spelling import shown
 from forewarn.emulator.faults import Fault
 from forewarn.ports import Store
 from forewarn.testing.background import Work
@@ -24,6 +25,7 @@ from forewarn.wire.api_versions import NEWEST
 from forewarn.wiring.simulate import Emulator
 
 WITHIN_S = 5.0  # unless a test says otherwise
+WITHIN_S_MAX = 86_400.0
 FACTS_SHOWN_MAX = 40
 NOT_VMS = (OPERATOR, AUTO_APPROVED_BY)  # who approves beside VMs
 
@@ -47,7 +49,14 @@ class Expectation:
 
 
 def judging(expectation: Expectation, within_s: float) -> Work[str]:
-    """Work that waits for the expectation and returns an empty text, or what is wrong."""
+    """Work that waits for the expectation and returns an empty text, or what is wrong.
+
+    Raises Invalid for a wait that is no number of seconds, or too long.
+    """
+    if not within_s <= WITHIN_S_MAX:  # what is not a number is not less either
+        raise Invalid(
+            f"within is {shown(within_s)}.", f"Seconds are accepted, at most {WITHIN_S_MAX:g}."
+        )
 
     async def work(emulator: Emulator) -> str:
         answer = await _waited(emulator, expectation.look, within_s)

@@ -20,7 +20,7 @@ from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, Operation, event_of, ms_of
-from forewarn.wire.operator_json import parse_time
+from forewarn.wire.operator_json import LAST_MS, parse_time, time_text
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str
@@ -162,7 +162,7 @@ def _not_before_ms(emulator: Emulator, not_before: When | None) -> int | None:
     if not_before is None:
         return None
     if isinstance(not_before, timedelta):
-        return now_ms + not_before // timedelta(milliseconds=1)
+        return _written(now_ms + not_before // timedelta(milliseconds=1))
     if isinstance(not_before, str):
         return parse_time(not_before, now_ms=now_ms)
     if not_before.tzinfo is None:
@@ -170,7 +170,17 @@ def _not_before_ms(emulator: Emulator, not_before: When | None) -> int | None:
             f"The time {not_before} names no zone.",
             "Give a datetime with one, a timedelta from now, or a text like +2h.",
         )
-    return ms_of(not_before)
+    return _written(ms_of(not_before))
+
+
+def _written(at_ms: int) -> int:
+    """An instant that can be written as a date. Raises Invalid for another."""
+    if not 0 <= at_ms <= LAST_MS:
+        raise Invalid(
+            "The time of not_before cannot be written as a date.",
+            f"Times from {time_text(0)} to {time_text(LAST_MS)} are accepted.",
+        )
+    return at_ms
 
 
 async def _events(emulator: Emulator, event_ids: Sequence[str]) -> tuple[Event, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from forewarn.core.errors import Conflict, Refusal
+from forewarn.core.errors import Conflict, Invalid, Refusal
 from forewarn.core.model import SECOND_MS
 from forewarn.emulator.durations import parse_duration_ms
 from forewarn.emulator.pacer import Instant
@@ -47,14 +47,18 @@ class CloudClock:
         that happens at an instant has happened before the clock moves on, and before this returns.
         Raises Invalid for a time that is negative or longer than ten years.
         """
-        more = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        if isinstance(by, timedelta):
-            more += by
-            by = 0
         try:
+            more = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            if isinstance(by, timedelta):
+                more += by
+                by = 0
             ms = parse_duration_ms(by) + round(more.total_seconds() * SECOND_MS)
         except Refusal as refusal:
             raise cut(refusal) from None
+        except (ValueError, OverflowError):  # not a number, or more than a timedelta can hold
+            raise Invalid(
+                "The clock cannot be advanced by that.", "By at most ten years at once."
+            ) from None
         return _due(self._background.call(lambda emulator: emulator.pacer.advance(ms)))
 
     def next(self) -> tuple[Due, ...]:
