@@ -55,7 +55,8 @@ def get_http11(probe: Probe) -> None:
 def get_content_type(probe: Probe) -> None:
     value = probe.poll().header("Content-Type")
     kind, _, charset = (value or "").lower().partition(";")
-    good = kind.strip() == "application/json" and charset.strip() in ("", "charset=utf-8")
+    accepted = ("", "charset=utf-8", 'charset="utf-8"')  # RFC 9110, 8.3.2: the same in quotes
+    good = kind.strip() == "application/json" and charset.strip() in accepted
     expect(good, f"Content-Type: {value}", "application/json; charset=utf-8")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forewarn.verify import documents
-from forewarn.verify.checks import Failed, Topic, expect
+from forewarn.verify.checks import Failed, Skipped, Topic, expect
 from forewarn.verify.connection import Broken, Connection
 from forewarn.verify.documents import NEWEST
 from forewarn.verify.probe import PATH, Probe, path_of
@@ -19,7 +19,7 @@ def _get(probe: Probe, *headers: str) -> bytes:
 
 @TOPIC.check(
     "keep-alive",
-    "A connection takes one GET after another.",
+    "A connection takes one GET after another, unless it says Connection: close.",
     "contract 10, RFC 9112, 9.3",
     blind="Two GETs; how many more a connection takes, and how long it may idle, is not measured.",
 )
@@ -28,7 +28,10 @@ def keep_alive(probe: Probe) -> None:
         for _ in range(2):
             probe.turn()
             connection.send(_get(probe))
-            documents.read(connection.answer(), NEWEST)
+            answer = connection.answer()
+            documents.read(answer, NEWEST)
+            if answer.closes:
+                raise Skipped("it ends connections and says so, which is allowed (RFC 9112, 9.6)")
 
 
 @TOPIC.check(

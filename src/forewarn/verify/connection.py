@@ -61,9 +61,12 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None if it is none (a body of `null` does not occur in the wild)."""
+        """The body as JSON; None if it is none (a body of `null` does not occur in the wild).
+
+        In UTF-8 and without a mark at its beginning (RFC 8259, 8.1): that is all clients must read.
+        """
         try:
-            return json.loads(self.body)
+            return json.loads(self.body.decode("utf-8"))
         except (ValueError, RecursionError):
             return None
 
