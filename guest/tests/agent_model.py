@@ -185,9 +185,10 @@ class ModelAgent:
 
     def say_go_ahead(self, care_id: str) -> None:
         """The fact first: what may have been approved must not count as canceled later."""
-        self.keep(Kind.APPROVED, care_id)
+        self.keep(Kind.APPROVING, care_id)
         self.world.approve(self.cares[care_id].key)
         self.note_approval(care_id)
+        self.keep(Kind.APPROVED, care_id)
 
     def note_approval(self, care_id: str) -> None:
         timing = self._timings.get(care_id, Timing())

@@ -67,6 +67,7 @@ class Care:
     inherits: Gone | None = None
     inherits_prepared: bool = False
     handed_over_to: str = ""
+    approving: bool = False
     approved: bool = False
     withheld: str = ""
     closed: bool = False
@@ -114,6 +115,8 @@ def _event(care: Care, fact: Fact) -> None:
         care.gone = Gone(fact.detail["how"])
     elif fact.kind is Kind.SHARED:
         care.prepared_by = fact.detail["by"]
+    elif fact.kind is Kind.APPROVING:
+        care.approving = True
     elif fact.kind is Kind.APPROVED:
         care.approved, care.withheld = True, ""
     elif fact.kind is Kind.WITHHELD:

@@ -30,6 +30,7 @@ class Kind(Enum):
     LEFT_OUT = "step-left-out"
     SHARED = "already-prepared"  # another event under the same rule has prepared this VM
     HANDED_OVER = "handed-over"  # another event under the same rule will see to the recovery
+    APPROVING = "approving"  # from here on the event may have been approved
     APPROVED = "approved"
     WITHHELD = "approval-withheld"
     CLOSED = "closed"

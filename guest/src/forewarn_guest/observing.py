@@ -124,7 +124,7 @@ def gone_how(care: Care, document: Document, *, boot_id: str) -> Gone:
     happened: it was approved, its time had come, or the VM has booted since. Only where none of
     these holds is it sure that it did not.
     """
-    if care.started or care.approved or care.boot_id != boot_id:
+    if care.started or care.approving or care.approved or care.boot_id != boot_id:
         return Gone.ENDED
     not_before = care.event.not_before
     if not_before is None or document.date is None or document.date >= not_before:
