@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import sys
 from pathlib import Path
 
@@ -15,6 +17,10 @@ from forewarn_guest.errors import ConfigError
 from forewarn_guest.steps import KINDS
 
 HERE = "forewarn.toml"
+FUZZ_TEXTS = 1_500
+FUZZ_SEED = 4
+ODD_VALUES = ["0", "-1", "1e400", "nan", "true", "[]", "{}", '""', '"\\u0000"', "[[]]", "[{}]"]
+ODD_VALUES += ['"' + "9" * 100 + 's"', "{ url = [] }", '{ action = "stop", units = [1] }', "[nan]"]
 
 COMMON_CASE = """\
 [[rule]]
@@ -334,6 +340,24 @@ def test_a_rule_that_can_match_is_not_warned_about(later: str) -> None:
         earlier = ""
     text = f'[[rule]]\napprove = "never"\n{earlier}\n[[rule]]\napprove = "never"\n{later}'
     assert read(text).warnings == ()
+
+
+def test_any_values_are_read_or_refused_and_nothing_else_happens() -> None:
+    dice = random.Random(FUZZ_SEED)
+    pairs = re.compile(r"^([\w.]+) = (.*)$", re.MULTILINE)
+    keys = [match.group(1) for match in pairs.finditer(EVERYTHING)] + [*KINDS, *STEP, *RULE]
+    values = [match.group(2) for match in pairs.finditer(EVERYTHING)] + ODD_VALUES
+    refused = 0
+    for _ in range(FUZZ_TEXTS):
+        lines = EVERYTHING.splitlines()
+        for _ in range(dice.randrange(1, 6)):
+            line = f"{dice.choice(keys)} = {dice.choice(values)}"
+            lines[dice.randrange(len(lines))] = line if dice.random() < 0.8 else "[[rule.prepare]]"
+        try:
+            assert read("\n".join(lines)).rules
+        except ConfigError:
+            refused += 1
+    assert 0 < refused < FUZZ_TEXTS
 
 
 def test_every_default_of_the_tables_is_one_that_its_key_takes() -> None:

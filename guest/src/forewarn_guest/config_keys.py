@@ -104,12 +104,14 @@ def _whole_seconds(value: object) -> int:
 
 
 def _endpoint(value: object) -> str:
-    url = text(value)
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname or parts.username is not None:
-        raise ValueError('must be like "http://169.254.169.254" or "http://10.0.0.1:8080"')
-    if parts.port == 0:  # what is no port at all raises ValueError by itself
-        raise ValueError("must name a port above 0")
+    accepts = 'must be like "http://169.254.169.254" or "http://10.0.0.1:8080"'
+    try:
+        parts = urlsplit(text(value))
+        port = parts.port
+    except ValueError:
+        raise ValueError(accepts) from None
+    if parts.scheme != "http" or not parts.hostname or parts.username is not None or port == 0:
+        raise ValueError(accepts)
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(f'must have nothing behind the host: "http://{parts.netloc}"')
     return f"http://{parts.netloc}"
