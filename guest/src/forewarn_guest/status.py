@@ -11,7 +11,7 @@ from typing import Any
 
 from forewarn_guest.agent import View
 from forewarn_guest.care import Care
-from forewarn_guest.configuration import Approve, Configuration, Part
+from forewarn_guest.configuration import Approve, Configuration, Part, Rule
 from forewarn_guest.errors import GuestError
 
 STATUS_BYTES_MAX = 4 * 1024 * 1024
@@ -75,19 +75,25 @@ def _event(care: Care, view: View, configuration: Configuration) -> dict[str, An
 
 def approval(care: Care, view: View, configuration: Configuration) -> str:
     """How it stands with approval: that it was given, or what it waits for, in words."""
-    rule = configuration.rule(care.rule)
     if care.approved:
         return "approved"
     if care.gone is not None:
         return "the event is gone"
     if care.started:
         return "the event has started"
+    rule = configuration.rule(care.rule)
     if rule is None:
         return care.withheld or "no rule matches, so it is never approved"
+    return _never(rule) or _waits(care, rule, view)
+
+
+def _never(rule: Rule) -> str:
     if rule.ignore:
         return f"rule {rule.name} leaves it alone"
-    if rule.approve is Approve.NEVER:
-        return f"rule {rule.name} never approves"
+    return f"rule {rule.name} never approves" if rule.approve is Approve.NEVER else ""
+
+
+def _waits(care: Care, rule: Rule, view: View) -> str:
     if care.withheld:
         return f"withheld: {care.withheld}"
     if view.unkept:

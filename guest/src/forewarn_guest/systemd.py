@@ -31,7 +31,7 @@ class Notifier:
         self._said = ""
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-            self._socket.setblocking(False)
+            self._socket.settimeout(0)
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Notifier:
