@@ -154,6 +154,16 @@ def test_nothing_can_be_expected_of_what_is_not_there(cloud: Cloud) -> None:
         cloud.expect_approved(cloud.restart("vm0"), by="vm1", within=LONG_S)
 
 
+def test_who_blocks_the_loop_that_the_app_runs_in_is_told_of_the_waits_that_do_not(
+    cloud: Cloud,
+) -> None:
+    async def test() -> str:
+        return failure(lambda: cloud.expect_polled("vm0", within=0.01))
+
+    assert "use `await cloud.aio.expect_...`" in asyncio.run(test())
+    assert "cloud.aio" not in failure(lambda: cloud.expect_polled("vm0", within=0.01))
+
+
 async def _guest(url: str, polled: asyncio.Event) -> None:
     """A guest in the loop of the test: polls until it finds an event, approves it, and ends."""
     address, port = url.removeprefix("http://").split(":")

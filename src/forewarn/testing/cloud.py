@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import weakref
 from collections.abc import Sequence
@@ -357,7 +358,7 @@ class Cloud:
             timeout_s=within_s + CALL_TIMEOUT_S,
         )
         if wrong:
-            raise AssertionError(wrong)
+            raise AssertionError(f"{wrong}{_of_a_loop()}" if within_s else wrong)
 
     def _lines(self, event: Event | str | None) -> Sequence[JournalLine]:
         event_id = None if event is None else ids_of(event)[0]
@@ -366,3 +367,15 @@ class Cloud:
                 lambda store: store.journal(after=0, limit=FACTS_MAX, scope=None, event_id=event_id)
             )
         )
+
+
+def _of_a_loop() -> str:
+    """What to add if the caller runs in an event loop: an app in that loop has stood still."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return (
+        "\n  The event loop of this test stood still meanwhile: if the app runs in it, use"
+        " `await cloud.aio.expect_...`."
+    )
