@@ -7,7 +7,6 @@ pytest, in a virtual environment of their own.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,13 +20,13 @@ LOOK_LIMIT_S = 20
 
 
 def candidates() -> Iterator[str]:
-    """Pythons by name on the path, and those that pyenv keeps, oldest first."""
-    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    """Pythons by name on the path, and those installed beside the one in use, oldest first."""
+    beside = Path(sys.base_prefix).parent
     for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1):
         found = shutil.which(f"python3.{minor}")
         if found:
             yield found
-        yield from (str(python) for python in sorted(kept.glob(f"3.{minor}.*/bin/python")))
+        yield from (str(python) for python in sorted(beside.glob(f"3.{minor}.*/bin/python")))
     yield sys.executable
 
 
