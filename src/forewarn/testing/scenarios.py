@@ -87,4 +87,6 @@ def _text(file: Path) -> str:
         why = error.strerror or str(error)
     except UnicodeDecodeError:
         why = "it is not UTF-8"
-    raise Invalid(f"The scenario {file} cannot be read: {why}.", "Give the path of a TOML file.")
+    raise Invalid(
+        f"The scenario {file.absolute()} cannot be read: {why}.", "Give the path of a TOML file."
+    )
