@@ -88,6 +88,15 @@ def test_what_is_refused_is_said_on_stderr_with_the_remedy_and_an_exit_code(
         assert word in ran.err
 
 
+def test_what_a_terminal_would_obey_is_said_in_words(world: World, tmp_path: Path) -> None:
+    script = tmp_path / "odd\x1b[31m\x9b31m.toml"
+    script.write_text("nothing")
+    for ran in (ask(world, "vm", "restart", "\x1b[31m"), forewarn("scenario", "show", str(script))):
+        assert ran.code
+        assert r"\x1b[31m" in ran.err
+        assert ran.err.replace("\n", "").isprintable()
+
+
 def test_a_wrong_token_is_refused_with_where_the_right_one_is(world: World) -> None:
     ran = forewarn("vm", "list", environment={**at(world), "FOREWARN_TOKEN": "wrong"})
 

@@ -208,7 +208,7 @@ WHOLE = {
     ),
     "about-too-long": (
         f'{HEAD}about = "{"x" * (ABOUT_CHARS_MAX + 1)}"\n{STEP}do = "restart"\n',
-        "line 2: about is refused. Accepted: text of up to 4000 characters.",
+        "line 2: about is refused. Accepted: printable text of up to 4000 characters.",
     ),
     "no-step": (HEAD, "the scenario has no step. Write at least one [[step]] with at and do."),
     "step-in-words": (f'{HEAD}step = "restart"\n', "line 2: step is not a list of tables."),
@@ -249,6 +249,10 @@ WHOLE = {
     "too-many-steps": (
         HEAD + f'{STEP}do = "restart"\n' * (STEPS_MAX + 1),
         f"{STEPS_MAX + 1} steps are too many. Up to {STEPS_MAX} are taken.",
+    ),
+    "about-for-terminals": (
+        f'{HEAD}about = "red \\u001b[31m"\n{STEP}do = "restart"\n',
+        "line 2: about is refused. Accepted: printable text of up to 4000 characters.",
     ),
     "half-a-character": (f'{HEAD}about = "\ud800"\n', "line 2: a character is half of a"),
     "not-toml": (f"{HEAD}[[step]\n", "line 2: this is not TOML:"),

@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli import events, fleet, service, watch
 from forewarn.cli.client import Stop
-from forewarn.cli.session import AsJson, Session, flag, new_console
+from forewarn.cli.session import AsJson, Session, flag, new_console, plain
 
 app = typer.Typer(
     name="forewarn",
@@ -142,9 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "--json" in given and stop.problem is not None:
             Session.show_json(stop.problem)
         console = new_console(stderr=True)
-        console.print(f"forewarn: {stop.sentence}", soft_wrap=True)
+        console.print(plain(f"forewarn: {stop.sentence}"), soft_wrap=True)
         if stop.remedy:
-            console.print(stop.remedy, soft_wrap=True)
+            console.print(plain(stop.remedy), soft_wrap=True)
         raise SystemExit(stop.exit_code) from None
 
 

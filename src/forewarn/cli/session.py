@@ -34,6 +34,11 @@ def new_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
+def plain(text: str) -> str:
+    """The text as it is, but nothing in it that a terminal would obey; lines stay lines."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """One run of the command line."""

@@ -107,9 +107,12 @@ def _title(value: object, mistakes: _Mistakes) -> str:
 
 def _about(value: object, mistakes: _Mistakes) -> str:
     if isinstance(value, str) and len(value) <= ABOUT_CHARS_MAX:
-        return value.strip()
+        about = value.strip()
+        if all(word.isprintable() for word in about.split()):
+            return about
     mistakes.add(
-        ("about",), f"about is refused. Accepted: text of up to {ABOUT_CHARS_MAX} characters."
+        ("about",),
+        f"about is refused. Accepted: printable text of up to {ABOUT_CHARS_MAX} characters.",
     )
     return ""
 
