@@ -45,7 +45,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start(kind: str, **more: str) -> subprocess.Popen[bytes]:
-    """A step's process, the leader of a group of its own as under the agent."""
+    """A step's process, in a session of its own as under the agent."""
     return subprocess.Popen(
         [sys.executable, "-m", "forewarn_guest.steps", kind],
         stdin=subprocess.PIPE,

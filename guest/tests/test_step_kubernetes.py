@@ -48,7 +48,7 @@ def test_a_drain_has_its_options_and_less_time_than_the_step(tmp_path: Path) -> 
         tmp_path,
         "drain",
         delete_emptydir_data=True,
-        grace_period=0,
+        grace_period="0s",
         pod_selector="app=web",
         limit=9,
     )

@@ -89,6 +89,25 @@ def test_an_answer_that_trickles_does_not_keep_a_step_beyond_its_time() -> None:
     assert is_one_line(problems)
 
 
+def test_the_time_to_the_start_binds_no_step_of_an_event_that_has_started(tmp_path: Path) -> None:
+    path = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
+        here.bind(path)
+        given = {"to": "syslog", "socket": path}
+        for part in ("started", "recover", "canceled"):
+            code, _out, problems = run("log", told(given, part=part, seconds_left=-60))
+            assert (code, problems) == (0, "")
+        assert run("log", told(given, seconds_left=-60))[0] == 1
+
+
+def test_what_the_agent_allows_binds_the_step(tmp_path: Path) -> None:
+    given = {"to": "syslog", "socket": str(tmp_path / "none"), "limit": 30}
+    began = time.monotonic()
+    code, _out, _problems = run("log", told(given, part="recover", limit_seconds=1))
+    assert code == 1
+    assert time.monotonic() - began < 5
+
+
 def program(folder: Path, name: str, body: str) -> Path:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")

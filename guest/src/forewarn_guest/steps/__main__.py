@@ -8,10 +8,10 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Callable
+from typing import Callable, NoReturn
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.children import end_children, is_ending, lead_group
+from forewarn_guest.steps.children import end_children
 from forewarn_guest.steps.kinds import KINDS
 from forewarn_guest.steps.occasion import (
     INPUT_MAX,
@@ -48,10 +48,8 @@ def _end_when_time_is_up(deadline: Deadline) -> None:
     timer.start()
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
     """Told to end: what was started ends too."""
-    if is_ending():
-        return
     _say("The step was told to end before it was done.")
     end_children()
     os._exit(FAILED)
@@ -68,7 +66,6 @@ def main(arguments: list[str]) -> int:
     except Misused as error:
         _say(f"{kind.name}: {error}")
         return MISUSED
-    lead_group()
     signal.signal(signal.SIGTERM, _terminated)
     _end_when_time_is_up(occasion.deadline)
     run: Callable[[Occasion], str] = importlib.import_module(

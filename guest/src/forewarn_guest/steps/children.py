@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.occasion import Deadline, one_line
@@ -16,7 +18,6 @@ SAID_MAX = 400  # characters of it that are repeated in a line
 
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.RLock()  # the end of the process may come in a signal or from another thread
-_group = {"ours": False, "ending": False}
 
 
 class Ended(Exception):  # noqa: N818 - says what is the case
@@ -31,8 +32,7 @@ class Ended(Exception):  # noqa: N818 - says what is the case
 def run(argv: Sequence[str], deadline: Deadline, environment: Mapping[str, str]) -> str:
     """What the program wrote to standard output. Raises Ended, or StepError when time is up.
 
-    Nothing that was started is left: at the deadline the program is killed, and where this
-    process leads its group, as it does under the agent, the rest of the group is told to end.
+    Nothing that was started is left: at the deadline the program and what it started are killed.
     """
     try:
         child = subprocess.Popen(  # noqa: S603 - the step's own words and checked options, no shell
@@ -65,24 +65,35 @@ def last_words(said: str) -> str:
     return one_line("; ".join(lines)[-SAID_MAX:]) or "it said nothing"
 
 
-def lead_group() -> None:
-    """Call once in a step's own process: if it leads its group, the group ends with it."""
-    _group["ours"] = os.getpgrp() == os.getpid()
-
-
-def is_ending() -> bool:
-    """True once the group was told to end: the signal that follows is our own."""
-    return _group["ending"]
-
-
 def end_children() -> None:
-    """End every program that still runs, and wait until it has ended."""
+    """End every program that still runs, with what it has started, and wait until it has ended."""
     with _lock:
         left = [child for child in _running if child.poll() is None]
         _running.clear()
-    if left and _group["ours"]:  # what our programs started is in our group
-        _group["ending"] = True
-        os.killpg(0, signal.SIGTERM)
     for child in left:
+        child.send_signal(signal.SIGSTOP)  # so that it starts nothing while we look
+        started = descendants(child.pid)
         child.kill()
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
         child.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have.
+
+    The group of the process says nothing of them: under the agent it is not ours alone.
+    """
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            line = path.read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it has ended, or is not ours
+        parent = int(line.rpartition(")")[2].split()[1])  # a name may hold blanks and brackets
+        children.setdefault(parent, []).append(int(path.parent.name))
+    found = list(children.get(pid, ()))
+    for each in found:  # grows while it is read
+        found += children.get(each, ())
+    return found

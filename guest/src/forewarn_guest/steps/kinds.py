@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from forewarn_guest.durations import ACCEPTS
 from forewarn_guest.steps.options import (
     Address,
     Kind,
@@ -190,7 +191,7 @@ _KUBERNETES = {
     ),
     "grace_period": Option(
         "With drain: the time each pod gets; without it, what the pod asks for.",
-        "a whole number of seconds",
+        ACCEPTS,
         whole_seconds,
     ),
     "pod_selector": Option("With drain: only these pods.", "a label selector", _not_a_flag),

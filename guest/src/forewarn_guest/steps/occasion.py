@@ -12,7 +12,7 @@ from typing import Any, Callable
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.options import Kind, read_options
 
-INPUT_MAX = 1024 * 1024  # bytes on standard input; a document is far smaller
+INPUT_MAX = 8 * 1024 * 1024  # bytes on standard input: a document of 1 MiB, with escapes
 LIMIT_DEFAULT_S = 300.0  # for a step without a limit of its own and without a time in its event
 TELLING_S = 0.5  # kept from the time left, at most a quarter of it, to say what was not done
 FIELD_MAX = 2000  # characters of one field of an event that are told to others
@@ -96,21 +96,24 @@ def read_occasion(kind: Kind, given: bytes, clock: Clock = time.monotonic) -> Oc
     values, mistakes = read_options(kind, options)
     if mistakes:
         raise Misused(" ".join(f"{mistake.option} {mistake.says}" for mistake in mistakes))
-    left = _seconds(told.get("seconds_left"))
+    left, part = _seconds(told.get("seconds_left")), one_line(str(told.get("part") or ""))
+    # Once the event has started or is gone, the time to its start is over and binds nobody.
+    before_start = left if part == "prepare" else None
+    bounds = (before_start, _seconds(told.get("limit_seconds")), values["limit"])
     return Occasion(
         event=event,
         vm=one_line(str(told.get("vm") or "")),
-        part=one_line(str(told.get("part") or "")),
+        part=part,
         leader=told.get("leader") is True,
         seconds_left=left,
         options=values,
-        deadline=Deadline(allowed(left, values["limit"]), clock),
+        deadline=Deadline(allowed(*bounds), clock),
     )
 
 
-def allowed(seconds_left: float | None, limit: float | None) -> float:
+def allowed(*bounds: float | None) -> float:
     """The seconds a step may use: the least of what binds it, less the time to say how it ended."""
-    known = [bound for bound in (seconds_left, limit) if bound is not None]
+    known = [bound for bound in bounds if bound is not None]
     binding = max(0.0, min(known)) if known else LIMIT_DEFAULT_S
     return binding - min(TELLING_S, binding / 4)
 

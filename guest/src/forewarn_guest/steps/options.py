@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Callable
 
+from forewarn_guest.durations import DURATION_S_MAX, read_seconds
+
 TEXT_MAX = 4096  # characters
 LIST_MAX = 100  # members
-SECONDS_MAX = 24 * 3600.0
 PORT_MAX = 65535
 
 Reader = Callable[[object], Any]
@@ -133,19 +134,20 @@ def yes_or_no(value: object) -> bool:
 
 
 def seconds(value: object) -> float:
-    """A number of seconds above zero and at most a day."""
+    """A number of seconds above zero, at most as long as any length of time may be."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("must be a number of seconds")  # noqa: TRY004 - as above
-    if not 0 < value <= SECONDS_MAX:  # not a number fails here too
-        raise ValueError(f"must be above 0 and at most {SECONDS_MAX:.0f} seconds")
+    if not 0 < value <= DURATION_S_MAX:  # not a number fails here too
+        raise ValueError(f"must be above 0 and at most {DURATION_S_MAX:.0f} seconds")
     return float(value)
 
 
 def whole_seconds(value: object) -> int:
-    """A whole number of seconds, zero included, and at most a day."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SECONDS_MAX:
-        raise ValueError(f"must be a whole number of seconds, at most {SECONDS_MAX:.0f}")
-    return value
+    """A length of time as people write it, of whole seconds, zero included."""
+    length = read_seconds(value)
+    if not length.is_integer():
+        raise ValueError("must be a length of time of whole seconds")
+    return int(length)
 
 
 def absolute_path(value: object) -> str:
