@@ -158,7 +158,7 @@ class Client:
         self._patiently(once, within_s)
 
     def watch(
-        self, *, stop: Stop | None = None, on_trouble: Trouble | None = None
+        self, stop: Stop | None = None, *, on_trouble: Trouble | None = None
     ) -> Iterator[Change]:
         """Every change from now on, beginning with the events that are there already.
 
@@ -166,12 +166,12 @@ class Client:
         becomes of trouble.
         """
         before: Document | None = None
-        for document in self.documents(stop=stop, on_trouble=on_trouble):
+        for document in self.documents(stop, on_trouble=on_trouble):
             yield from changes(before, document)
             before = document
 
     def documents(
-        self, *, stop: Stop | None = None, on_trouble: Trouble | None = None
+        self, stop: Stop | None = None, *, on_trouble: Trouble | None = None
     ) -> Iterator[Document]:
         """Every new document from now on, the first at once. For one thread at a time.
 

@@ -81,6 +81,11 @@ class Stop:
     def is_set(self) -> bool:
         return self._said
 
+    def wait(self, seconds: float) -> bool:
+        """True as soon as this is set, False after so many seconds."""
+        with bell_of(self) as bell:
+            return bell.wait(seconds)
+
     def attach(self, bell: Bell) -> None:
         """Has the bell rung as soon as this is set, at once if it is."""
         self._bells.add(bell)
@@ -121,8 +126,8 @@ class Address:
             host, port = parts.hostname, parts.port
         except ValueError:
             host, port = None, None
-        text = f"{parts.netloc}{parts.path}"
-        if parts.scheme != "http" or not host or not text.isascii() or not text.isprintable():
+        plain = url.isascii() and url.isprintable() and " " not in url
+        if parts.scheme != "http" or not host or not plain:
             raise NotFound(
                 f"{url[:200]!r} is not the address of an endpoint.",
                 "It is like http://169.254.169.254 or http://127.0.0.1:8254, without TLS.",
@@ -270,7 +275,7 @@ class _Exchange(io.RawIOBase):
             self.late = True
             raise TimeoutError("the answer did not come in time")
         count = self.socket.recv_into(buffer)
-        if not self.begun:
+        if count and not self.begun:
             self.begun = True
             self.until_s = min(self.until_s, time.monotonic() + REST_S)
         return count
