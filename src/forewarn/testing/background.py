@@ -80,11 +80,13 @@ class Background:
             raise cut(refusal) from None
         except CancelledError:  # another thread has closed the cloud meanwhile
             raise _closed() from None
-        except BaseException as error:
-            if isinstance(error, TimeoutError) and not future.done():
-                error = EmulatorBroke(f"The emulator was not done within {timeout_s:g} s.")
+        except BaseException:
+            late = not future.done()
             future.cancel()
-            raise error from None
+            if late and isinstance(sys.exception(), TimeoutError):
+                said = f"The emulator was not done within {timeout_s:g} s."
+                raise EmulatorBroke(said) from None
+            raise
         self._raise_broken(emulator)
         return found
 
