@@ -126,7 +126,7 @@ def test_faults_are_shown_as_a_table_and_cleared(world: World) -> None:
     forewarn_fault("add", "cut", "--share", "0.25")
     table = forewarn_fault("list")
     assert "gone" in table
-    assert "3 times" in table
+    assert "3 hits" in table
     assert "in 1m" in table
     assert "a share of 0.25" in table
     assert "Cleared: f1." in forewarn_fault("clear", "f1")

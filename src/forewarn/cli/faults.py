@@ -117,16 +117,22 @@ def _cleared(items: tables.Items) -> str:
 def _table(items: tables.Items, now: datetime) -> Table:
     table = tables.new_table("FAULT", "KIND", "VM", "HITS", "SELECTS", "UNTIL", numbers=("HITS",))
     for item in items:
-        over = Text("over", style="dim")
         table.add_row(
             item["fault_id"],
             item["kind"],
             item["vm"] or "all",
             str(item["hits"]),
             _details(item),
-            over if item["over"] else times.away(item["until"], now) or "cleared",
+            Text("over", style="dim") if item["over"] else _until(item, now),
         )
     return table
+
+
+def _until(item: dict[str, Any], now: datetime) -> str:
+    """What ends a fault by itself, whichever comes first."""
+    hits = "" if item["count"] is None else tables.count(item["count"], "hit")
+    ends = [end for end in (hits, times.away(item["until"], now)) if end]
+    return " or ".join(ends) or "cleared"
 
 
 def _details(item: dict[str, Any]) -> str:
@@ -134,8 +140,6 @@ def _details(item: dict[str, Any]) -> str:
     words = []
     if item["method"]:
         words.append(item["method"])
-    if item["count"] is not None:
-        words.append(f"{item['count']} times")
     if item["share"] is not None:
         words.append(f"a share of {item['share']:g}")
     if item["seconds"] is not None:
