@@ -1,0 +1,128 @@
+"""What a document says about this VM that was not known yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from forewarn_guest.care import Care
+from forewarn_guest.document import Document
+from forewarn_guest.facts import Gone, Kind
+from forewarn_guest.observing import gone_how
+from scene import VM, Scene, at, event, rule, started
+
+
+def kinds(scene: Scene, from_fact: int = 0) -> list[Kind]:
+    about_events = (Kind.APPEARED, Kind.STARTED, Kind.CHANGED, Kind.GONE)
+    return [fact.kind for fact in scene.facts[from_fact:] if fact.kind in about_events]
+
+
+def test_an_event_appears_starts_and_is_gone_once_each() -> None:
+    scene = Scene(rule())
+    for shown in ((event(),), (event(),), (started(event()),), (started(event()),), (), ()):
+        scene.show(*shown)
+    assert kinds(scene) == [Kind.APPEARED, Kind.STARTED, Kind.GONE]
+
+
+def test_events_of_other_vms_are_no_business_of_this_one() -> None:
+    assert Scene(rule()).show(event(resources=("web_1",))).facts == []
+
+
+def test_the_name_of_the_vm_and_ids_have_no_case() -> None:
+    # C10 for names, A8 for ids.
+    scene = Scene(rule(), vm="WEB_0").show(event("e1")).show(event("E1"))
+    assert kinds(scene) == [Kind.APPEARED]
+
+
+def test_an_event_that_is_in_the_document_twice_is_one_event() -> None:
+    assert list(Scene(rule()).show(event(), event()).cares) == ["E1#1"]
+
+
+def test_an_event_first_seen_as_started_is_known_to_be_that() -> None:
+    care = Scene(rule()).show(started(event())).cares["E1#1"]
+    assert care.started
+    assert care.first_seen_started
+
+
+def test_an_event_that_no_longer_names_this_vm_is_gone() -> None:
+    scene = Scene(rule()).show(event()).show(event(resources=("web_1",)))
+    assert scene.cares["E1#1"].gone is Gone.CANCELED
+
+
+def test_an_id_that_comes_back_is_a_new_sighting() -> None:
+    scene = Scene(rule()).show(event()).show().show(event())
+    assert list(scene.cares) == ["E1#1", "E1#2"]
+    sightings = [f.detail["sighting"] for f in scene.facts if f.kind is Kind.APPEARED]
+    assert sightings == [1, 2]
+
+
+def test_what_changes_in_an_event_is_kept_with_it() -> None:
+    scene = Scene(rule()).show(event()).show(event(not_before_s=950.0))
+    assert kinds(scene) == [Kind.APPEARED, Kind.CHANGED]
+    assert scene.cares["E1#1"].event.not_before == at(950.0)
+    scene.show(event(not_before_s=950.0, resources=(VM, "web_1")))
+    assert scene.cares["E1#1"].event.resources == (VM, "web_1")
+
+
+def test_starting_is_no_change_although_not_before_is_empty_then() -> None:
+    scene = Scene(rule()).show(event()).show(started(event()))
+    assert kinds(scene) == [Kind.APPEARED, Kind.STARTED]
+
+
+def test_the_event_of_a_care_is_started_once_it_was_seen_started() -> None:
+    scene = Scene(rule()).show(event()).show(started(event()))
+    assert scene.cares["E1#1"].event.status == "Started"
+    assert scene.restart().cares["E1#1"].event.status == "Started"
+
+
+def test_an_event_without_a_rule_is_noted_and_nothing_is_done_about_it() -> None:
+    scene = Scene(rule(event_types=("Freeze",))).show(event()).show()
+    assert scene.lines == ["E1#1 appeared", "E1#1 gone canceled", "E1#1 closed"]
+
+
+def test_an_ignored_event_is_noted_and_nothing_is_done_about_it() -> None:
+    scene = Scene(rule(ignore=True)).show(event()).show(started(event())).show()
+    assert [line.split()[1] for line in scene.lines] == ["appeared", "started", "gone", "closed"]
+    assert scene.approved == []
+
+
+# How an event ended, as far as a guest can know.
+
+
+def gone(care: Care, *, date_s: float | None, boot_id: str = "boot-1") -> Gone:
+    date = None if date_s is None else at(date_s)
+    return gone_how(care, Document("1", (), date=date), boot_id=boot_id)
+
+
+CARE = Care("E1#1", event(not_before_s=900.0), "all", "boot-1")
+
+
+def test_gone_before_its_time_and_not_approved_is_canceled() -> None:
+    assert gone(CARE, date_s=899.0) is Gone.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("care", "date_s", "boot_id"),
+    [
+        pytest.param(replace(CARE, started=True), 1.0, "boot-1", id="it was seen started"),
+        pytest.param(replace(CARE, approved=True), 1.0, "boot-1", id="it was approved"),
+        pytest.param(replace(CARE, approving=True), 1.0, "boot-1", id="perhaps it was approved"),
+        pytest.param(CARE, 900.0, "boot-1", id="its time had come by the date of the answer"),
+        pytest.param(CARE, 1.0, "boot-2", id="the VM has booted since"),
+        pytest.param(CARE, None, "boot-1", id="the answer has no date"),
+        pytest.param(
+            replace(CARE, event=event(not_before_s=None)), 1.0, "boot-1", id="no NotBefore known"
+        ),
+    ],
+)
+def test_gone_counts_as_ended_if_it_may_have_happened(
+    care: Care, date_s: float | None, boot_id: str
+) -> None:
+    # G10: documents can be a minute late, and that an event was Started may never be seen.
+    assert gone(care, date_s=date_s, boot_id=boot_id) is Gone.ENDED
+
+
+def test_the_time_of_an_event_that_was_moved_is_the_new_one() -> None:
+    scene = Scene(rule()).show(event(not_before_s=100.0))
+    scene.show(event(not_before_s=200.0), at_s=50.0).show(at_s=150.0)
+    assert scene.cares["E1#1"].gone is Gone.CANCELED
