@@ -11,9 +11,10 @@ import pytest
 
 from emulator_world import NOTICE_MS, emulated
 from forewarn.api import orders
+from forewarn.control.timekeeper import Timekeeper
 from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
-from forewarn.emulator.clock import LAST_MS, EmulatedClock
+from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 
@@ -76,6 +77,20 @@ def test_what_is_ordered_when_the_clock_ends_can_still_be_written_as_a_date() ->
         assert world.guest().document()["Events"][0]["NotBefore"].startswith("Wed, 01 Jan 9000")
         with pytest.raises(Invalid, match="year 8999"):
             world.next()
+
+
+def test_time_that_passes_while_a_fast_clock_is_read_is_no_step_of_it() -> None:
+    class Hurried(Monotonic):
+        """A machine on which a millisecond passes with every fifth look."""
+
+        looks = 0
+
+        def monotonic_ms(self) -> int:
+            self.looks += 1
+            return self.ms + self.looks // 5
+
+    timekeeper = Timekeeper(EmulatedClock(start_ms=0, speed=SPEED_MAX, real=Hurried()))
+    assert {timekeeper.read().stepped_ms for _ in range(100)} == {0}
 
 
 @pytest.mark.parametrize("speed", [-1, 3_601])

@@ -13,6 +13,7 @@ from forewarn.ports import Clock
 STEP_NOTICED_FROM_MS = 2_000
 STALL_NOTICED_FROM_MS = 2_000
 PULSE_EVERY_S = 0.25
+READINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Timekeeper:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
+        now_ms, monotonic_ms = self._both_ms()
+        self._offset_ms = now_ms - monotonic_ms
         self._served_ms: int | None = None  # monotonic; None while nobody beats the pulse
         self._stalled_ms = 0  # noticed by the pulse itself, not yet accounted for
 
@@ -53,13 +55,26 @@ class Timekeeper:
 
     def read(self) -> Reading:
         """The time now. A step or a standstill is told again until it was `accounted` for."""
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        now_ms, monotonic_ms = self._both_ms()
         moved_ms = now_ms - monotonic_ms - self._offset_ms
         stepped_ms = moved_ms if abs(moved_ms) > STEP_NOTICED_FROM_MS else 0
         served_ms = monotonic_ms if self._served_ms is None else self._served_ms
         gap_ms = monotonic_ms - served_ms
         open_ms = gap_ms if gap_ms > STALL_NOTICED_FROM_MS else 0
         return Reading(now_ms, monotonic_ms, stepped_ms, self._stalled_ms + open_ms)
+
+    def _both_ms(self) -> tuple[int, int]:
+        """Wall and monotonic time of one instant.
+
+        Read again if time has passed in between: a thread that lost its turn there, or a clock of
+        the emulator that makes an hour of a second, is not a wall clock that was set.
+        """
+        for _ in range(READINGS_MAX):
+            monotonic_ms = self._clock.monotonic_ms()
+            now_ms = self._clock.now_ms()
+            if self._clock.monotonic_ms() == monotonic_ms:
+                break
+        return now_ms, monotonic_ms
 
     def accounted(self, reading: Reading) -> None:
         """What the reading told of steps and standstills is durable now."""
