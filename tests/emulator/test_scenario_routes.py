@@ -163,6 +163,14 @@ def test_a_run_that_waits_for_the_clock_says_how_to_turn_it(one: Stage) -> None:
     assert "clock next" not in ended.out
 
 
+def test_what_was_due_on_the_way_is_one_line_each_however_narrow_the_terminal(one: Stage) -> None:
+    freeze = 'at = "1m"\ndo = "maintain"\ntype = "Freeze"\nduration = "9s"'
+    one.script(f'{freeze}\nnot_before = "2h"\nstarted_for = "10m"')
+    lines = say(one, "clock", "advance", "1h").out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith("by Freeze of 9 s, not before 2h from then, Started for 10m")
+
+
 def test_no_run_is_said_in_words(one: Stage) -> None:
     assert say(one, "scenario", "runs").out.strip() == "No scenario has been run."
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from forewarn.cli.client import Client, Reply, data_folder, find_service
 
@@ -59,7 +60,9 @@ class Session:
         if as_json:
             self.show_json(reply.content)
         else:
-            self.console.print(render(reply.content, reply.now))
+            shown = render(reply.content, reply.now)
+            # Lines stay whole for a reader like grep, to whom no width is known; tables have one.
+            self.console.print(shown, soft_wrap=isinstance(shown, str | Text))
 
     @staticmethod
     def show_json(content: object) -> None:
