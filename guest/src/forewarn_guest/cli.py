@@ -6,20 +6,24 @@ Each command is imported when it is asked for, because the agent must stay small
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Callable
 
 from forewarn_guest import __version__
 from forewarn_guest.errors import (
     ConfigError,
-    EndpointError,
     GuestError,
     JournalDamaged,
     NotFound,
     Unreachable,
 )
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
 
 DEFAULT_CONFIG = Path("/etc/forewarn-guest/agent.toml")
 
@@ -37,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        code: int = options.command(options)
+        code = _command(options.command)(options)
         sys.stdout.flush()
     except ConfigError as error:
         _complain("The configuration must not be used:", *error.mistakes)
@@ -74,19 +78,89 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"forewarn-guest {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    run = commands.add_parser("run", help="be the agent: look after this VM until told to end")
-    run.add_argument("--config", type=Path, default=DEFAULT_CONFIG, metavar="FILE")
-    run.set_defaults(command=_run)
+    _add_agent_commands(commands)
+    _add_endpoint_commands(commands)
+    _add_system_commands(commands)
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
-    from forewarn_guest import starting  # noqa: PLC0415 - only the agent needs it
+def _add_agent_commands(commands: Commands) -> None:
+    run = _add(
+        commands, "run", "starting:run", "be the agent: look after this VM until told to end"
+    )
+    run.set_defaults(config=DEFAULT_CONFIG)
+    status = _add(
+        commands, "status", "reporting:show_status", "what the agent does; 1 if none runs"
+    )
+    status.add_argument("--file", type=Path, help="the status file, in place of the configured one")
+    _add_json(status)
+    journal = _add(commands, "journal", "reporting:show_journal", "the facts that the agent keeps")
+    journal.add_argument("--file", type=Path, help="the journal, in place of the configured one")
+    _add_json(journal)
+    check = _add(
+        commands, "check", "checking:check", "check the configuration; what would be done now"
+    )
+    _add_endpoint(check)
+    check.add_argument("--document", type=Path, metavar="FILE", help="a saved document to go by")
+    check.add_argument("--vm", default="", metavar="NAME", help="the VM's name in events")
+    _add_json(check)
 
-    try:
-        starting.run(options.config)
-    except EndpointError as error:
-        _complain(str(error))
-        return NO_ENDPOINT
-    return DONE
+
+def _add_endpoint_commands(commands: Commands) -> None:
+    listing = _add(commands, "list", "asking:show_list", "the events that the endpoint shows now")
+    watching = _add(commands, "watch", "asking:watch", "every change to them, a line each")
+    approving = _add(commands, "approve", "asking:approve", "say go ahead for events, at once")
+    approving.add_argument("event_id", nargs="+", metavar="ID", help="the EventId")
+    approving.add_argument(
+        "--anyway", action="store_true", help="also if the document has no such event"
+    )
+    finding = _add(commands, "discover", "asking:show_discovery", "where the endpoint is")
+    finding.add_argument("-v", "--verbose", action="store_true", help="what was tried")
+    for command in (listing, watching, approving, finding):
+        _add_endpoint(command)
+    for command in (listing, watching, finding):
+        _add_json(command)
+
+
+def _add_system_commands(commands: Commands) -> None:
+    install = _add(commands, "install", "install:install", "make it a service of this machine")
+    uninstall = _add(commands, "uninstall", "install:uninstall", "undo what install has done")
+    for command in (install, uninstall):
+        command.add_argument(
+            "--root", type=Path, default=Path("/"), metavar="DIR", help="of an image to work in"
+        )
+        command.add_argument("--dry-run", action="store_true", help="say it, and do nothing")
+
+
+def _add(commands: Commands, name: str, command: str, what: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the configuration ({DEFAULT_CONFIG})"
+    )
+    parser.set_defaults(command=command, usual_config=DEFAULT_CONFIG)
+    return parser
+
+
+def _add_endpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--endpoint", default="", metavar="URL", help="where it is, in place of looking for it"
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _command(place: str) -> Callable[[argparse.Namespace], int]:
+    """The function that does a command; its module is imported only now."""
+    module, _, name = place.partition(":")
+    found: Callable[[argparse.Namespace], int] = getattr(
+        importlib.import_module(f"forewarn_guest.{module}"), name
+    )
+    return found

@@ -6,6 +6,7 @@ endpoint that does not answer is no reason to end: it is waited for.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import threading
@@ -116,11 +117,12 @@ class _Signals:
             self.agent.tell(None)
 
 
-def run(path: Path) -> None:
-    """Look after this VM until a signal says to end.
+def run(options: argparse.Namespace) -> int:
+    """`run`: look after this VM until a signal says to end; 0 then.
 
-    Raises ConfigError, JournalError or EndpointError with what has to be mended.
+    Raises ConfigError, JournalError or NotFound with what has to be mended.
     """
+    path: Path = options.config
     configuration = config_file.read(path)
     log = Log(as_json=configuration.log_format == "json")
     for warning in configuration.warnings:
@@ -142,6 +144,7 @@ def run(path: Path) -> None:
             notifier.stopping()
             outside.end()
             notifier.close()
+    return 0
 
 
 def _look_after(
@@ -236,7 +239,7 @@ def _name(client: Client, stop: Stop, look_around: Callable[[], None], outside: 
         return ""
     if asking.refusal is not None:
         why = f"What this VM is called is not known: {asking.refusal.message}"
-        raise EndpointError(why, GIVE_A_NAME) from asking.refusal
+        raise NotFound(why, GIVE_A_NAME) from asking.refusal
     if not asking.name:
         raise RuntimeError("The name of this VM could not be asked for; see above.")
     return asking.name
