@@ -12,7 +12,6 @@ import struct
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Callable
 
 from forewarn_guest.leases import usable
@@ -30,7 +29,8 @@ COOKIE = b"\x63\x82\x53\x63"
 OPTIONS_AT = 0xF0
 ANSWER_BYTES_MIN = 0xF6  # D5
 _PAD, _ENDPOINT, _END = 0, 245, 255
-_ETHERNET = "1"
+_GET_FLAGS, _GET_ADDRESS = 0x8913, 0x8927  # SIOCGIFFLAGS and SIOCGIFHWADDR of Linux
+_UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,32 @@ class Heard:
     why: str
 
 
-def interfaces(folder: Path = Path("/sys/class/net")) -> list[Interface]:
-    """Ethernet interfaces that are not down, by name."""
+def interfaces() -> list[Interface]:
+    """Ethernet interfaces that are up, by name. None where the system does not tell."""
     found = []
-    for path in sorted(folder.glob("*")):
+    for _, name in sorted(socket.if_nameindex(), key=lambda pair: pair[1]):
         try:
-            kind = (path / "type").read_text().strip()
-            up = (path / "operstate").read_text().strip() != "down"
-            mac = bytes.fromhex((path / "address").read_text().strip().replace(":", ""))
-        except (OSError, ValueError):  # no interface, or gone in this instant
+            flags, kind, mac = _look(name)
+        except OSError:  # gone in this instant
             continue
-        if kind == _ETHERNET and up and len(mac) == 6 and any(mac):
-            found.append(Interface(path.name, mac))
+        if flags & _UP and not flags & _LOOPBACK and kind == _ETHERNET and any(mac):
+            found.append(Interface(name, mac))
     return found[:INTERFACES_MAX]
+
+
+def _look(name: str) -> tuple[int, int, bytes]:
+    """Flags, type and hardware address: from the kernel, since /sys may be another namespace's."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return 0, 0, b""
+    request = struct.pack("16s24x", name.encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        flags = fcntl.ioctl(any_socket, _GET_FLAGS, request)
+        address = fcntl.ioctl(any_socket, _GET_ADDRESS, request)
+    (flag,) = struct.unpack_from("=H", flags, 16)
+    (kind,) = struct.unpack_from("=H", address, 16)
+    return flag, kind, address[18:24]
 
 
 def discover_packet(xid: bytes, mac: bytes, *, broadcast: bool = False) -> bytes:

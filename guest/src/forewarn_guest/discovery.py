@@ -163,7 +163,7 @@ def read_cache(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(CACHE_BYTES_MAX))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
     url = content.get("url") if isinstance(content, dict) else None
     return url if isinstance(url, str) and url.startswith("http://") else ""

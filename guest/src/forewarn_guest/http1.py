@@ -6,6 +6,7 @@ is an answer as any other. Every wait has an end, and every wait can be ended fr
 
 from __future__ import annotations
 
+import errno
 import http.client
 import io
 import os
@@ -309,7 +310,9 @@ def _connected(address: Address, connect_s: float, bell: Bell) -> socket.socket:
         try:
             opened.settimeout(0.0)
             _watched(opened)
-            opened.connect_ex(place)
+            number = opened.connect_ex(place)
+            if number not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                raise OSError(number, "no connection")
             _await_connection(opened, max(until - time.monotonic(), 0.0), bell)
         except OSError as error:
             opened.close()

@@ -1,0 +1,58 @@
+"""DHCP and a vanished host over a real cable, between two network namespaces of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import network_world
+import pytest
+
+HERE = Path(__file__).parent
+LIMIT_S = 60
+
+
+def played(play: str) -> Any:
+    """What a play came to. Skips where this machine does not let us make namespaces."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs unshare and ip")
+    path = os.pathsep.join([str(HERE.parent / "src"), str(HERE)])
+    run = subprocess.run(
+        [
+            *("unshare", "--map-root-user", "--net"),
+            *(sys.executable, str(HERE / "network_world.py"), play),
+        ],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if run.returncode == network_world.NOT_HERE or run.stderr.startswith("unshare:"):
+        pytest.skip(f"network namespaces are not permitted here: {run.stderr or run.stdout}")
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_an_endpoint_is_found_through_a_dhcp_server() -> None:
+    came = played("discover")
+    assert came["url"] == f"http://{network_world.HOST}"
+    assert came["tries"][0][0] == "link-local"
+    assert came["tries"][-1] == ["dhcp cable0", "answers"]
+
+
+def test_an_interface_without_an_address_hears_the_server_by_broadcast() -> None:
+    came = played("broadcast")
+    assert came["interfaces"] == ["cable0"]  # neither lo nor one that is down
+    assert came["heard"] == [["cable0", network_world.HOST]]
+    assert came["seconds"] < 5.0
+
+
+def test_an_endpoint_that_vanishes_during_a_wait_is_noticed_within_seconds() -> None:
+    assert played("vanish")["seconds"] < 12.0
