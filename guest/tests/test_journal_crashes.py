@@ -86,9 +86,9 @@ def test_an_agent_killed_at_any_instant_loses_nothing_and_invents_nothing(
 
 def traced_life(path: Path, inject: str, *more: str) -> subprocess.CompletedProcess[bytes]:
     """The life, with something done to one of its calls."""
+    agent = [*PYTHON, "-c", LIFE, str(path)]
     return subprocess.run(
-        ["strace", "-qqq", "-o", os.devnull, *more, "-e", f"inject={inject}"]  # noqa: RUF005
-        + [*PYTHON, "-c", LIFE, str(path)],
+        ["strace", "-qqq", "-o", os.devnull, *more, "-e", f"inject={inject}", *agent],
         env=ENVIRONMENT,
         capture_output=True,
         check=False,
