@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 import pytest
@@ -16,6 +16,7 @@ from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
 from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
+from forewarn.testing import Cloud
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 
 YEAR_MS = 365 * DAY_MS
@@ -201,6 +202,19 @@ def test_on_a_fast_clock_not_before_is_true_on_that_clock() -> None:
         event = world.event(event_id)
         assert event["phase"] in ("started", "completed")
         assert _ms(event["started"]) >= _ms(event["not_before"])
+
+
+def test_on_the_fastest_clock_what_falls_due_while_others_are_settled_is_not_missed() -> None:
+    lasted: list[timedelta] = []
+    with Cloud(clock=f"x{SPEED_MAX}") as cloud:
+        for _ in range(40):
+            event = cloud.restart("vm0")
+            cloud.approve(event)
+            cloud.expect_gone(event)
+            at = {str(fact.kind): fact.at for fact in cloud.journal(event)}
+            lasted.append(at["completed"] - at["started"])
+    # A Reboot of five seconds; an instant that was missed cost up to an hour.
+    assert max(lasted) < timedelta(minutes=15)
 
 
 def test_a_real_clock_can_be_turned_as_well() -> None:

@@ -259,6 +259,14 @@ def test_a_rate_limit_is_the_real_one_and_each_vm_has_its_own(world: FaultyWorld
     assert world.statuses(20, POLL) == [200] * 20
 
 
+def test_a_new_rate_limit_counts_anew(world: FaultyWorld) -> None:
+    world.fault("rate-limit", per_second=0.01)
+    assert world.statuses(6, POLL) == [200] * 5 + [429]
+    world.clear()
+    world.fault("rate-limit", per_second=0.01)
+    assert world.statuses(6, POLL) == [200] * 5 + [429]
+
+
 def test_a_rate_limit_of_one_vm_leaves_the_others_alone(world: FaultyWorld) -> None:
     world.fault("rate-limit", vm="web_0", per_second=0.01)
     for _ in range(3):

@@ -146,18 +146,24 @@ class Pacer:
         """Keep everything settled, on a clock that runs by itself too. Until canceled."""
         while True:
             self._ring.clear()
+            since_ms = self._clock.now_ms()
             await self.settle()
             wait_s: float | None = None
             if self._clock.speed:
-                wait_s = await self._wait_s()
+                wait_s = await self._wait_s(since_ms)
             try:
                 async with asyncio.timeout(wait_s):
                     await self._ring.wait()
             except TimeoutError:
                 continue
 
-    async def _wait_s(self) -> float:
-        upcoming = await self.upcoming()
+    async def _wait_s(self, since_ms: int) -> float:
+        """How long nothing is due, in real seconds, after a settling that began at `since_ms`.
+
+        What fell due while it went on may have come too late for it: then there is no wait.
+        """
+        async with self._lock:
+            upcoming = await self._upcoming(since_ms)
         if not upcoming:
             return LOOK_EVERY_S
         left_s = (upcoming[0].at_ms - self._clock.now_ms()) / SECOND_MS / self._clock.speed
@@ -188,13 +194,9 @@ class Pacer:
             await self._hosts.work_once()
             await self._ticker.tick()
             acted = await self._keep_appointments()
-            if not acted and self._changes == before and not self._just_ended():
+            if not acted and self._changes == before:
                 return
         raise Conflict(f"Nothing came to rest in {ROUNDS_MAX} rounds.", "This is a bug.")
-
-    def _just_ended(self) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        return any(ends_ms <= now_ms for ends_ms, _ in self._hypervisor.under_way())
 
     async def _keep_appointments(self) -> bool:
         now_ms = self._clock.now_ms()
@@ -217,7 +219,9 @@ class Pacer:
             self._appointments += waiting
         return True
 
-    async def _upcoming(self) -> list[Instant]:
+    async def _upcoming(self, since_ms: int | None = None) -> list[Instant]:
+        """What is due after `since_ms`, else later than now. The caller holds the lock."""
+        after_ms = self._clock.now_ms() if since_ms is None else since_ms
         found = await self._control.ask(due_later)
         offset_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         found += [
@@ -226,12 +230,13 @@ class Pacer:
         ]
         found += [a.instant for a in self._appointments if not a.canceled]
         found += self._more_instants()
-        now_ms = self._clock.now_ms()
-        return sorted(instant for instant in found if instant.at_ms > now_ms)
+        return sorted(instant for instant in found if instant.at_ms > after_ms)
 
 
 def due_later(tx: Transaction) -> list[Instant]:
-    """What the rules themselves wait for: notice, deadlines, recoveries, and falling silent."""
+    """What the rules themselves wait for, also where it has passed and something else holds it:
+    notice, deadlines, recoveries, and falling silent.
+    """
     found: list[Instant] = []
     if not tx.policy.always_enabled:  # else a scope that falls silent is told all the same
         found += [
@@ -257,7 +262,7 @@ def due_later(tx: Transaction) -> list[Instant]:
         for operation in tx.memory.operations.values()
         if operation.deadline_ms is not None
     ]
-    return [instant for instant in found if instant.at_ms > tx.now_ms]
+    return found
 
 
 class SettledControl(Control):
