@@ -1,15 +1,19 @@
-"""What wiring does beyond calls: a fleet kept arranged, and room for descriptors."""
+"""What wiring does beyond calls: a fleet kept arranged, room for descriptors, private files."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from forewarn.core.errors import Unavailable
 from forewarn.host.listeners import ListenFailed
+from forewarn.settings import OPERATOR_TOKEN_FILE
+from forewarn.wiring.operator_server import operator_token
 from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit
 from forewarn.wiring.serve import keep_arranged
 
@@ -91,3 +95,22 @@ def test_the_limit_of_open_files_is_raised_as_far_as_allowed(hard_limit: int) ->
     assert raised == min(hard_limit, DESCRIPTORS_MAX)
     raise_descriptor_limit()
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raised
+
+
+@pytest.mark.parametrize("by_link", [True, False])
+def test_a_token_is_written_to_no_file_that_somebody_has_put_in_its_way(
+    tmp_path: Path, *, by_link: bool
+) -> None:
+    data, theirs = tmp_path / "data", tmp_path / "theirs"
+    data.mkdir()
+    theirs.touch(mode=0o666)
+    scratch = data / f".{OPERATOR_TOKEN_FILE}.{os.getpid()}"
+    if by_link:
+        scratch.symlink_to(theirs)
+    else:
+        scratch.hardlink_to(theirs)
+    token = operator_token(data)
+    kept = data / OPERATOR_TOKEN_FILE
+    assert kept.read_text() == f"{token}\n"
+    assert (kept.stat().st_mode & 0o777, kept.is_symlink()) == (0o600, False)
+    assert theirs.read_text() == ""

@@ -126,9 +126,13 @@ def _write_private(path: Path, text: str) -> None:
     """Replace a file that only its owner may read, whole or not at all."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        scratch.touch(mode=0o600)
-        scratch.write_text(text, encoding="utf-8")
+        # A new file, never one that somebody has put there to read it, nor what a link leads to.
+        scratch.unlink(missing_ok=True)
+        made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(made, "w", encoding="utf-8") as opened:
+            opened.write(text)
         scratch.replace(path)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be removed is not ours
+            scratch.unlink()
         raise unusable(path.parent, error) from error
