@@ -29,6 +29,7 @@ from forewarn_guest.run_files import (
     Unknown,
     age_s,
     boot_id,
+    group_alive,
     identity_of,
     look,
     reserved,
@@ -191,11 +192,7 @@ class Running:
 
         The kernel gives the pid to nobody while its group has members, so they are its own.
         """
-        if self._kill_at_s is None or self._killed or self._code == END_UNKNOWN:
-            return True
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
+        if self._kill_at_s is None or self._killed or not group_alive(self.pid):
             return True
         self._kill_if_due()
         return self._killed

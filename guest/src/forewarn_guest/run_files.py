@@ -27,6 +27,7 @@ PROC = Path("/proc")
 
 _ENDED = re.compile(rb"^ended (\d{1,3})\n", re.MULTILINE)
 _DEAD = ("Z", "X")
+_GROUP, _SESSION, _START = 2, 3, 19  # fields of stat, counted from the one after the name
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ def look(path: Path, known: Identity | None = None) -> Found:
     if not here:
         return Unknown("this system does not tell one boot from another")
     begun = f"begun {here}\n".encode("ascii")
+    if text == begun and known is not None and _is_there(known, here):
+        return Alive(known)  # it is about to say so itself
     if text == begun:
         with contextlib.suppress(OSError):  # then it is not abandoned, which the file says below
             _add(path, "abandoned\n")
@@ -122,7 +125,7 @@ def look(path: Path, known: Identity | None = None) -> Found:
 def _look_for(who: Identity, path: Path, here: str) -> Found:
     if who.boot_id != here:
         return Unknown("the VM was booted while it ran")
-    if start_ticks(who.pid) == who.start_ticks:
+    if _is_there(who, here):
         return Alive(who)
     ended = _ended(_read(path))  # it may have ended since the file was read
     if ended is not None:
@@ -130,22 +133,37 @@ def _look_for(who: Identity, path: Path, here: str) -> Found:
     return Alive(who) if _has_left_something(who) else Unknown("its end was not recorded")
 
 
+def _is_there(who: Identity, here: str) -> bool:
+    return who.boot_id == here and start_ticks(who.pid) == who.start_ticks
+
+
 def start_ticks(pid: int) -> int | None:
     """When a process was started, in clock ticks since the boot; None if there is none alive."""
     found = _stat_of(pid)
-    return None if found is None or found[0] in _DEAD else int(found[19])
+    return None if found is None or found[0] in _DEAD else int(found[_START])
 
 
 def identity_of(child: int) -> Identity:
     """Who a child is; one that has ended is there until it is reaped, so it can be asked."""
     found = _stat_of(child)
-    return Identity(child, 0 if found is None else int(found[19]), boot_id())
+    return Identity(child, 0 if found is None else int(found[_START]), boot_id())
 
 
 def age_s(who: Identity) -> float:
     """How long ago a process of this boot was started."""
     ticks_in_a_second = os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - who.start_ticks / ticks_in_a_second
+
+
+def group_alive(pid: int) -> bool:
+    """True if a process of this group is alive; a zombie that nobody reaps is not."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # members there are, under another user
+        return True
+    return _any_alive(_GROUP, pid)
 
 
 def _ended(text: bytes) -> Ended | None:
@@ -159,14 +177,16 @@ def _has_left_something(who: Identity) -> bool:
     The kernel gives its pid to nobody as long as there is such a process, so a pid that is in use
     again says that there is none.
     """
-    if start_ticks(who.pid) is not None:
-        return False
+    return start_ticks(who.pid) is None and _any_alive(_SESSION, who.pid)
+
+
+def _any_alive(field: int, number: int) -> bool:
+    """True if a process is alive that has this number in this field of its stat."""
     pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
-    for pid in pids:
-        found = _stat_of(pid)
-        if found is not None and found[0] not in _DEAD and int(found[3]) == who.pid:
-            return True
-    return False
+    found = (_stat_of(pid) for pid in pids)
+    return any(
+        one is not None and one[0] not in _DEAD and int(one[field]) == number for one in found
+    )
 
 
 def _stat_of(pid: int) -> list[str] | None:
@@ -185,7 +205,7 @@ def _identity(text: bytes) -> Identity | None:
         return None
     before, _, after = lines[1].rpartition(")")
     try:
-        return Identity(int(before.split()[1]), int(after.split()[19]), lines[0].split()[1])
+        return Identity(int(before.split()[1]), int(after.split()[_START]), lines[0].split()[1])
     except (IndexError, ValueError):
         return None
 
