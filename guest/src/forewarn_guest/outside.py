@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from forewarn_guest import __version__, metrics, status, whole_files
 from forewarn_guest.agent import View
@@ -42,11 +42,18 @@ class Outside:
     """
 
     def __init__(
-        self, configuration: Configuration, path: Path, *, log: Log, notifier: Notifier
+        self,
+        configuration: Configuration,
+        path: Path,
+        *,
+        log: Log,
+        notifier: Notifier,
+        put: Callable[[Path, bytes], None] = whole_files.put,
     ) -> None:
         self._configuration = configuration
         self._log = log
         self._notifier = notifier
+        self._put_file = put
         self._lock = threading.Lock()
         self._errors: dict[str, int] = {}
         self._last_errors: deque[dict[str, str]] = deque(maxlen=ERRORS_SHOWN_MAX)
@@ -223,7 +230,7 @@ class Outside:
 
     def _write_one(self, path: Path, data: bytes) -> None:
         try:
-            whole_files.put(path, data)
+            self._put_file(path, data)
         except OSError as error:
             self.error("files", f"{path} cannot be written: {error.strerror}.")
 
