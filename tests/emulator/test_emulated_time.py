@@ -148,6 +148,26 @@ def test_next_goes_to_the_next_instant_at_which_something_is_due_and_no_further(
         assert world.next() == []
 
 
+def test_what_is_done_to_a_host_without_vms_has_its_instants_too() -> None:
+    with Cloud() as cloud:
+        cloud.maintain("spare", "Reboot")
+        assert [due.what for due in cloud.clock.upcoming()] == [
+            "reboot-host of spare ends",
+            "Reboot of spare fails",
+        ]
+        cloud.clock.next()
+        assert cloud.clock.upcoming() == ()
+
+
+def test_the_end_of_a_recovery_is_an_instant() -> None:
+    with Cloud(scopes=["web:2"], domain_recovery_seconds=600) as cloud:
+        cloud.approve(cloud.maintain("web_0", "Reboot"))
+        (ended,) = {due.at for due in cloud.clock.next()}
+        (recovered,) = cloud.clock.upcoming()
+        assert recovered.what == "domain 0 of web has recovered"
+        assert recovered.at - ended == timedelta(minutes=10)
+
+
 @pytest.mark.parametrize("ms", [-1, DURATION_MS_MAX + 1])
 def test_a_clock_that_is_turned_back_or_too_far_is_refused_and_stays(ms: int) -> None:
     with emulated() as world:
