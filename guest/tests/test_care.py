@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from forewarn_guest.care import Care, Stage, fold, fold_all
 from forewarn_guest.configuration import Part
 from forewarn_guest.facts import (

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+
 from forewarn_guest.client import API_VERSIONS, Client, problem
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, NotFound, Refused, Unreachable
 from forewarn_guest.http1 import Answer

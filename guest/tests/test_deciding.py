@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from forewarn_guest.configuration import Approve, OnUnknown
 from forewarn_guest.deciding import (
     ATTEMPTS_AT_MOST,

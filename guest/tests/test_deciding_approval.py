@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from forewarn_guest.configuration import Approve, Rule
 from forewarn_guest.deciding import APPROVE_AGAIN_S
 from forewarn_guest.facts import Outcome

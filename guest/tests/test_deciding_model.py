@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from agent_judge import Broken, Judge
 from agent_model import Mind, ModelAgent, Unsettled, live
 from agent_world import World

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from forewarn_guest.dhcp import Interface, ask, discover_packet, endpoint_in, interfaces
 
 XID = b"\x01\x02\x03\x04"

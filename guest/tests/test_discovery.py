@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.discovery import LINK_LOCAL, Try, discover, probed, read_cache
 from forewarn_guest.errors import EndpointError, NotFound, Unreachable
 from forewarn_guest.http1 import bell_of

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from forewarn_guest.errors import BadAnswer, NotFound, Unreachable
 from forewarn_guest.http1 import (
     BODY_BYTES_MAX,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from forewarn_guest.errors import GuestError, JournalDamaged, JournalError, JournalFull
 from forewarn_guest.journal import DEPTH_MAX, LINE_MAX_B, Journal, facts_in
 

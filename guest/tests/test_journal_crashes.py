@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from forewarn_guest.journal import Journal
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent / "src"), "PATH": os.defpath}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.leases import FILES_MAX, LEASE_BYTES_MAX, address_in, leases, read_address
 
 DHCLIENT = """\

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import network_world
 import pytest
+
+import network_world
 
 HERE = Path(__file__).parent
 LIMIT_S = 60

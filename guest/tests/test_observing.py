@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from forewarn_guest.care import Care
 from forewarn_guest.document import Document
 from forewarn_guest.facts import Gone, Kind

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+
 from forewarn_guest import outside, whole_files
 from forewarn_guest.agent import View
 from forewarn_guest.configuration import Configuration

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import forewarn_guest
 import pytest
+
+import forewarn_guest
 
 
 def test_everything_that_is_promised_can_be_imported() -> None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.http1 import Bell
 from forewarn_guest.journal import facts_in
 from forewarn_guest.pauses import BEAT_S, Clocks, Pause, detect, judge, read_clocks

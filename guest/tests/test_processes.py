@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.processes import OUTPUT_MAX_B, VALUE_MAX_B, Running, Steps
 from forewarn_guest.run_files import Ended
 from process_world import ENVIRONMENT, code_of, run, runs, until, written

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.care import Run
 from forewarn_guest.configuration import Part
 from forewarn_guest.processes import END_UNKNOWN, RUN_SCRIPT, Running, Steps

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+
 from forewarn_guest.document import Document
 from forewarn_guest.errors import BadAnswer
 from forewarn_guest.reading import (

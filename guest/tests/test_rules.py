@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from forewarn_guest.configuration import Part, Rule
 from forewarn_guest.observing import matches, rule_for
 from scene import event, rule, step

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.agent import View
 from forewarn_guest.care import Care, Run, Stage
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.systemd import Notifier
 from outside_world import AgentProcess
 from scripted_endpoint import ScriptedEndpoint, document, event

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from itertools import islice
 
 import pytest
+
 from forewarn_guest.changes import What, changes
 from forewarn_guest.client import Client
 from forewarn_guest.document import Document, Event

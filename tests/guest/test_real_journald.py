@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forewarn_guest.steps.system_log import MESSAGE_ID
 
+from forewarn_guest.steps.system_log import MESSAGE_ID
 from guest_private_place import journald
 from guest_steps_world import EVENT, run_step, wait_for
 
