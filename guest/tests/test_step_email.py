@@ -11,6 +11,7 @@ from email.policy import default
 from typing import Any
 
 import pytest
+
 from steps_world import EVENT, HOSTILE, is_one_line, run, serving, told
 
 
@@ -23,6 +24,7 @@ class Mailbox:
         self.mails: list[bytes] = []
         self.connections = 0
         self.place = ""
+        self.hangs_up = False
 
     def answer(self, line: str) -> str:
         self.heard.append(line)
@@ -47,6 +49,8 @@ class Mailbox:
                     lines = list(iter(stream.readline, b".\r\n"))
                     self.mails.append(b"".join(lines))
                     self._send(stream, self.answer("END-OF-MAIL"))
+                    if self.hangs_up:
+                        return
 
     def _send(self, stream: Any, said: str) -> None:
         if said == "250 fine" and self.heard[-1:] == ["HELLO-FROM-ME"]:
@@ -142,6 +146,14 @@ def test_what_time_will_not_mend_fails_at_once(says: dict[str, list[str]]) -> No
     assert here.connections == 1
     assert is_one_line(problems)
     assert "55" in problems
+
+
+def test_a_server_that_hangs_up_once_it_has_the_mail_gets_it_once() -> None:
+    with mailbox() as here:
+        here.hangs_up = True
+        code, _out, problems = step(here)
+    assert (code, problems) == (0, "")
+    assert len(here.mails) == 1
 
 
 def test_a_receiver_that_is_refused_is_named_and_the_others_get_it_once() -> None:

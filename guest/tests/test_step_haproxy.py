@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from steps_world import is_one_line, run, serving, told
 
 COLUMNS = "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight"

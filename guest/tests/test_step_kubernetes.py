@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from steps_world import HOSTILE, is_one_line, run, told
 
 

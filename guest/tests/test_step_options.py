@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from forewarn_guest.steps import KINDS, read_options
 from forewarn_guest.steps.options import Address
 from steps_world import HOSTILE, environment

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.occasion import (
     INPUT_MAX,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from forewarn_guest.steps.systemd_units import as_wanted
 from steps_world import is_one_line, run, told
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from steps_world import EVENT, HOSTILE, is_one_line, run, told
+
+from steps_world import EVENT, HOSTILE, is_one_line, run, serving, told
 
 
 class Receiver:
@@ -87,6 +89,28 @@ def test_what_may_pass_is_tried_again_and_can_be_told_as_the_same(code: int) -> 
         assert run("webhook", told({"url": here.url}))[0] == 0
     assert len(here.posts) == 3
     assert len({headers["Idempotency-Key"] for _path, headers, _body in here.posts}) == 1
+
+
+def test_two_steps_of_one_event_can_be_told_apart() -> None:
+    with receiver() as here:
+        for name in ("first", "second"):
+            assert run("webhook", told({"url": here.url}), FOREWARN_STEP=name)[0] == 0
+        assert (
+            run("webhook", told({"url": here.url}, part="recover"), FOREWARN_STEP="first")[0] == 0
+        )
+    assert len({headers["Idempotency-Key"] for _path, headers, _body in here.posts}) == 3
+
+
+def test_a_2xx_is_done_even_if_the_rest_of_the_answer_never_comes() -> None:
+    answers = []
+
+    def accept(channel: socket.socket) -> None:
+        answers.append(channel.recv(65536))
+        channel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
+
+    with serving(accept) as (host, port):
+        assert run("webhook", told({"url": f"http://{host}:{port}/"}))[0] == 0
+    assert len(answers) == 1
 
 
 def test_the_other_side_says_how_long_to_wait() -> None:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email import message_from_string
 from email.message import EmailMessage
@@ -73,12 +73,12 @@ plain:
 class Exim:
     """An exim whose queue can be read."""
 
-    program: str
+    command: tuple[str, ...]
     folder: Path
     place: str
 
     def asked(self, *arguments: str) -> str:
-        command = [self.program, "-C", str(self.folder / "exim.conf"), *arguments]
+        command = [*self.command[:-1], *arguments]  # without the last, which is to talk SMTP
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=PATIENCE_S
         )
@@ -104,7 +104,7 @@ def make_certificate(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serving(command: list[str]) -> Iterator[tuple[str, int]]:
+def serving(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     """A port where an exim is run for each connection, one after the other."""
     ending = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -148,9 +148,9 @@ def exim() -> Iterator[Exim]:
         (folder / "spool").mkdir()
         for owned in ("spool", "key.pem"):
             os.chown(folder / owned, user.pw_uid, user.pw_gid)
-        command = [path, "-C", str(folder / "exim.conf"), "-bs"]
+        command = (path, "-C", str(folder / "exim.conf"), "-bs")
         with serving(command) as (host, port):
-            yield Exim(path, folder, f"{host}:{port}")
+            yield Exim(command, folder, f"{host}:{port}")
 
 
 def test_a_mail_with_the_facts_is_in_the_queue(exim: Exim) -> None:
@@ -180,6 +180,17 @@ def test_starttls_and_a_login_from_a_file(exim: Exim) -> None:
     assert code == 1
     assert "535" in problems
     assert "wrong" not in out + problems
+
+
+def test_a_connection_that_is_secret_from_its_beginning(exim: Exim) -> None:
+    with serving([*exim.command, "-tls-on-connect"]) as (host, port):
+        options = {"tls": "implicit", "server": f"{host}:{port}"}
+        code, _out, problems = exim.step(**options)
+        assert code == 1
+        assert "not trusted" in problems
+        code, _out, problems = exim.step(**options, ca_file=str(exim.folder / "cert.pem"))
+        assert (code, problems) == (0, "")
+    assert len(exim.mails()) == 1
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(exim: Exim) -> None:

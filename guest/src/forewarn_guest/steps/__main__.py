@@ -61,8 +61,9 @@ def main(arguments: list[str]) -> int:
         _say(f"usage: python -m forewarn_guest.steps {'|'.join(KINDS)} < JSON")
         return MISUSED
     kind = KINDS[arguments[0]]
+    name = os.environ.get("FOREWARN_STEP", "")
     try:
-        occasion = read_occasion(kind, sys.stdin.buffer.read(INPUT_MAX + 1))
+        occasion = read_occasion(kind, sys.stdin.buffer.read(INPUT_MAX + 1), name)
     except Misused as error:
         _say(f"{kind.name}: {error}")
         return MISUSED

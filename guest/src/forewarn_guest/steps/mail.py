@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import smtplib
 import ssl
@@ -108,7 +109,9 @@ def _sent(
         if login is not None:
             server.login(*login)
         refused = server.send_message(message, options["from"], list(options["to"]))
-        server.putcmd("quit")  # the mail is taken; how they part does not matter any more
+        # The mail is taken: how they part must not make it be sent again.
+        with contextlib.suppress(OSError):
+            server.putcmd("quit")
     finally:
         server.close()
     return refused

@@ -61,6 +61,7 @@ class Occasion:
     part: str
     leader: bool
     seconds_left: float | None
+    step: str
     options: Mapping[str, Any]
     deadline: Deadline
 
@@ -82,8 +83,8 @@ def one_line(value: str, at_most: int = FIELD_MAX) -> str:
     return shown if len(shown) <= at_most else shown[: at_most - 3] + "..."
 
 
-def read_occasion(kind: Kind, given: bytes, clock: Clock = time.monotonic) -> Occasion:
-    """The occasion of a step of a kind. Raises Misused with every mistake in one sentence each."""
+def read_occasion(kind: Kind, given: bytes, step: str, clock: Clock = time.monotonic) -> Occasion:
+    """The occasion of the step of that name. Raises Misused with a sentence for every mistake."""
     if len(given) > INPUT_MAX:
         raise Misused(f"Standard input has more than {INPUT_MAX} bytes.")
     try:
@@ -106,6 +107,7 @@ def read_occasion(kind: Kind, given: bytes, clock: Clock = time.monotonic) -> Oc
         part=part,
         leader=told.get("leader") is True,
         seconds_left=left,
+        step=step,
         options=values,
         deadline=Deadline(allowed(*bounds), clock),
     )

@@ -39,7 +39,8 @@ def run(occasion: Occasion) -> str:
 
     def attempt() -> str:
         seconds = occasion.deadline.left(ATTEMPT_S)
-        host, port = url.hostname or "", url.port
+        host = url.hostname or ""
+        port = url.port or (80 if context is None else 443)  # or an IPv6 address is read as one
         connection = (
             http.client.HTTPConnection(host, port, timeout=seconds)
             if context is None
@@ -48,7 +49,7 @@ def run(occasion: Occasion) -> str:
         try:
             connection.request("POST", path, body, dict(headers))
             answer = connection.getresponse()
-            said = answer.read(ANSWER_MAX)
+            said = _words(answer)
         except ssl.SSLCertVerificationError as error:
             raise StepError(
                 f"{shown} has a certificate that is not trusted ({error.verify_message}).",
@@ -61,6 +62,17 @@ def run(occasion: Occasion) -> str:
         return _judged(shown, answer, said)
 
     return until_done(attempt, occasion.deadline)
+
+
+def _words(answer: http.client.HTTPResponse) -> str:
+    """What an answer says against it, as far as it came. A 2xx is done, whatever follows it."""
+    if 200 <= answer.status < 300:
+        return ""
+    try:
+        body = answer.read(ANSWER_MAX)
+    except (OSError, http.client.HTTPException):  # the code has come, and says enough
+        return ""
+    return one_line(body.decode("utf-8", "replace").strip(), SAID_MAX)
 
 
 def content(occasion: Occasion) -> dict[str, Any]:
@@ -93,12 +105,11 @@ def _headers(occasion: Occasion) -> Mapping[str, str]:
     return headers
 
 
-def _judged(shown: str, answer: http.client.HTTPResponse, body: bytes) -> str:
+def _judged(shown: str, answer: http.client.HTTPResponse, words: str) -> str:
     """What to make of an answer."""
     code = answer.status
     if 200 <= code < 300:
         return f"{shown} answered {code}."
-    words = one_line(body.decode("utf-8", "replace").strip(), SAID_MAX)
     said = f"{shown} answered {code}" + (f": {words}" if words else "")
     if code in _LATER or code >= 500:
         raise Again(said, _retry_after(answer))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from forewarn_guest.steps.occasion import Occasion, one_line
 
 # The names on the wire, what people call them, and what they are called in journald's fields.
@@ -15,6 +18,7 @@ _FACTS = (
     ("Description", "Description", "FOREWARN_EVENT_DESCRIPTION"),
 )
 RESOURCES_SHOWN = 20
+ID_SHOWN = 40  # characters of an event's id
 
 
 def sentence(occasion: Occasion) -> str:
@@ -59,7 +63,11 @@ def facts(occasion: Occasion) -> list[tuple[str, str, str]]:
 
 
 def same_each_time(occasion: Occasion) -> str:
-    """A name of this occasion that is the same if the step is repeated, for who must tell."""
-    parts = (occasion.field("EventId").upper(), occasion.vm, occasion.part)
-    plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in ".".join(parts))
-    return plain[:200]
+    """A name of this occasion for who must tell it from others.
+
+    It is the same if the step is repeated, and another for each event, VM, part and step.
+    """
+    event_id = occasion.field("EventId").upper()
+    whole = json.dumps([event_id, occasion.vm, occasion.part, occasion.step])
+    plain = "".join(char for char in event_id if char.isascii() and (char.isalnum() or char == "-"))
+    return f"{plain[:ID_SHOWN]}.{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
