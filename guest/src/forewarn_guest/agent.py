@@ -344,7 +344,15 @@ class Agent:
     # Approval.
 
     def _approve(self, care: Care) -> None:
-        """Say go ahead on a thread of its own: an endpoint that hangs holds nothing up."""
+        """Say go ahead on a thread of its own: an endpoint that hangs holds nothing up.
+
+        That it may have been said is kept first: an event that goes while the agent is dead must
+        not be taken for one that was canceled.
+        """
+        if not care.approving:
+            self._keep(Fact(Kind.APPROVING, facts.now(), care.care_id))
+        if self._unkept:
+            return  # it is said when this is kept
         before = self._timings.get(care.care_id, Timing())
         self._time(care, approvals=before.approvals + 1, approved_s=self._now_s())
         care_id, event_id = care.care_id, care.event.event_id

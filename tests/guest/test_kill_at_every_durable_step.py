@@ -1,0 +1,105 @@
+"""The agent is killed at every append to its journal, and nothing is silently lost or repeated.
+
+One life of an event, played for each append and each way of dying there: before it, in the middle
+of it, and when it is on the disk; then the agent is started again. APPENDS is how many there are,
+which a test of its own makes sure of. What is judged is what the steps themselves have kept, and
+the journal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forewarn.testing import Cloud
+from forewarn_guest.facts import Kind
+from guest_agent_world import LIFE, Guest, finish, guest_of, judge, play
+
+# begin, appeared, approving, approved, started, gone, closed; and each step three times: intended,
+# begun, ended.
+APPENDS = 7 + 3 * sum(map(len, LIFE.values()))
+EVERY = range(1, APPENDS + 1)
+
+
+def configure(guest: Guest, on_unknown: str) -> None:
+    guest.configure(guest.rule(each=f'limit = "20s"\non_unknown = "{on_unknown}"'))
+
+
+def go_on_to_the_end(guest: Guest, deaths: int = 1) -> None:
+    """An agent that died at its last append is started once more: there is nothing left to do."""
+    guest.wait_for(lambda: guest.deaths == deaths, "it has died")
+    guest.wait_begun()
+    guest.stop()
+    assert guest.deaths == deaths
+
+
+def test_a_life_has_as_many_appends_as_are_died_at(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        event = cloud.restart("vm0")
+        guest.live()
+        play(cloud, guest, event)
+        guest.stop()
+        judge(guest)
+        lines = (guest.data / "journal").read_bytes().splitlines()
+        assert sum(b'"fact":"pause"' not in line for line in lines) == APPENDS
+        assert guest.order("ended") == [
+            f"{p}-{step}" for p, steps in LIFE.items() for step in steps
+        ]
+        assert [approval.by for approval in cloud.approvals(event)] == ["vm0"]
+
+
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [
+        *(("before", number) for number in EVERY),
+        *(("torn", number) for number in EVERY[::4]),
+        *(("after", number) for number in EVERY),
+    ],
+)
+def test_a_kill_loses_and_repeats_nothing_silently(
+    cloud: Cloud, tmp_path: Path, when: str, number: int
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        event = cloud.restart("vm0")
+        configure(guest, "repeat" if number % 2 else "treat-as-done")
+        guest.start(dies=f"{when}:{number}")
+        play(cloud, guest, event)
+        go_on_to_the_end(guest)
+        judge(guest)
+        assert [approval.by for approval in cloud.approvals(event)] == ["vm0"]
+
+
+@pytest.mark.parametrize("number", EVERY)
+def test_an_event_that_comes_to_its_end_while_the_agent_is_dead_is_recovered_from(
+    cloud: Cloud, tmp_path: Path, number: int
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        event = cloud.restart("vm0")
+        configure(guest, "treat-as-failed")
+        guest.while_dead = lambda: finish(cloud, event)
+        guest.start(dies=f"before:{number}")
+        if number > 2:
+            play(cloud, guest, event)
+        go_on_to_the_end(guest)
+        if number > 2:
+            judge(guest)
+            assert guest.facts(Kind.GONE)[0].detail["how"] == "ended"
+        else:
+            assert guest.order() == []  # it was not known yet that there is such an event
+
+
+@pytest.mark.parametrize("first", ["after:3", "before:4", "after:9", "after:10", "before:16"])
+@pytest.mark.parametrize("second", ["before:2", "after:2", "after:3"])
+def test_a_second_kill_right_after_the_first_changes_nothing_of_that(
+    cloud: Cloud, tmp_path: Path, first: str, second: str
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        event = cloud.restart("vm0")
+        configure(guest, "repeat")
+        guest.further_deaths = [second]
+        guest.start(dies=first)
+        play(cloud, guest, event)
+        go_on_to_the_end(guest, deaths=2)
+        judge(guest)
+        assert [approval.by for approval in cloud.approvals(event)] == ["vm0"]
