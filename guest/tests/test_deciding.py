@@ -192,10 +192,20 @@ def test_a_step_is_not_repeated_for_an_event_that_has_moved_on() -> None:
     assert scene.lines[-1] == "E1#1 step-ruled prepare drain failed"
 
 
-def test_a_step_is_not_repeated_without_time_and_the_agent_settles() -> None:
+def test_a_started_step_is_repeated_while_the_event_stands_and_not_after() -> None:
+    with_tell = rule(started=(step("tell", on_unknown=OnUnknown.REPEAT),))
+    scene = Scene(with_tell).show(started(event())).restart().show(started(event()))
+    assert list(scene.running) == ["E1#1 tell"]
+    scene.restart().show()
+    assert "E1#1 step-ruled started tell failed" in scene.lines
+    assert list(scene.running) == ["E1#1 return"]
+
+
+@pytest.mark.parametrize("at_s", [90.0, 95.0])
+def test_a_step_is_not_repeated_without_time_and_the_agent_settles(at_s: float) -> None:
     drain = step("drain", on_unknown=OnUnknown.REPEAT)
     scene = Scene(rule(prepare=(drain,))).show(event(not_before_s=100.0)).restart()
-    scene.show(event(not_before_s=100.0), at_s=95.0)
+    scene.show(event(not_before_s=100.0), at_s=at_s)
     assert "E1#1 step-ruled prepare drain failed" in scene.lines
     assert scene.lines[-1] == "E1#1 approval-withheld step drain of prepare: unknown"
 

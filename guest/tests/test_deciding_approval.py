@@ -36,6 +36,13 @@ def test_at_once_approves_before_and_while_steps_run_and_in_spite_of_a_failure()
     assert not [line for line in scene.lines if "withheld" in line]
 
 
+def test_at_once_is_not_said_again_after_the_event_has_started() -> None:
+    scene = Scene(with_approve(Approve.AT_ONCE)).show(event(source="User"))
+    scene.show(started(event(source="User"))).wait(600.0)
+    assert list(scene.running) == ["E1#1 drain"]
+    assert scene.approved == ["E1#1"]
+
+
 def test_never_approves_never_and_blames_nobody() -> None:
     scene = Scene(with_approve(Approve.NEVER)).show(event()).end("drain").wait(600.0)
     assert scene.approved == []

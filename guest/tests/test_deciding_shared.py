@@ -31,6 +31,25 @@ def test_an_event_that_comes_later_shares_what_was_prepared() -> None:
     assert scene.running == {}
 
 
+def test_an_event_that_shares_leaves_out_no_steps_of_its_own() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(started(A), started(B))
+    assert not [line for line in scene.lines if "left-out" in line]
+
+
+def test_the_second_prepares_by_itself_if_the_first_has_no_time_left() -> None:
+    scene = Scene(TWO).show(event("A", not_before_s=5.0), B)
+    assert list(scene.running) == ["B#1 drain"]
+
+
+def test_of_several_the_first_that_stands_inherits_else_the_last_that_is_gone() -> None:
+    scene = Scene(TWO).show(A, B, C).end("drain").show(B, C)
+    assert "A#1 handed-over B#1" in scene.lines
+    scene = Scene(TWO).show(A, B, C).end("drain").show()
+    handed = [line for line in scene.lines if "handed-over" in line]
+    assert handed == ["A#1 handed-over C#1", "B#1 handed-over C#1"]
+    assert list(scene.running) == ["C#1 load"]
+
+
 def test_the_first_hands_over_and_the_last_recovers() -> None:
     scene = Scene(TWO).show(A, B).end("drain").show(B, at_s=10.0)
     assert "A#1 handed-over B#1" in scene.lines
