@@ -12,9 +12,11 @@ may_work.set()
 def listen(client: Client) -> None:
     for document in client.documents():
         ours = [event for event in document.events if event.names(client.me())]
-        may_work.clear() if ours else may_work.set()
-        waiting = [event.event_id for event in ours if not event.started]
-        client.approve(*waiting)
+        if ours:
+            may_work.clear()
+            client.approve(*(event.event_id for event in ours if not event.started))
+        else:
+            may_work.set()
 
 
 with Client() as client:

@@ -20,6 +20,7 @@ from forewarn_guest import dhcp
 from forewarn_guest.client import Client
 from forewarn_guest.discovery import discover
 from forewarn_guest.errors import EndpointError
+from forewarn_guest.http1 import Bell, Stop, Stopped, bell_of
 
 HOST = "10.99.0.1"
 VM = "10.99.0.2"
@@ -111,12 +112,42 @@ def play_discover(_: subprocess.Popen[str]) -> Any:
 def play_broadcast(_: subprocess.Popen[str]) -> Any:
     """The VM has no address yet, so an answer to its address cannot reach it."""
     began = time.monotonic()
-    answers = dhcp.ask(dhcp.interfaces(), b"abcd")
+    with bell_of() as bell:
+        answers = dhcp.ask(dhcp.interfaces(), b"abcd", bell)
     return {
         "interfaces": [one.name for one in dhcp.interfaces()],
         "heard": [[one.interface, one.address] for one in answers],
         "seconds": time.monotonic() - began,
     }
+
+
+def play_silence(_: subprocess.Popen[str]) -> Any:
+    """No server answers from the other end of a cable that nobody listens at."""
+    ip("link", "set", "unplugged", "up")
+    ip("link", "set", "loose", "up")
+    asked = [one for one in dhcp.interfaces() if one.name == "unplugged"]
+    stop, times = Stop(), [time.monotonic()]
+    with bell_of(stop) as bell:
+        answers = dhcp.ask(asked, b"abcd", bell, seconds=1.5)
+        times.append(time.monotonic())
+        thread = threading.Timer(0.2, stop.set)
+        thread.start()
+        stopped = _stops(asked, bell)
+        times.append(time.monotonic())
+        thread.join()
+    return {
+        "why": [one.why for one in answers],
+        "seconds": [later - earlier for earlier, later in zip(times, times[1:])],
+        "stopped": stopped,
+    }
+
+
+def _stops(asked: list[dhcp.Interface], bell: Bell) -> bool:
+    try:
+        dhcp.ask(asked, b"abcd", bell)
+    except Stopped:
+        return True
+    return False
 
 
 def play_vanish(host: subprocess.Popen[str]) -> Any:
@@ -143,7 +174,12 @@ def play_vanish(host: subprocess.Popen[str]) -> Any:
     return {"seconds": times[1] - times[0]}
 
 
-PLAYS = {"discover": play_discover, "broadcast": play_broadcast, "vanish": play_vanish}
+PLAYS = {
+    "discover": play_discover,
+    "broadcast": play_broadcast,
+    "silence": play_silence,
+    "vanish": play_vanish,
+}
 
 
 def be_vm(play: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn_guest.dhcp import Interface, ask, discover_packet, endpoint_in, interfaces
+from forewarn_guest.http1 import bell_of
 
 XID = b"\x01\x02\x03\x04"
 MAC = b"\x00\x0d\x3a\x12\x34\x56"
@@ -93,10 +94,12 @@ def test_interfaces_have_six_bytes_and_are_never_the_loopback() -> None:
 
 
 def test_asking_from_what_is_not_there_says_so_and_waits_for_nothing() -> None:
-    (heard,) = ask([Interface("nowhere0", MAC)], XID, seconds=60.0)
+    with bell_of() as bell:
+        (heard,) = ask([Interface("nowhere0", MAC)], XID, bell, seconds=60.0)
     assert (heard.interface, heard.address) == ("nowhere0", "")
     assert heard.why.startswith(("cannot be asked from", "asking a DHCP server is not permitted"))
 
 
 def test_asking_from_nowhere_hears_nothing() -> None:
-    assert ask([], XID, seconds=60.0) == []
+    with bell_of() as bell:
+        assert ask([], XID, bell, seconds=60.0) == []

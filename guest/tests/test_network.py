@@ -55,5 +55,14 @@ def test_an_interface_without_an_address_hears_the_server_by_broadcast() -> None
     assert came["seconds"] < 5.0
 
 
+def test_silence_is_waited_for_as_long_as_was_said_or_until_the_bell_rings() -> None:
+    came = played("silence")
+    assert came["why"] == ["no DHCP server answered"]
+    waited, stopped = came["seconds"]
+    assert 1.4 < waited < 3.0
+    assert came["stopped"]
+    assert stopped < 2.0
+
+
 def test_an_endpoint_that_vanishes_during_a_wait_is_noticed_within_seconds() -> None:
     assert played("vanish")["seconds"] < 12.0

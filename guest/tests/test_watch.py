@@ -16,7 +16,7 @@ from forewarn_guest.client import Client
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, Refused, Unreachable
 from forewarn_guest.http1 import Stop
-from scripted_endpoint import Asked, Reply, document, event, serving
+from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event, serving
 
 UNCHANGED = Reply(status=304, headers={"ETag": "1"})
 
@@ -225,6 +225,19 @@ def test_following_ends_promptly_from_another_thread(by: str) -> None:
         thread.join(5.0)
         assert ended
         assert ended[0] - said < 1.0
+
+
+def test_a_stop_ends_the_search_for_the_endpoint() -> None:
+    stop = Stop()
+    with ScriptedEndpoint(Reply(body=None)) as endpoint:
+        client = Client(environment={"SCHEDULEDEVENTSIP": f"127.0.0.1:{endpoint.port}"})
+        thread = threading.Thread(target=lambda: list(client.documents(stop)))
+        thread.start()
+        endpoint.await_asked(1)
+        stop.set()
+        thread.join(2.0)
+        assert not thread.is_alive()
+        client.close()
 
 
 def test_a_stop_that_was_said_before_asks_nobody() -> None:

@@ -105,21 +105,11 @@ class Client:
     @property
     def url(self) -> str:
         """The address of the endpoint, looked for if need be; NotFound if there is none."""
-        with self._looking:
-            if self._found is None:
-                try:
-                    self._found = discover(
-                        self._told,
-                        environment=self._environment,
-                        cache=self._cache,
-                        stop=self._closed,
-                    )
-                except Stopped:
-                    raise Unreachable("The client is closed.") from None
-            found = self._found
-            if not any(one.good for one in found.tries):
-                self._found = None
-        return found.url
+        with bell_of(self._closed) as bell:
+            try:
+                return self._where(bell)
+            except Stopped:
+                raise Unreachable("The client was closed.") from None
 
     def document(self, *, within_s: float | None = None) -> Document:
         """The document as it is now.
@@ -273,16 +263,27 @@ class Client:
             log.warning("the endpoint does not know version %s; %s is used", version, other)
             self._version = other
 
+    def _where(self, bell: Bell) -> str:
+        with self._looking:
+            if self._found is None:
+                found = discover(
+                    self._told, environment=self._environment, cache=self._cache, bell=bell
+                )
+                url = found.url  # NotFound if there is none, and the next one looks again
+                self._found = found
+                return url
+            return self._found.url
+
     def _ask(self, bell: Bell, request: Request, read_s: float) -> Answer:
-        with self._connection() as connection:
+        with self._connection(bell) as connection:
             return connection.ask(request, read_s=read_s, bell=bell)
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, bell: Bell) -> Iterator[Connection]:
         """A connection of one's own, kept for the next one to come."""
         if self._closed.is_set():
             raise Unreachable("The client is closed.")
-        address = Address.of(self.url)
+        address = Address.of(self._where(bell))
         with self._lock:
             fitting = [one for one in self._idle if one.address == address]
             connection = fitting[-1] if fitting else None

@@ -12,8 +12,8 @@ import struct
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Callable
 
+from forewarn_guest.http1 import Bell, Stopped
 from forewarn_guest.leases import usable
 
 CLIENT_PORT = 68
@@ -111,14 +111,14 @@ def endpoint_in(packet: bytes, xid: bytes, mac: bytes) -> str | None:
 def ask(
     asked: list[Interface],
     xid: bytes,
+    bell: Bell,
     *,
     seconds: float = QUERY_S,
-    clock: Callable[[], float] = time.monotonic,
 ) -> list[Heard]:
     """Asks from every interface; ends with the first address, or after so many seconds.
 
     What each interface had to say, those with an address first. Never raises OSError: what is not
-    permitted is said as such.
+    permitted is said as such. Stopped if the bell rings.
     """
     heard: dict[str, Heard] = {}
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -131,25 +131,27 @@ def ask(
             selector.register(opened, selectors.EVENT_READ, interface)
             heard[interface.name] = Heard(interface.name, "", "no DHCP server answered")
         if selector.get_map():
-            _converse(selector, xid, clock() + seconds, clock, heard)
+            selector.register(bell.ear, selectors.EVENT_READ)
+            _converse(selector, xid, seconds, heard)
     return sorted(heard.values(), key=lambda one: not one.address)
 
 
 def _converse(
-    selector: selectors.BaseSelector,
-    xid: bytes,
-    until: float,
-    clock: Callable[[], float],
-    heard: dict[str, Heard],
+    selector: selectors.BaseSelector, xid: bytes, seconds: float, heard: dict[str, Heard]
 ) -> None:
+    clock = time.monotonic
     begin, sent = clock(), 0
+    until = begin + seconds
     while clock() < until and not any(one.address for one in heard.values()):
         if sent < len(SEND_AT_S) and clock() >= begin + SEND_AT_S[sent]:
             for key in list(selector.get_map().values()):
-                _send(key, xid, heard, broadcast=sent > 0)
+                if key.data is not None:
+                    _send(key, xid, heard, broadcast=sent > 0)
             sent += 1
         due = begin + SEND_AT_S[sent] if sent < len(SEND_AT_S) else until
         for key, _ in selector.select(max(min(due, until) - clock(), 0.0)):
+            if key.data is None:
+                raise Stopped
             interface: Interface = key.data
             packet = _receive(key, heard)
             address = endpoint_in(packet, xid, interface.mac)

@@ -78,7 +78,7 @@ def discover(
     *,
     environment: Mapping[str, str] | None = None,
     cache: Path | None = None,
-    stop: http1.Stop | None = None,
+    bell: http1.Bell | None = None,
     probe: Callable[[str], str] | None = None,
     options: Callable[[], Iterator[tuple[str, str]]] | None = None,
 ) -> Discovery:
@@ -86,28 +86,40 @@ def discover(
 
     The answer goes into the file `cache`, if one is given, and is probed again before it is used.
     Ends within PROBE_CONNECT_S for a candidate where nothing is; within PROBE_READ_S where
-    something takes the connection and is slow. `probe` and `options` (pairs of where from and
-    address) take the place of the network and of the files of this machine.
+    something takes the connection and is slow; by Stopped as soon as the bell rings. `probe` and
+    `options` (pairs of where from and address) take the place of the network and of the files of
+    this machine.
     """
     told = os.environ if environment is None else environment
     for source, url in (("argument", argument), (TOLD, told.get(TOLD, ""))):
         if url:
             return Discovery((_told(source, url),))
-    with http1.bell_of(*([stop] if stop else [])) as bell:
-        tries: list[Try] = []
-        seen: set[str] = set()
-        for candidate in _candidates(told, cache, options or machine_options):
-            if candidate.url in seen:
-                continue
-            if not candidate.url:
-                tries.append(candidate)
-                continue
-            seen.add(candidate.url)
-            tries.append(_probed(candidate, probe or (lambda url: probed(url, bell=bell))))
-            if tries[-1].good:
-                if cache is not None and candidate.source != "cache":
-                    tries[-1:-1] = _cached(cache, candidate.url)
-                break
+    with http1.bell_of() as quiet:
+        rung = bell or quiet
+        return _searched(
+            _candidates(told, cache, options or (lambda: machine_options(rung))),
+            probe or (lambda url: probed(url, bell=rung)),
+            cache,
+        )
+
+
+def _searched(
+    candidates: Iterable[Try], probe: Callable[[str], str], cache: Path | None
+) -> Discovery:
+    tries: list[Try] = []
+    seen: set[str] = set()
+    for candidate in candidates:
+        if candidate.url in seen:
+            continue
+        if not candidate.url:
+            tries.append(candidate)
+            continue
+        seen.add(candidate.url)
+        tries.append(_probed(candidate, probe))
+        if tries[-1].good:
+            if cache is not None and candidate.source != "cache":
+                tries[-1:-1] = _cached(cache, candidate.url)
+            break
     return Discovery(tuple(tries))
 
 
@@ -139,7 +151,7 @@ def probed(url: str, *, bell: http1.Bell, read_s: float = PROBE_READ_S) -> str:
     raise BadAnswer(f"It answered {answer.status}, which no Scheduled Events endpoint would.")
 
 
-def machine_options() -> Iterator[tuple[str, str]]:
+def machine_options(bell: http1.Bell) -> Iterator[tuple[str, str]]:
     """Option 245 of this machine: from lease files, and then from DHCP servers.
 
     Pairs of where from, and an address or a sentence why there is none.
@@ -154,7 +166,7 @@ def machine_options() -> Iterator[tuple[str, str]]:
     asked = dhcp.interfaces()
     if not asked:
         yield "dhcp", "no Ethernet interface is up"
-    for heard in dhcp.ask(asked, secrets.token_bytes(4)):
+    for heard in dhcp.ask(asked, secrets.token_bytes(4), bell):
         yield f"dhcp {heard.interface}", heard.address or heard.why
 
 

@@ -13,7 +13,7 @@ BUSY_S = 30.0  # for how long 429, 5xx and an empty 200 are, in a single call
 RETRY_AFTER_MAX_S = 10.0  # more is not waited at a time: a Preempt gives 30 s (3.3)
 BACKOFF_MAX_S = 8.0
 LOST_S = 60.0  # an endpoint that was found and is unreachable for so long is looked for again
-LOOK_AGAIN_S = 30.0  # from one look for an endpoint to the next, where none was found
+LOOK_AGAIN_S = 10.0  # from one look for an endpoint to the next, where none was found
 
 
 def delay_after(error: EndpointError, attempt: int) -> float:
