@@ -168,6 +168,15 @@ def test_the_end_of_a_recovery_is_an_instant() -> None:
         assert recovered.at - ended == timedelta(minutes=10)
 
 
+def test_the_end_of_a_fault_is_an_instant() -> None:
+    with Cloud() as cloud:
+        began = cloud.clock.now
+        cloud.faults.add("error", for_s="70s")
+        assert [due.what for due in cloud.clock.next()] == ["a fault ends"]
+        assert cloud.clock.now - began == timedelta(seconds=70)
+        assert cloud.faults.list() == ()
+
+
 @pytest.mark.parametrize("ms", [-1, DURATION_MS_MAX + 1])
 def test_a_clock_that_is_turned_back_or_too_far_is_refused_and_stays(ms: int) -> None:
     with emulated() as world:

@@ -13,7 +13,8 @@ import pytest
 from cli_runner import Ran, forewarn
 from emulator.scenario_stage import Stage, stage
 from forewarn.emulator import scenario_library
-from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX
+from forewarn.emulator.clock_routes import PASSED_SHOWN_MAX
+from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, STEPS_MAX
 from forewarn.emulator.scenario_routes import RUN_BODY_BYTES_MAX
 
 SCRIPT = 'title = "Mine"\n[[step]]\nat = "0s"\ndo = "restart"\nstarted_for = "1m"\n'
@@ -208,3 +209,13 @@ def test_the_scripts_are_files_of_the_package() -> None:
         f"{name}.toml" for name in scenario_library.names()
     }
     assert json.dumps(scenario_library.names())
+
+
+def test_an_advance_through_very_many_instants_shows_the_first_of_them(one: Stage) -> None:
+    step = '[[step]]\nat = "{}s"\ndo = "clear-faults"\n'
+    script = 'title = "Many"\n' + "".join(step.format(number) for number in range(1, STEPS_MAX + 1))
+    for _ in range(3):
+        one.run(toml=script)
+    moved = one.ask("POST", "/v1/clock/advance", {"by": "1h"}).json()
+    assert len(moved["passed"]) == PASSED_SHOWN_MAX < 3 * STEPS_MAX
+    assert all(run["over"] for run in one.get("/v1/scenarios/runs")["items"])
