@@ -25,19 +25,19 @@ class _Death:
         self._write = os.write
         self._fsync = os.fsync
 
-    def write(self, file: int, data: Any) -> int:
-        if _is_journal(file) and b'"fact":"pause"' not in bytes(data):
+    def write(self, fd: int, data: Any) -> int:
+        if _is_journal(fd) and b'"fact":"pause"' not in bytes(data):
             self._left -= 1
             self._due = self._left == 0
         if self._due and self._when == "torn":
-            self._write(file, bytes(data)[: len(data) // 2])
+            self._write(fd, bytes(data)[: len(data) // 2])
         if self._due and self._when != "after":
             os.kill(os.getpid(), signal.SIGKILL)
-        return self._write(file, data)
+        return self._write(fd, data)
 
-    def fsync(self, file: Any) -> None:
-        self._fsync(file)
-        if self._due and _is_journal(file):
+    def fsync(self, fd: Any) -> None:
+        self._fsync(fd)
+        if self._due and _is_journal(fd):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

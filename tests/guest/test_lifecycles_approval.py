@@ -1,0 +1,214 @@
+"""Who says go ahead, and when; and several events, or several VMs, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from forewarn.testing import Cloud
+from forewarn_guest.facts import Kind
+from guest_agent_world import LIFE, Guest, approved, finish, guest_of, judge, play
+
+FLEET = '[[host]]\nname = "h0"\n[[scope]]\nname = "web"\nkind = "availability-set"\n' + "".join(
+    f'[[vm]]\nname = "web_{number}"\nscope = "web"\nupdate_domain = 0\nhost = "h0"\n'
+    'listen = "127.0.0.1:0"\n'
+    for number in range(3)
+)
+
+
+def test_nothing_is_approved_while_a_prepare_step_runs(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        held = guest.hold("prepare", "stop")
+        event = cloud.restart("vm0")
+        guest.live()
+        guest.wait_ran("prepare", "stop")
+        cloud.expect_not_approved(event, within=0.3)
+        held.unlink()
+        cloud.expect_approved(event, by="vm0")
+        assert len(guest.ran("prepare", "stop", what="ended")) == 1
+
+
+def test_at_once_approves_before_anything_is_prepared(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        head = 'types = ["Reboot"]\nsource = "User"\napprove = "at-once"'
+        guest.configure(guest.rule(head=head))
+        held = guest.hold("prepare", "drain")
+        event = cloud.restart("vm0")
+        guest.start()
+        cloud.expect_approved(event, by="vm0")
+        assert guest.order("ended") == []
+        guest.wait_for(lambda: guest.facts(Kind.STARTED), "it has started")
+        held.unlink()
+        finish(cloud, event)
+        guest.wait_closed()
+        guest.stop()
+        assert guest.facts(Kind.LEFT_OUT, part="prepare", step="stop")
+        assert guest.order("ended")[-2:] == ["recover-start", "recover-fill"]
+
+
+def test_never_prepares_and_lets_the_event_start_at_its_time(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        guest.configure(guest.rule(head='types = ["Reboot"]\napprove = "never"'))
+        event = cloud.restart("vm0")
+        guest.start()
+        guest.wait_ended("prepare", "stop")
+        cloud.expect_not_approved(event, within=0.3)
+        cloud.clock.advance(minutes=15)
+        guest.wait_ended("started", "note")
+        finish(cloud, event)
+        guest.wait_closed()
+        guest.stop()
+        judge(guest)
+        assert not approved(cloud, event)
+        assert not guest.facts(Kind.APPROVING, Kind.WITHHELD)
+
+
+def test_a_failed_prepare_step_blocks_approval_and_everything_says_so(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        guest.fail("prepare", "drain")
+        event = cloud.restart("vm0")
+        guest.live()
+        guest.wait_for(lambda: guest.facts(Kind.WITHHELD), "it is withheld")
+        why = "step drain of prepare: failed"
+        assert guest.facts(Kind.WITHHELD)[0].detail["why"] == why
+        shown = guest.wait_for(
+            lambda: [one for one in guest.status()["events"] if one["approval"].startswith("with")],
+            "the status file says so",
+        )
+        assert shown[0]["approval"] == f"withheld: {why}"
+        assert any("approval-withheld" in line and why in line for line in lines(guest, "error"))
+        assert "prepare-drain cannot" in guest.said()  # what the step itself said
+        cloud.expect_not_approved(event, within=0.3)
+        play(cloud, guest, event)
+        guest.stop()
+        judge(guest)
+        assert guest.order("ended") == ["started-note", "recover-start", "recover-fill"]
+
+
+def test_a_failed_optional_step_blocks_nothing(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        guest.fail("prepare", "drain")
+        guest.configure(guest.rule(special={"prepare-drain": "optional = true"}))
+        event = cloud.restart("vm0")
+        guest.start()
+        cloud.expect_approved(event, by="vm0")
+        assert len(guest.ran("prepare", "stop", what="ended")) == 1
+
+
+def lines(guest: Guest, level: str) -> list[str]:
+    return [line for line in guest.said().splitlines() if f" {level} " in line]
+
+
+# Two events.
+
+
+def test_two_events_under_one_rule_share_one_preparation_and_one_recovery(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        freeze = cloud.maintain("vm0", "Freeze").event
+        reboot = cloud.restart("vm0")
+        guest.live()
+        guest.wait_for(lambda: len(cloud.approvals()) == 2, "both are approved")
+        finish(cloud, freeze)
+        finish(cloud, reboot)
+        guest.wait_closed(2)
+        guest.stop()
+        assert [one for one in guest.order("ended") if not one.startswith("started")] == [
+            "prepare-drain",
+            "prepare-stop",
+            "recover-start",
+            "recover-fill",
+        ]
+        assert len(guest.facts(Kind.SHARED)) == 1
+
+
+def test_two_events_under_two_rules_are_handled_side_by_side(cloud: Cloud, tmp_path: Path) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        guest.configure(
+            guest.rule(head='types = ["Freeze"]', prepare=("warm",), recover=("cool",)),
+            guest.rule(head='types = ["Reboot"]', prepare=("drain",), recover=("start",)),
+        )
+        held = guest.hold("prepare", "warm")
+        freeze = cloud.maintain("vm0", "Freeze").event
+        reboot = cloud.restart("vm0")
+        guest.start()
+        cloud.expect_approved(reboot, by="vm0")  # while the other is still prepared for
+        cloud.expect_not_approved(freeze)
+        finish(cloud, reboot)
+        guest.wait_ended("recover", "start")
+        held.unlink()
+        cloud.expect_approved(freeze, by="vm0")
+        finish(cloud, freeze)
+        guest.wait_closed(2)
+        guest.stop()
+        assert sorted(guest.order("ended")) == [
+            "prepare-drain",
+            "prepare-warm",
+            "recover-cool",
+            "recover-start",
+        ]
+
+
+# Three VMs that one event names.
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[tuple[Cloud, list[Guest]]]:
+    with Cloud(inventory=FLEET) as cloud, ExitStack() as stack:
+        guests = [stack.enter_context(guest_of(cloud, tmp_path, vm.name)) for vm in cloud.vms]
+        yield cloud, guests
+
+
+def lead(guests: list[Guest], take_over_s: int) -> None:
+    """Have them approve in turns."""
+    head = f'types = ["Freeze"]\napprove = "leader"\ntake_over = "{take_over_s}s"'
+    for guest in guests:
+        guest.configure(guest.rule(head=head))
+
+
+@pytest.mark.parametrize(("dead", "take_over_s"), [(0, 10), (1, 2), (2, 1)])
+def test_the_first_vm_that_has_an_agent_approves_in_its_turn(
+    three: tuple[Cloud, list[Guest]], dead: int, take_over_s: int
+) -> None:
+    cloud, guests = three
+    lead(guests, take_over_s)
+    event = cloud.maintain("h0", "Freeze").event
+    assert event.resources == ("web_0", "web_1", "web_2")
+    for guest in guests[dead:]:
+        guest.start()
+    for guest in guests[dead:]:
+        guest.wait_ended("prepare", "stop")
+    cloud.expect_approved(event, by=f"web_{dead}", within=20)
+    guests[dead].wait_for(lambda: guests[dead].facts(Kind.APPROVED), "it is kept")
+    prepared = guests[dead].facts(Kind.ENDED, part="prepare", step="stop")[0]
+    said = guests[dead].facts(Kind.APPROVING)[0]
+    assert (said.at - prepared.at).total_seconds() >= 0.9 * dead * take_over_s
+    for guest in guests[dead:]:
+        guest.wait_ended("started", "note")
+    finish(cloud, event)
+    for guest in guests[dead:]:
+        guest.wait_closed()
+        guest.stop()
+        assert guest.order("ended") == [
+            f"{p}-{step}" for p, steps in LIFE.items() for step in steps
+        ]
+        assert bool(guest.facts(Kind.APPROVING)) is (guest is guests[dead])
+
+
+def test_a_leader_whose_own_preparation_failed_leaves_it_to_the_next(
+    three: tuple[Cloud, list[Guest]],
+) -> None:
+    cloud, guests = three
+    lead(guests, 2)
+    guests[0].fail("prepare", "drain")
+    event = cloud.maintain("h0", "Freeze").event
+    for guest in guests:
+        guest.start()
+    cloud.expect_approved(event, by="web_1", within=20)
+    guests[0].wait_for(lambda: guests[0].facts(Kind.WITHHELD), "it says why")
