@@ -11,7 +11,7 @@ import pytest
 from forewarn_guest.client import API_VERSIONS, Client, problem
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, NotFound, Refused, Unreachable
 from forewarn_guest.http1 import Answer
-from forewarn_guest.patience import RETRY_AFTER_MAX_S, delay_after
+from forewarn_guest.patience import RETRY_AFTER_MAX_S, delay_after, patience_with
 from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event, serving
 
 EMPTY = document(1)
@@ -108,8 +108,16 @@ def test_retry_after_is_obeyed_within_a_limit() -> None:
     assert delay_after(busy("3"), 1) == 3.0
     assert delay_after(busy("0"), 1) == 1.0
     assert delay_after(busy("86400"), 1) == RETRY_AFTER_MAX_S
+    date = {"date": "Mon, 19 Sep 2016 18:29:40 GMT"}
+    then = {"retry-after": "Mon, 19 Sep 2016 18:29:47 GMT"}
+    assert delay_after(problem(Answer(503, {**date, **then}, b"", 0.0)), 1) == 7.0
     for nonsense in ("", "soon", "-1", "1" * 50, "Mon, 19 Sep 2016 18:29:47 GMT", "²"):
         assert 1.0 <= delay_after(busy(nonsense), 1) <= 2.0
+
+
+def test_a_410_is_given_seventy_seconds_and_the_others_thirty() -> None:
+    assert patience_with(Busy("", status=410)) == 70.0
+    assert patience_with(Busy("", status=429)) == patience_with(Busy("", status=503)) == 30.0
 
 
 def test_pauses_grow_with_jitter_to_a_limit_and_a_410_is_not_backed_off() -> None:

@@ -15,6 +15,7 @@ from forewarn_guest.changes import What, changes
 from forewarn_guest.client import Client
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, Refused, Unreachable
+from forewarn_guest.following import Following
 from forewarn_guest.http1 import Stop
 from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event, serving
 
@@ -176,6 +177,44 @@ def test_a_410_is_quiet_for_as_long_as_it_may_last() -> None:
         list(islice(client.documents(on_trouble=troubles.append), 1))
     assert len(endpoint.asked) == 3
     assert troubles == []
+
+
+def test_a_410_that_lasts_longer_than_it_may_is_trouble() -> None:
+    now = [1000.0]
+    troubles: list[EndpointError] = []
+    following = Following(Client("http://h"), troubles.append, clock=lambda: now[0])
+    gone = Busy("", status=410)
+    for now[0] in (1000.0, 1001.5, 1069.9):
+        assert 1.0 <= following._failed(gone) <= 2.0
+    assert troubles == []
+    now[0] = 1070.0
+    following._failed(gone)
+    assert troubles == [gone]
+
+
+def test_an_endpoint_that_was_found_and_is_lost_is_looked_for_again() -> None:
+    now = [0.0]
+    with ScriptedEndpoint(document(1)) as first, ScriptedEndpoint(document(2)) as second:
+        environment = {"SCHEDULEDEVENTSIP": first.url}
+        client = Client(environment=environment)
+        assert client.document().incarnation == "1"
+        environment["SCHEDULEDEVENTSIP"] = second.url
+        following = Following(client, lambda _: None, clock=lambda: now[0])
+        for now[0] in (0.0, 59.0):
+            following._failed(Unreachable(""))
+            assert client.url == first.url
+        now[0] = 60.0
+        following._failed(Unreachable(""))
+        assert client.url == second.url
+        assert client.document().incarnation == "2"
+        client.close()
+
+
+def test_an_endpoint_that_was_told_is_never_exchanged_for_another() -> None:
+    with serving(document(1)) as (endpoint, client):
+        client.document()
+        client.look_again()
+        assert client.url == endpoint.url
 
 
 @pytest.mark.parametrize(

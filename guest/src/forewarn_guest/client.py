@@ -32,8 +32,8 @@ from forewarn_guest.http1 import (
     Stopped,
     bell_of,
 )
-from forewarn_guest.patience import BUSY_S, GONE_S, delay_after
-from forewarn_guest.reading import error_text, newest_versions, read_document, vm_name
+from forewarn_guest.patience import delay_after, patience_with
+from forewarn_guest.reading import error_text, newest_versions, read_document, read_time, vm_name
 
 log = logging.getLogger(__name__)
 
@@ -315,8 +315,7 @@ class Client:
                 except Stopped:
                     raise Unreachable("The client was closed.") from None
                 except Busy as busy:
-                    usual_s = GONE_S if busy.status == 410 else BUSY_S
-                    patience_s = usual_s if within_s is None else within_s
+                    patience_s = patience_with(busy) if within_s is None else within_s
                     delay_s = delay_after(busy, attempt)
                     if time.monotonic() - began + delay_s > patience_s:
                         raise
@@ -329,14 +328,21 @@ def problem(answer: Answer) -> EndpointError:
     status, said = answer.status, error_text(answer.body)
     text = f"The endpoint answered {status}" + (f": {said}" if said else "") + "."
     if status in (408, 410, 429) or status >= 500:
-        after = answer.headers.get("retry-after", "").strip()
-        seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 9 else None
-        return Busy(text, status=status, retry_after_s=seconds)
+        return Busy(text, status=status, retry_after_s=_retry_after_s(answer.headers))
     if 300 <= status < 400:
         return Refused(text, "Redirects are not followed; give its own address.", status=status)
     if status < 300:
         return BadAnswer(text, "That is no answer to what was asked.")
     return Refused(text, status=status)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds, or a time that is compared with the endpoint's own; None if there is neither."""
+    after = headers.get("retry-after", "").strip()
+    if after.isascii() and after.isdigit() and len(after) < 9:
+        return float(after)
+    then, now = read_time(after), read_time(headers.get("date", ""))
+    return (then - now).total_seconds() if then and now else None
 
 
 def _other_version(answer: Answer, tried: set[str]) -> str:

@@ -28,8 +28,15 @@ class Following:
     does not is polled each second, without either being known beforehand.
     """
 
-    def __init__(self, client: Client, on_trouble: Trouble | None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        on_trouble: Trouble | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
+        self._clock = clock
         self._on_trouble = on_trouble
         self._known: Document | None = None
         self._failures = 0
@@ -40,7 +47,7 @@ class Following:
         """New documents until one of these says stop."""
         with bell_of(*stops) as bell:
             while not any(stop.is_set() for stop in stops):
-                began = time.monotonic()
+                began = self._clock()
                 try:
                     news = self._once(bell)
                 except Stopped:
@@ -53,7 +60,7 @@ class Following:
                     pause_s = patience.POLL_S if news is None else patience.NEWS_S
                     if news is not None:
                         yield news
-                if bell.wait(began + pause_s - time.monotonic()):
+                if bell.wait(began + pause_s - self._clock()):
                     return
 
     def _once(self, bell: Bell) -> Document | None:
@@ -73,7 +80,7 @@ class Following:
 
     def _failed(self, error: EndpointError) -> float:
         """Tells of the trouble; seconds from the beginning of this request to the next."""
-        now = time.monotonic()
+        now = self._clock()
         self._failures += 1
         if self._failures == 1:
             self._failing_since_s = now

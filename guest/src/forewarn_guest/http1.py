@@ -13,6 +13,7 @@ import os
 import select
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,28 +49,37 @@ class Bell:
         self.ear, self._mouth = socket.socketpair()
         self.ear.settimeout(0.0)
         self._mouth.settimeout(0.0)
+        # Reentrant, because a signal handler may ring while this thread closes. Without it a ring
+        # could go to whatever has got the number of a socket that was just closed.
+        self._lock = threading.RLock()
+        self._gone = False
 
     def ring(self) -> None:
         """Ends every wait on this bell, now and later. May come late: then nobody waits."""
-        try:
-            self._mouth.send(b"!")
-        except OSError:
-            return  # closed, or full of earlier rings
+        with self._lock:
+            if self._gone:
+                return
+            try:
+                self._mouth.send(b"!")
+            except BlockingIOError:
+                return  # full of earlier rings
 
     def wait(self, seconds: float) -> bool:
         """True as soon as the bell has been rung, False after so many seconds."""
         return bool(_readable([self.ear], max(seconds, 0.0)))
 
     def close(self) -> None:
-        self.ear.close()
-        self._mouth.close()
+        with self._lock:
+            self._gone = True
+            self.ear.close()
+            self._mouth.close()
 
 
 class Stop:
     """Says to iterations, from any thread or signal handler, to end now. It stays said."""
 
     def __init__(self) -> None:
-        # No lock: a signal handler may interrupt whoever holds it.
+        # No lock: a signal handler may interrupt whoever would hold it.
         self._said = False
         self._bells: set[Bell] = set()
 

@@ -16,6 +16,11 @@ LOST_S = 60.0  # an endpoint that was found and is unreachable for so long is lo
 LOOK_AGAIN_S = 10.0  # from one look for an endpoint to the next, where none was found
 
 
+def patience_with(busy: Busy) -> float:
+    """For how many seconds a single call goes on asking."""
+    return GONE_S if busy.status == 410 else BUSY_S
+
+
 def delay_after(error: EndpointError, attempt: int) -> float:
     """Seconds to wait after the n-th failure in a row: at least one, longer each time, jittered.
 
