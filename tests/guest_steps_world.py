@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import forewarn_guest
 import pytest
+
+import forewarn_guest
 
 SOURCES = str(Path(forewarn_guest.__file__).parent.parent)
 PATIENCE_S = 30.0
