@@ -99,8 +99,10 @@ class AgentProcess:
     def log(self) -> str:
         return self.log_file.read_text() if self.log_file.exists() else ""
 
-    def await_log(self, text: str) -> None:
-        wait_until(lambda: text in self.log(), f"{text!r} in the log:\n{self.log()}")
+    def await_log(self, text: str, times: int = 1) -> None:
+        """Wait until the log of all its runs has the text so often."""
+        within = f"{text!r} in {self.log_file}"
+        wait_until(lambda: self.log().count(text) >= times, within)
 
     def status(self) -> Mapping[str, Any]:
         """The status file, once there is one."""
