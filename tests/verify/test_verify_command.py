@@ -142,6 +142,15 @@ def test_a_command_that_is_not_there_is_reported() -> None:
     assert "could not be run" in failed["seen"]
 
 
+def test_who_can_order_but_turn_no_clock_is_told_that_time_is_waited_for() -> None:
+    with emulated() as world:
+        options = ("--operator", "/nowhere/order", "--only", "life-appears")
+        waits = verify(world.url, *options)
+        turns = verify(world.url, *options, "--advance", "turn {seconds}")
+    assert "give --advance" in waits.err
+    assert "give --advance" not in turns.err
+
+
 def test_a_type_may_have_a_command_of_its_own(tmp_path: Path) -> None:
     note = tmp_path / "note"
     code = f"import sys; open({str(note)!r}, 'a').write(sys.argv[1])"

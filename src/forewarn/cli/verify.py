@@ -135,6 +135,8 @@ def verify(
             pace=pace,
             timeout=timeout,
         )
+        if operator and advance is None:
+            _announce("events take their time; where a clock can be turned, give --advance")
         _report(url, options, output)
     except BadOptions as bad:
         raise Stop(EXIT_USAGE, str(bad)) from None
