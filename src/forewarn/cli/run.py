@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from forewarn import wiring
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.core.addresses import listen_text
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
+from forewarn.wiring.process import CannotStart
+from forewarn.wiring.serve import Where, open_service
 
 LISTENERS_PRINTED_MAX = 20
 
@@ -61,7 +62,7 @@ def serve(
     log_to_stderr()
     try:
         _run(chosen, _say_where_in_json if as_json else _say_where)
-    except wiring.CannotStart as why:
+    except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
 
 
@@ -69,9 +70,9 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _run(settings: Settings, started: Callable[[wiring.Where], None]) -> None:
+def _run(settings: Settings, started: Callable[[Where], None]) -> None:
     async def everything() -> None:
-        service = wiring.open_service(settings)
+        service = open_service(settings)
         await service.run(started)
 
     run_to_end(everything())
@@ -95,7 +96,7 @@ def run_to_end(everything: Coroutine[object, object, None]) -> None:
     uvloop.run(everything)
 
 
-def _say_where_in_json(where: wiring.Where) -> None:
+def _say_where_in_json(where: Where) -> None:
     """The same for a program: one JSON document on one line."""
     Session.show_json_line(
         {
@@ -113,7 +114,7 @@ def url_of(address: tuple[str, int]) -> str:
     return f"http://{listen_text(*address)}"
 
 
-def _say_where(where: wiring.Where) -> None:
+def _say_where(where: Where) -> None:
     """Tell a person where to go on, with lines that work when pasted."""
     token = where.data / OPERATOR_TOKEN_FILE
     lines = [
@@ -128,7 +129,7 @@ def _say_where(where: wiring.Where) -> None:
     sys.stdout.flush()
 
 
-def _say_listeners(where: wiring.Where) -> Iterator[str]:
+def _say_listeners(where: Where) -> Iterator[str]:
     yield "  VMs with a listener of their own:"
     width = max(map(len, where.listeners))
     for vm, address in list(where.listeners.items())[:LISTENERS_PRINTED_MAX]:

@@ -142,10 +142,10 @@ def restore(
     """Make the database of a data folder from a backup, while no service runs on it."""
     session = session_of(context)
     folder = session.data_folder()
-    from forewarn import wiring  # noqa: PLC0415 - the whole service, which only this one needs
+    from forewarn.wiring.serve import restore as restored  # noqa: PLC0415 - the whole service
 
     try:
-        done = wiring.restore(file, folder, force=force)
+        done = restored(file, folder, force=force)
     except DatabaseRefused as refused:
         raise Stop(EXIT_REFUSED, refused.refused, refused.accepted) from None
     except (StoreFailed, OSError) as error:

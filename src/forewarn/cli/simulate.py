@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from forewarn import wiring
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import LISTENERS_PRINTED_MAX, program, run_to_end
@@ -30,6 +29,7 @@ from forewarn.settings import (
 )
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.operator_json import parse_time, time_text
+from forewarn.wiring.process import CannotStart
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
 
 _DEFAULT = Settings(data=Path())
@@ -129,7 +129,7 @@ def simulate(
     said = _say_in_json if as_json else _say
     try:
         run_to_end(run_emulator(plan, token=os.environ.get("FOREWARN_TOKEN"), started=said))
-    except wiring.CannotStart as why:
+    except CannotStart as why:
         raise Stop(EXIT_REFUSED, f"cannot start. {why}") from None
 
 

@@ -1,4 +1,4 @@
-"""What belongs to the process as a whole: its signals, its limits, and its sudden end."""
+"""What belongs to the process as a whole: why it cannot start, its signals, limits, sudden end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from contextlib import contextmanager
 
 import structlog
 
+from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.host.listeners import ListenFailed
+from forewarn.ports import StoreFailed
+
 log = structlog.get_logger(__name__)
 
 DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
 EXIT_STORE_FAILED = 70
+
+# What stops a start, each with a sentence for whoever started it.
+CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
 
 
 @contextmanager

@@ -10,16 +10,14 @@ from pathlib import Path
 import structlog
 
 from forewarn.adapters import backup
-from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control import inventory, ticker
 from forewarn.control.timekeeper import PULSE_EVERY_S
-from forewarn.core.errors import InventoryConflict, Refusal, Unavailable
+from forewarn.core.errors import InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed
-from forewarn.ports import StoreFailed
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.operator_server import Announcement, operator_token, serving
@@ -29,7 +27,6 @@ log = structlog.get_logger(__name__)
 
 ARRANGE_AGAIN_S = 2.0
 
-CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
 restore = backup.restore
 
 

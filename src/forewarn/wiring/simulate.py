@@ -7,34 +7,32 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forewarn.adapters.data_folder import FolderLock
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import SystemClock
-from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
-from forewarn.api.route_table import RouteSpec
 from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.spelling import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
-from forewarn.emulator.clock_routes import clock_routes
-from forewarn.emulator.fault_routes import fault_routes
 from forewarn.emulator.faults import FaultBook
 from forewarn.emulator.faulty_endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
-from forewarn.emulator.scenario_routes import scenario_routes
 from forewarn.emulator.scenario_runner import ScenarioRunner
 from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
-from forewarn.wiring.operator_server import Announcement, given_token, operator_token, serving
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+
+if TYPE_CHECKING:
+    from forewarn.api.route_table import RouteSpec
 
 # Where the clock starts if a seed is given: two runs are the same to the byte, dates included.
 LINK_LOCAL_ADDRESS = "169.254.169.254"
@@ -187,6 +185,10 @@ class Emulator:
     @asynccontextmanager
     async def operator(self, *, token: str, listen: str = ANY_PORT) -> AsyncIterator[str]:
         """The operator API, with the emulator's own routes, for the length of the block."""
+        # Most tests never ask for it, and importing it takes longer than starting everything else.
+        from forewarn.api.app import create_app  # noqa: PLC0415 - see above
+        from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
+
         app = create_app(
             self.control,
             token=token,
@@ -198,6 +200,10 @@ class Emulator:
             yield url
 
     def _routes(self) -> Sequence[RouteSpec]:
+        from forewarn.emulator.clock_routes import clock_routes  # noqa: PLC0415 - as in `operator`
+        from forewarn.emulator.fault_routes import fault_routes  # noqa: PLC0415
+        from forewarn.emulator.scenario_routes import scenario_routes  # noqa: PLC0415
+
         return [
             *clock_routes(self.pacer, self.clock),
             *fault_routes(self.faults),
@@ -253,6 +259,12 @@ async def run_emulator(
     The token is made, or the one that the folder has, unless one is given. Raises one of
     CannotStart with nothing left open. `started` is called once everything listens.
     """
+    from forewarn.wiring.operator_server import (  # noqa: PLC0415 - as in `Emulator.operator`
+        Announcement,
+        given_token,
+        operator_token,
+    )
+
     data = plan.settings.data
     lock = FolderLock(data)
     stop = asyncio.Event()
