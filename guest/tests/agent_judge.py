@@ -50,11 +50,13 @@ class Record:
 
     def prepared(self) -> bool:
         assert self.rule is not None
-        return self.prepared_elsewhere or all(
-            self.counts.get((Part.PREPARE, step.name)) == "done"
-            or (step.optional and (Part.PREPARE, step.name) in self.counts)
-            for step in self.rule.prepare
-        )
+        return self.prepared_elsewhere or all(map(self._settled, self.rule.prepare))
+
+    def _settled(self, step: Step) -> bool:
+        place = (Part.PREPARE, step.name)
+        if step.optional:
+            return place in self.counts or place in self.left_out
+        return self.counts.get(place) == "done"
 
 
 class Judge:
@@ -92,7 +94,9 @@ class Judge:
         if record is None:
             return
         _hold(not record.closed, record, f"{fact.kind.value} after it was closed")
-        if fact.kind in (Kind.INTENDED, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
+        if fact.kind is Kind.NOT_BEGUN:
+            self._not_begun(record, fact)
+        elif fact.kind in (Kind.INTENDED, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
             self._step(record, fact)
         elif fact.kind is Kind.GONE:
             record.gone = fact.detail["how"]
@@ -160,6 +164,16 @@ class Judge:
             counts_as = fact.detail["counts_as"]
             _hold((counts_as == "done") == wanted, record, f"{name} is unknown, not {counts_as}")
             record.counts[part, name] = counts_as
+
+    def _not_begun(self, record: Record, fact: Fact) -> None:
+        part, name, attempt = Part(fact.detail["part"]), fact.detail["step"], fact.detail["attempt"]
+        ran = (record.care, part, name, attempt) in self._ran
+        _hold(not ran, record, f"{name} was run, and is said not to have been")
+        _hold(record.intended.get((part, name)) == attempt, record, f"{name} was not intended")
+        if attempt == 1:
+            del record.intended[part, name]
+        else:
+            record.intended[part, name] = attempt - 1
 
     def _as_it_was(self, record: Record, part: Part, name: str, attempt: int) -> None:
         outcome = record.counts[part, name]

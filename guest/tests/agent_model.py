@@ -78,6 +78,11 @@ class ModelAgent:
                 self._begun(care.care_id, run.part, run.step, run.attempt)
             self._running.append((care.runs[run.part, run.step], care.care_id, found))
             return
+        if found is None and run.stage is Stage.INTENDED and self.world.chance(0.5):
+            # There was room for its file, which says that nobody began it.
+            place = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
+            self.keep(Kind.NOT_BEGUN, care.care_id, **place)
+            return
         known = found is not None and found.recorded
         outcome = found.outcome if found is not None and known else Outcome.UNKNOWN
         self._ended(care.care_id, run.part, run.step, run.attempt, outcome)

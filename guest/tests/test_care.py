@@ -143,3 +143,16 @@ def test_what_was_inherited_is_handed_on() -> None:
         facts.append(fact(Kind.GONE, care, how=how))
         facts.append(fact(Kind.HANDED_OVER, care, to=to, prepared=False))
     assert fold_all(facts)["C#1"].inherits is Gone.ENDED
+
+
+def test_a_step_that_was_surely_not_begun_is_as_if_it_had_not_been_intended() -> None:
+    assert care_of(INTENDED, of_step(Kind.NOT_BEGUN)) == care_of()
+
+
+def test_a_repeat_that_was_surely_not_begun_leaves_the_end_before_it_unknown() -> None:
+    ended = of_step(Kind.ENDED, outcome="unknown")
+    care = care_of(INTENDED, ended, of_step(Kind.INTENDED, 2), of_step(Kind.NOT_BEGUN, 2))
+    run = care.run(Part.PREPARE, "drain")
+    assert run is not None
+    assert (run.attempt, run.stage, run.outcome) == (1, Stage.ENDED, Outcome.UNKNOWN)
+    assert care.counts_as(Part.PREPARE, "drain") is None

@@ -10,14 +10,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Protocol, Union
 
 from forewarn_guest import deciding, facts, observing
-from forewarn_guest.care import Care, Run, Stage, fold, fold_all
-from forewarn_guest.configuration import Configuration, Part
+from forewarn_guest.care import Care, Run, fold, fold_all
+from forewarn_guest.configuration import Configuration
 from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import EndpointError, JournalError
@@ -26,11 +25,11 @@ from forewarn_guest.http1 import Stop
 from forewarn_guest.logs import Log
 from forewarn_guest.occasions import Occasion
 from forewarn_guest.pauses import Pause
+from forewarn_guest.stepping import STOP_GRACE_S, End, Stepping, Steps, run_name
 
 LOOK_EVERY_S = 60.0  # without any news
 STEP_LOOK_EVERY_S = 0.05  # while a step runs
 KEEP_AGAIN_S = 1.0  # after the journal could not be written
-STOP_GRACE_S = 5.0  # between asking a step to end and ending it
 DEEDS_IN_A_ROW_MAX = 10_000
 COMPACT_FROM_FACTS = 2_000
 
@@ -51,48 +50,12 @@ class Journal(Protocol):
     def compact(self, lines: list[dict[str, Any]]) -> None: ...
 
 
-class RunningStep(Protocol):
-    """A step that was begun, by this agent or by one that died."""
-
-    pid: int
-    start_ticks: int
-    boot_id: str
-
-    def poll(self) -> int | None: ...
-
-    def stop(self, grace_s: float) -> None: ...
-
-    def said(self) -> str: ...
-
-
-class Steps(Protocol):
-    """What the agent asks of processes."""
-
-    boot_id: str
-
-    def begin(
-        self, name: str, argv: tuple[str, ...], *, environment: Mapping[str, str], given: bytes
-    ) -> RunningStep: ...
-
-    def find(self, name: str, run: Run) -> RunningStep | int | None: ...
-
-
 @dataclass(frozen=True)
 class _Answered:
     """How an approval was answered; empty `why` is a 200."""
 
     care: str
     why: str
-
-
-@dataclass
-class _Under:
-    """A step that runs, and when its time is over."""
-
-    run: Run
-    step: RunningStep
-    until_s: float
-    stopped: bool = False
 
 
 News = Union[Document, _Answered, Pause, None]
@@ -130,7 +93,8 @@ class Agent:
         self._configuration = configuration
         self._endpoint = endpoint
         self._journal = journal
-        self._steps = steps
+        self._boot_id = steps.boot_id
+        self._stepping = Stepping(steps, log=log, now_s=now_s)
         self._vm = vm
         self._log = log
         self._show = show
@@ -141,7 +105,6 @@ class Agent:
         self._kept_facts = len(kept)
         self._unkept: list[Fact] = []
         self._timings: dict[str, Timing] = {}
-        self._under: dict[str, _Under] = {}
         # Of all queues only this one may be put to by a signal handler, which `tell` is called by.
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
@@ -153,7 +116,7 @@ class Agent:
     def run(self, stop: Stop) -> None:
         """Work until told to stop. Steps that run then go on; the next agent waits for them."""
         self._compact()
-        self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._steps.boot_id}))
+        self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._boot_id}))
         self._find_steps()
         watching = threading.Thread(target=self._watch, args=(stop,), name="watch", daemon=True)
         watching.start()
@@ -169,7 +132,7 @@ class Agent:
             self.tell(document)
 
     def _take(self) -> News:
-        wait_s = STEP_LOOK_EVERY_S if self._under else self._look_every_s
+        wait_s = STEP_LOOK_EVERY_S if self._stepping else self._look_every_s
         if self._unkept:
             wait_s = min(wait_s, KEEP_AGAIN_S)
         if self._look_again_s is not None:
@@ -188,7 +151,8 @@ class Agent:
             self._answered(news)
         elif isinstance(news, Pause):
             self._paused(news)
-        self._look_at_steps()
+        for end in self._stepping.ends():
+            self._ended(end)
         for _ in range(DEEDS_IN_A_ROW_MAX):
             deeds = self._decide()
             if not deeds:
@@ -199,11 +163,10 @@ class Agent:
 
     def view(self) -> View:
         """What is the case now."""
-        running = ((u.run, care) for care, u in self._under.items())
         return View(
             vm=self._vm,
             cares=tuple(care for care in self._cares.values() if not care.closed),
-            running=tuple((care, run.part.value, run.step) for run, care in running),
+            running=tuple((c, run.part.value, run.step) for c, run in self._stepping.running()),
             document=self._document,
             counts=dict(self.counts),
             unkept=len(self._unkept),
@@ -276,7 +239,7 @@ class Agent:
                 self._cares,
                 vm=self._vm,
                 rules=self._configuration.rules,
-                boot_id=self._steps.boot_id,
+                boot_id=self._boot_id,
                 at=facts.now(),
             )
         )
@@ -381,23 +344,25 @@ class Agent:
     def _run_step(self, deed: deciding.RunStep) -> None:
         care = self._cares[deed.care]
         where = {"part": deed.part.value, "step": deed.step.name, "attempt": deed.attempt}
+        self._stepping.reserve(run_name(deed.care, deed.part, deed.step.name, deed.attempt))
         self._keep(Fact(Kind.INTENDED, facts.now(), deed.care, where))
         event = self._live_event(care)
         left_s = self._seconds_left(care)
         leader = bool(event.resources) and event.resources[0].casefold() == self._vm.casefold()
         occasion = Occasion(event, self._vm, deed.part, deed.step, leader=leader, left_s=left_s)
+        run = care.runs[deed.part, deed.step.name]
         try:
-            step = self._steps.begin(
-                run_name(deed.care, deed.part, deed.step.name, deed.attempt),
+            step = self._stepping.begin(
+                deed.care,
+                run,
                 deed.step.argv,
                 environment=occasion.environment(),
                 given=occasion.given(deed.limit_s),
+                limit_s=deed.limit_s,
             )
         except OSError as why:
-            self._ended(care, care.runs[deed.part, deed.step.name], Outcome.FAILED, str(why))
+            self._ended(End(deed.care, run, Outcome.FAILED, str(why)))
             return
-        until_s = self._now_s() + deed.limit_s
-        self._under[deed.care] = _Under(care.runs[deed.part, deed.step.name], step, until_s)
         begun = {"pid": step.pid, "start_ticks": step.start_ticks, "boot_id": step.boot_id}
         self._keep(Fact(Kind.BEGUN, facts.now(), deed.care, {**where, **begun}))
 
@@ -409,67 +374,25 @@ class Agent:
         at_s = self._timings.get(care.care_id, Timing()).not_before_s
         return None if at_s is None or care.started else at_s - self._now_s()
 
-    def _look_at_steps(self) -> None:
-        for care_id, under in list(self._under.items()):
-            code = under.step.poll()
-            if code is None:
-                self._stop_if_late(care_id, under)
-                continue
-            del self._under[care_id]
-            said = under.step.said()
-            if said:
-                self._log.info("step said", care=care_id, step=under.run.step, said=said)
-            outcome = Outcome.DONE if code == 0 else Outcome.FAILED
-            if under.stopped:
-                outcome = Outcome.TIMED_OUT
-            self._ended(self._cares[care_id], under.run, outcome, f"exit status {code}")
-
-    def _stop_if_late(self, care_id: str, under: _Under) -> None:
-        """End a step whose time is over, on a thread of its own: others must not wait for it."""
-        if under.stopped or self._now_s() < under.until_s:
-            return
-        under.stopped = True
-        self._log.warning("the time of a step is over", care=care_id, step=under.run.step)
-        ending = threading.Thread(
-            target=under.step.stop, args=(STOP_GRACE_S,), name="stop", daemon=True
-        )
-        ending.start()
-
-    def _ended(self, care: Care, run: Run, outcome: Outcome, detail: str) -> None:
+    def _ended(self, end: End) -> None:
+        run = end.run
         what = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
-        what.update(outcome=outcome.value, detail=detail)
-        self._keep(Fact(Kind.ENDED, facts.now(), care.care_id, what))
-        self._count(f"steps_{outcome.value.replace('-', '_')}")
+        what.update(outcome=end.outcome.value, detail=end.detail)
+        self._keep(Fact(Kind.ENDED, facts.now(), end.care, what))
+        self._count(f"steps_{end.outcome.value.replace('-', '_')}")
 
     def _find_steps(self) -> None:
         """Find out what has become of the steps that an agent before this one had begun."""
         for care in self._cares.values():
             for run in [run for run in care.runs.values() if run.open and not care.closed]:
-                name = run_name(care.care_id, run.part, run.step, run.attempt)
-                found = self._steps.find(name, run)
-                if found is None:
-                    why = "its end was not recorded"
-                    if run.stage is Stage.INTENDED:
-                        why = "whether it was begun was not recorded"
-                    self._ended(care, run, Outcome.UNKNOWN, why)
-                elif isinstance(found, int):
-                    outcome = Outcome.DONE if found == 0 else Outcome.FAILED
-                    self._ended(care, run, outcome, f"exit status {found}, without the agent")
-                else:
-                    self._log.info("a step still runs", care=care.care_id, step=run.step)
-                    self._under[care.care_id] = _Under(run, found, self._limit_left_s(care, run))
+                found = self._stepping.find(care.care_id, run, self._limit_s(care, run))
+                if isinstance(found, End):
+                    self._ended(found)
+                elif found is not None:
+                    where = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
+                    self._keep(Fact(Kind.NOT_BEGUN, facts.now(), care.care_id, where))
 
-    def _limit_left_s(self, care: Care, run: Run) -> float:
-        """Until when a step that was found running may go on: it gets its whole time again."""
+    def _limit_s(self, care: Care, run: Run) -> float:
         rule = self._configuration.rule(care.rule)
         steps = () if rule is None else rule.steps(run.part)
-        limit_s = next((step.limit_s for step in steps if step.name == run.step), STOP_GRACE_S)
-        return self._now_s() + limit_s
-
-
-def run_name(care_id: str, part: Part, step: str, attempt: int) -> str:
-    """What a run is called among files: letters, digits and dashes only."""
-    plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in step)
-    event = "".join(c if c.isalnum() and c.isascii() else "-" for c in care_id)
-    digest = zlib.crc32(f"{care_id}/{part.value}/{step}".encode("utf-8", "replace"))
-    return f"{event[:60]}-{part.value}-{plain[:40]}-{digest:08x}-{attempt}"
+        return next((step.limit_s for step in steps if step.name == run.step), STOP_GRACE_S)

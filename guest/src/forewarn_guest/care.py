@@ -17,6 +17,11 @@ from forewarn_guest.facts import Fact, Gone, Kind, Outcome, event_from_json
 Place = tuple[Part, str]  # a list of steps, and the name of one in it
 
 
+_OF_STEPS = frozenset(
+    {Kind.INTENDED, Kind.BEGUN, Kind.NOT_BEGUN, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT}
+)
+
+
 class Stage(Enum):
     """How far one run of a step has come."""
 
@@ -97,7 +102,7 @@ def fold(cares: dict[str, Care], fact: Fact) -> None:
     care = cares.get(fact.care)
     if care is None or care.closed:
         return
-    if fact.kind in (Kind.INTENDED, Kind.BEGUN, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
+    if fact.kind in _OF_STEPS:
         _step(care, fact)
     elif fact.kind is Kind.HANDED_OVER:
         _hand_over(cares, care, fact)
@@ -180,3 +185,20 @@ def _step(care: Care, fact: Fact) -> None:
         run.detail = fact.detail.get("detail", "")
     elif fact.kind is Kind.RULED:
         run.counts_as = Outcome(fact.detail["counts_as"])
+    elif fact.kind is Kind.NOT_BEGUN:
+        _take_back(care, run)
+
+
+def _take_back(care: Care, run: Run) -> None:
+    """Let it be as it was before the run was intended."""
+    if run.attempt == 1:
+        del care.runs[run.part, run.step]
+        return
+    # Only a run whose end nobody recorded is repeated.
+    care.runs[run.part, run.step] = Run(
+        part=run.part,
+        step=run.step,
+        attempt=run.attempt - 1,
+        stage=Stage.ENDED,
+        outcome=Outcome.UNKNOWN,
+    )

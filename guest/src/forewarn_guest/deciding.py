@@ -159,7 +159,9 @@ def prepared(care: Care, rule: Rule) -> bool:
 
 def _settled(care: Care, step: Step) -> bool:
     counts_as = care.counts_as(Part.PREPARE, step.name)
-    return counts_as is Outcome.DONE or (step.optional and counts_as is not None)
+    if step.optional:
+        return counts_as is not None or (Part.PREPARE, step.name) in care.left_out
+    return counts_as is Outcome.DONE
 
 
 class _Deciding:

@@ -25,6 +25,7 @@ class Kind(Enum):
     CHANGED = "changed"  # something of a scheduled event that never should
     INTENDED = "step-intended"  # from here on the step may have been run
     BEGUN = "step-begun"
+    NOT_BEGUN = "step-not-begun"  # it was intended, and surely never run
     ENDED = "step-ended"
     RULED = "step-ruled"  # what an unknown end counts as
     LEFT_OUT = "step-left-out"

@@ -26,6 +26,7 @@ from forewarn_guest.run_files import (
     Ended,
     Found,
     Identity,
+    NotBegun,
     Unknown,
     age_s,
     boot_id,
@@ -271,15 +272,17 @@ class Steps:
         """What has become of a run that an agent before this one intended (`run_files.look`)."""
         return look(self._path(name), known)
 
-    def find(self, name: str, run: Run) -> Running | int | None:
+    def find(self, name: str, run: Run) -> Running | int | NotBegun | None:
         """What has become of a run that the journal has: it runs, its exit status, or nobody knows.
 
-        None is also said of a run that was not begun; after this it never will be.
+        A run that was not begun never will be after this.
         """
         known = Identity(run.pid, run.start_ticks, run.boot_id) if run.pid else None
         found = self.look(name, known)
         if isinstance(found, Alive):
             return self.adopt(name, found.identity)
+        if isinstance(found, NotBegun):
+            return found
         return found.code if isinstance(found, Ended) else None
 
     def adopt(self, name: str, identity: Identity) -> Running:
