@@ -72,15 +72,13 @@ class AgentProcess:
         return self.process.pid
 
     @contextmanager
-    def running(self, program: str = "", **more: str) -> Iterator[AgentProcess]:
-        """The agent while it runs; killed at the end if it still does.
-
-        With a program, that runs in place of it, and is given the configuration.
-        """
-        begin = ["-c", program] if program else ["-m", "forewarn_guest", "run", "--config"]
+    def running(self, **more: str) -> Iterator[AgentProcess]:
+        """The agent while it runs; killed at the end if it still does."""
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *begin, str(self.config)], stderr=log, env=environment(**more)
+                [sys.executable, "-m", "forewarn_guest", "run", "--config", str(self.config)],
+                stderr=log,
+                env=environment(**more),
             )
         try:
             yield self

@@ -85,6 +85,16 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     assert files(tmp_path) == before
 
 
+def test_a_dry_run_on_this_machine_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    if (Path("/") / UNIT).exists():
+        pytest.skip("the agent is installed on this machine")
+    assert main(["install", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"would write /{UNIT}" in said
+    assert "systemctl enable --now forewarn-guest" in said
+    assert not (Path("/") / UNIT).exists()
+
+
 def test_uninstalling_leaves_a_tree_as_empty_as_it_was(tmp_path: Path) -> None:
     installed(tmp_path)
     assert main(["uninstall", "--root", str(tmp_path)]) == 0

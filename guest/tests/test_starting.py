@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -9,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from forewarn_guest.client import Client
+from forewarn_guest.configuration import Configuration
+from forewarn_guest.document import Document
+from forewarn_guest.http1 import Bell, Stop
 from forewarn_guest.journal import Journal, facts_in
+from forewarn_guest.logs import Log
+from forewarn_guest.outside import Outside
+from forewarn_guest.starting import Watched
+from forewarn_guest.systemd import Notifier
 from outside_world import AgentProcess, wait_until
 from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event
 
@@ -54,6 +63,25 @@ def test_a_hang_up_is_answered_with_a_sentence_and_nothing_else(tmp_path: Path) 
             agent.await_log("SIGHUP changes nothing")
             agent.signal(signal.SIGTERM)
             assert agent.ended() == 0
+
+
+def test_an_error_that_nobody_foresaw_ends_the_agent_and_is_kept(tmp_path: Path) -> None:
+    class Broken(Client):
+        def poll(self, bell: Bell, tag: str) -> Document | None:
+            raise ZeroDivisionError(f"nobody foresaw this of {tag!r} and {bell}")
+
+    configuration = Configuration(rules=(), folder=tmp_path)
+    log = Log(stream=io.StringIO())
+    outside = Outside(configuration, tmp_path / "a.toml", log=log, notifier=Notifier())
+    stop = Stop()
+    with Broken("http://127.0.0.1:1") as client:
+        watched = Watched(client, outside)
+        with pytest.raises(ZeroDivisionError):
+            list(watched.documents(stop))
+    assert stop.is_set()
+    assert isinstance(watched.broken, ZeroDivisionError)
+    outside.end(orderly=False)
+    assert not (tmp_path / "status.json").exists()
 
 
 def test_a_damaged_journal_is_refused_with_2_and_what_to_do(tmp_path: Path) -> None:

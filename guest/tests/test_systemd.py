@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from forewarn_guest.agent import Agent
+from forewarn_guest.client import Client
+from forewarn_guest.config_file import parse
+from forewarn_guest.errors import JournalError
+from forewarn_guest.http1 import Stop
+from forewarn_guest.logs import Log
+from forewarn_guest.outside import Outside
+from forewarn_guest.processes import Steps
+from forewarn_guest.starting import Watched
 from forewarn_guest.systemd import Notifier
-from outside_world import AgentProcess
+from outside_world import NOTE, AgentProcess
 from scripted_endpoint import ScriptedEndpoint, document, event
 
 
@@ -151,30 +164,58 @@ def test_an_agent_that_still_looks_for_its_endpoint_is_ready_and_beats(
         assert agent.status()["agent"]["last_answer"] is None
 
 
+class HangingJournal:
+    """A disk that does not answer when the first event appears."""
+
+    def __init__(self) -> None:
+        self.hangs, self.go_on = threading.Event(), threading.Event()
+
+    def append(self, lines: list[dict[str, Any]]) -> None:
+        if any(line["fact"] == "appeared" for line in lines):
+            self.hangs.set()
+            self.go_on.wait(60.0)
+
+    def compact(self, lines: list[dict[str, Any]]) -> None:
+        raise JournalError(f"{len(lines)} facts cannot be put: the disk does not answer.")
+
+
 def test_an_agent_whose_main_loop_hangs_is_not_reported_alive(
     listener: Listener, tmp_path: Path
 ) -> None:
-    # The disk never answers: the main loop stands in the middle of a write, while the threads that
-    # watch the endpoint and measure pauses go on.
-    program = """
-import sys, threading, types
-from pathlib import Path
-from forewarn_guest import starting
-from forewarn_guest.journal import Journal
-
-def hang(self, facts):
-    if any(fact["fact"] == "appeared" for fact in facts):
-        threading.Event().wait(60)
-
-Journal.append = hang
-starting.run(types.SimpleNamespace(config=Path(sys.argv[1])))
-"""
-    with ScriptedEndpoint(document(1, event())) as endpoint:
-        agent = AgentProcess(tmp_path, endpoint.url)
-        watched = {"NOTIFY_SOCKET": listener.address, "WATCHDOG_USEC": "300000"}
-        with agent.running(program, **watched):
-            assert listener.hear() == "READY=1"
-            endpoint.await_asked(3)  # it has the event since the first, and polls all the same
-            while not listener.nothing_within(0.0001):
-                pass  # what it had said before
-            assert listener.nothing_within(1.0)
+    configuration = parse(NOTE, "a.toml", look=lambda name: name)
+    configuration = replace(configuration, folder=tmp_path)
+    log, notifier = Log(stream=io.StringIO()), Notifier(listener.address, watchdog_s=0.3)
+    outside = Outside(configuration, tmp_path / "a.toml", log=log, notifier=notifier)
+    journal, stop = HangingJournal(), Stop()
+    with (
+        ScriptedEndpoint(document(1), document(2, event())) as endpoint,
+        Client(endpoint.url) as client,
+    ):
+        agent = Agent(
+            configuration,
+            endpoint=Watched(client, outside),
+            journal=journal,
+            kept=(),
+            steps=Steps(tmp_path / "steps"),
+            vm="vm0",
+            log=log,
+            show=outside.show,
+            look_every_s=outside.look_every_s,
+        )
+        main_loop = threading.Thread(target=agent.run, args=(stop,))
+        main_loop.start()
+        listener.hear_until("WATCHDOG=1")
+        assert journal.hangs.wait(10.0)
+        while not listener.nothing_within(0.0001):
+            pass  # what it had said before
+        asked = len(endpoint.asked)
+        endpoint.await_asked(asked + 2)  # the other threads go on for more than a second
+        assert listener.nothing_within(0.5)
+        journal.go_on.set()
+        listener.hear_until("WATCHDOG=1")
+        stop.set()
+        agent.tell(None)
+        main_loop.join(10.0)
+        assert not main_loop.is_alive()
+    outside.end()
+    notifier.close()

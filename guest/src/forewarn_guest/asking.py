@@ -100,22 +100,29 @@ def _rows(document: Document, vm: str) -> list[str]:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """`watch`: every change from now on, a line each."""
+    """`watch`: every change from now on, a line each, until Ctrl-C."""
     configuration = configuration_of(options)
-    with client_of(options, configuration) as client:
-        vm = own_name(client, configuration)
-        for change in client.watch():
-            if options.json:
-                shown = {
-                    "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-                    "what": change.what.value,
-                    "incarnation": change.document.incarnation,
-                    **event_shown(change.event, change.document, vm),
-                }
-                say_json(shown, indent=None)
-            else:
-                say(_line(change, vm))
+    try:
+        with client_of(options, configuration) as client:
+            vm = own_name(client, configuration)
+            for change in client.watch():
+                _show_change(change, vm, as_json=options.json)
+    except KeyboardInterrupt:
+        return 0
     return 0
+
+
+def _show_change(change: Change, vm: str, *, as_json: bool) -> None:
+    if not as_json:
+        say(_line(change, vm))
+        return
+    shown = {
+        "at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "what": change.what.value,
+        "incarnation": change.document.incarnation,
+        **event_shown(change.event, change.document, vm),
+    }
+    say_json(shown, indent=None)
 
 
 def _line(change: Change, vm: str) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG = Path("/etc/forewarn-guest/agent.toml")
 
 DONE, FAILED, MEND, NO_ENDPOINT = 0, 1, 2, 3
+INTERRUPTED = 130  # as shells say it
 EXIT_CODES = """\
 exit codes:
   0  it was done
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return _code_of(error)
     except KeyboardInterrupt:
-        return DONE
+        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read has had enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,7 @@ def install(options: argparse.Namespace) -> int:
         _remove(root, POLKIT, dry=options.dry_run)
     if root == Path("/"):
         _make_user(dry=options.dry_run)
+        _warn_of_closed_folders()
         say("To start it: systemctl daemon-reload && systemctl enable --now forewarn-guest")
     else:
         say(f"The user {USER} is made when that system boots.")
@@ -221,6 +223,15 @@ def _make_user(*, dry: bool) -> None:
         _call([useradd, *made, "--shell", "/usr/sbin/nologin", USER], dry=dry)
     else:
         raise GuestError(f"Nothing here can make the user {USER}.", "Make it and run this again.")
+
+
+def _warn_of_closed_folders() -> None:
+    """Say if the user of the service cannot come to this program, below somebody's home say."""
+    for place in (Path(sys.executable), Path(__file__)):
+        for folder in place.parents:
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                say(f"warning: {USER} may not enter {folder}, so it cannot run {place}")
+                break
 
 
 def _admin_program(name: str) -> str | None:

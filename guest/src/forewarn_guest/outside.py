@@ -151,11 +151,14 @@ class Outside:
         self._notifier.say(_sentence(view))
         self._put(content, view)
 
-    def end(self) -> None:
-        """Write for the last time that the agent has ended, if that can be done soon."""
-        self._to_write.put(
-            {status.status_path(self._configuration): self._status_file(self._shown, ended=True)}
-        )
+    def end(self, *, orderly: bool = True) -> None:
+        """Write for the last time, if that can be done soon: that the agent has ended.
+
+        One that breaks writes no such thing: what the file had said last is what is known of it.
+        """
+        if orderly:
+            path = status.status_path(self._configuration)
+            self._to_write.put({path: self._status_file(self._shown, ended=True)})
         self._to_write.put(None)
         self._writer.join(LAST_WRITE_S)
 

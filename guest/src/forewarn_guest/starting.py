@@ -60,13 +60,16 @@ class _Endpoint(Client):
         return document
 
 
-class _Watched:
-    """The endpoint as the agent wants it. An error that nobody foresaw ends the agent."""
+class Watched:
+    """The endpoint as the agent wants it. An error that nobody foresaw ends the agent.
 
-    def __init__(self, client: _Endpoint, outside: Outside) -> None:
+    `broken` is that error.
+    """
+
+    def __init__(self, client: Client, outside: Outside) -> None:
         self._client = client
         self._outside = outside
-        self.broken = threading.Event()
+        self.broken: BaseException | None = None
 
     def documents(self, stop: Stop) -> Iterator[Document]:
         try:
@@ -78,9 +81,9 @@ class _Watched:
                 yield document
         except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
             # An agent that no longer listens must not look as if it did.
-            self.broken.set()
+            self.broken = error
             stop.set()
             raise
 
@@ -136,13 +139,15 @@ def run(options: argparse.Namespace) -> int:
             log.warning("journal", says=journal.cut)
         outside = Outside(configuration, path, log=log, notifier=notifier)
         notifier.ready()
+        orderly = False
         try:
             _look_after(
                 configuration, journal, kept, stop=stop, signals=signals, outside=outside, log=log
             )
+            orderly = True
         finally:
             notifier.stopping()
-            outside.end()
+            outside.end(orderly=orderly)
             notifier.close()
     return 0
 
@@ -173,7 +178,7 @@ def _look_after(
             log.info("the agent ends")
             return
         log.info("this VM is looked after", vm=vm)
-        endpoint = _Watched(client, outside)
+        endpoint = Watched(client, outside)
 
         def show(view: View) -> None:
             if signals.hung_up:
@@ -200,11 +205,12 @@ def _look_after(
 
         beating = threading.Thread(target=detect, args=(bell, paused), name="beat", daemon=True)
         beating.start()
+        show(agent.view())
         agent.run(stop)
         beating.join()
         log.info("the agent ends; steps that run go on", running=len(agent.view().running))
-        if endpoint.broken.is_set():
-            raise RuntimeError("The agent could no longer watch the endpoint; see above.")
+        if endpoint.broken is not None:
+            raise RuntimeError("The agent can no longer watch the endpoint.") from endpoint.broken
 
 
 def read_facts(journal: Journal) -> list[Fact]:

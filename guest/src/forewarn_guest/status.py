@@ -14,7 +14,7 @@ from forewarn_guest.care import Care
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule
 from forewarn_guest.errors import GuestError
 
-STATUS_BYTES_MAX = 4 * 1024 * 1024
+STATUS_BYTES_MAX = 16 * 1024 * 1024  # a document has one at most; JSON can make six of it
 RESOURCES_SHOWN_MAX = 100
 
 
