@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 200
 
-.PHONY: help install run test check bench dist format clean
+# What the guest's steps are tested against; a test whose program is missing is skipped and says so.
+PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
+# Another packager's kubectl does as well, and Debian's cannot be installed beside it.
+PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
+
+.PHONY: help install packages run test check bench dist format clean
 
 help:
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
@@ -16,6 +21,10 @@ $(READY): pyproject.toml guest/pyproject.toml constraints.txt
 	touch $@
 
 install: $(READY) ## build .venv with the pinned packages and forewarn itself
+
+packages: ## install the Debian packages that the guest's steps are tested against (needs root)
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends --no-upgrade $(PACKAGES)
 
 run: $(READY) ## start the service with the demo fleet
 	$(BIN)/forewarn serve
