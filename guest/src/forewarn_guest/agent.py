@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Protocol, Union
 
 from forewarn_guest import deciding, facts, observing
-from forewarn_guest.care import Care, Run, fold, fold_all
+from forewarn_guest.care import Care, Run, fold, fold_all, unfinished
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
@@ -88,6 +88,7 @@ class Agent:
         log: Log,
         show: Callable[[View], None] = lambda _: None,
         look_every_s: float = LOOK_EVERY_S,
+        compact_from: int = COMPACT_FROM_FACTS,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._configuration = configuration
@@ -100,15 +101,15 @@ class Agent:
         self._show = show
         self._look_every_s = look_every_s
         self._now_s = now_s
-        kept = list(kept)
-        self._cares = fold_all(kept)
-        self._kept_facts = len(kept)
+        self._kept = list(kept)  # what the journal holds
+        self._cares = fold_all(self._kept)
         self._unkept: list[Fact] = []
         self._timings: dict[str, Timing] = {}
         # Of all queues only this one may be put to by a signal handler, which `tell` is called by.
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
         self._look_again_s: float | None = None
+        self._compact_least = self._compact_from = compact_from
         self.counts: dict[str, int] = {}
 
     # Life.
@@ -159,6 +160,7 @@ class Agent:
                 break
             for deed in deeds:
                 self._do(deed)
+        self._compact()
         self._show(self.view())
 
     def view(self) -> View:
@@ -195,22 +197,24 @@ class Agent:
             self._count("journal_failures")
             self._log.once("journal", "the journal cannot be written; approval waits", why=why)
             return
-        self._kept_facts += len(self._unkept)
+        self._kept += self._unkept
         self._unkept.clear()
         self._log.over("journal", "the journal is written again")
 
     def _compact(self) -> None:
-        """Begin a new journal if the old one is long and nothing in it is open."""
-        open_cares = [care for care in self._cares.values() if not care.closed]
-        if open_cares or self._kept_facts < COMPACT_FROM_FACTS:
+        """Begin a new journal, with what is not over yet, if the old one is long."""
+        if len(self._kept) < self._compact_from or self._unkept:
             return
+        wanted = unfinished(self._cares)
+        left = [fact for fact in self._kept if fact.care in wanted]
+        self._compact_from = max(self._compact_least, 2 * len(left))
         try:
-            self._journal.compact([])
+            self._journal.compact([fact.to_json() for fact in left])
         except JournalError as why:
-            self._log.warning("the journal was not made shorter", why=why)
+            self._log.once("compact", "the journal was not made shorter", why=why)
             return
-        self._cares.clear()
-        self._kept_facts = 0
+        self._log.info("the journal begins anew", facts=len(left), before=len(self._kept))
+        self._kept, self._cares = left, fold_all(left)
 
     def _say(self, fact: Fact) -> None:
         detail = {key: value for key, value in fact.detail.items() if key != "event"}

@@ -6,7 +6,7 @@ A care is made by the fact that its event appeared and ends with the fact that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -136,6 +136,16 @@ def fold_all(facts: Iterable[Fact]) -> dict[str, Care]:
     for fact in facts:
         fold(cares, fact)
     return cares
+
+
+def unfinished(cares: Mapping[str, Care]) -> set[str]:
+    """The cares that are not closed, and those that have handed something over to one of them."""
+    wanted = {care_id for care_id, care in cares.items() if not care.closed}
+    while True:
+        heirs = {i for i, care in cares.items() if care.handed_over_to in wanted}
+        if heirs <= wanted:
+            return wanted
+        wanted |= heirs
 
 
 def _appeared(fact: Fact) -> Care:

@@ -1,0 +1,258 @@
+"""The loop of the agent, turn by turn; endpoint, journal and processes do as they are told."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from forewarn_guest.agent import Agent
+from forewarn_guest.care import Run
+from forewarn_guest.configuration import Configuration, Rule
+from forewarn_guest.document import Document, Event
+from forewarn_guest.errors import JournalFull, Unreachable
+from forewarn_guest.facts import Fact, from_json
+from forewarn_guest.http1 import Stop
+from forewarn_guest.logs import Log
+from forewarn_guest.run_files import NotBegun
+from scene import VM, at, event, rule, started
+
+LIMIT_S = 10.0
+
+
+class Kept:
+    """A journal in memory, which can be full."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.full = False
+        self.compacted = 0
+
+    def append(self, lines: list[dict[str, Any]]) -> None:
+        if self.full:
+            raise JournalFull("There is no room.")
+        self.lines += lines
+
+    def compact(self, lines: list[dict[str, Any]]) -> None:
+        self.lines = list(lines)
+        self.compacted += 1
+
+    def facts(self) -> list[Fact]:
+        return [from_json(line) for line in self.lines]
+
+    def kinds(self) -> list[str]:
+        return [line["fact"] for line in self.lines]
+
+
+class Process:
+    """A step that ends when it is told to."""
+
+    pid, start_ticks, boot_id, age_s = 7, 8, "boot-1", 4.0
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self.stopped = False
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def stop(self, grace_s: float) -> None:
+        assert grace_s > 0
+        self.stopped = True
+
+    def said(self) -> str:
+        return ""
+
+
+class Processes:
+    boot_id = "boot-1"
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Process] = {}
+        self.left: Any = None  # what `find` finds
+        self.given: list[bytes] = []
+
+    def reserve(self, name: str) -> None:
+        assert name
+
+    def begin(
+        self, name: str, argv: tuple[str, ...], *, environment: Mapping[str, str], given: bytes
+    ) -> Process:
+        if argv[0] == "/nowhere":
+            raise FileNotFoundError(argv[0])
+        assert environment["FOREWARN_VM"] == VM
+        self.given.append(given)
+        self.begun[name] = Process()
+        return self.begun[name]
+
+    def find(self, name: str, run: Run) -> Any:
+        assert run.step in name
+        return self.left
+
+
+class Asked:
+    """An endpoint that notes approvals, and refuses them while it is away."""
+
+    def __init__(self) -> None:
+        self.approved: list[str] = []
+        self.away = False
+
+    def documents(self, stop: Stop) -> Iterator[Document]:
+        raise AssertionError(f"these tests hand documents in themselves, {stop}")
+
+    def approve(self, *event_ids: str) -> None:
+        if self.away:
+            raise Unreachable("Nothing answers.")
+        self.approved += event_ids
+
+
+class World:
+    """One agent and everything around it."""
+
+    def __init__(self, *rules: Rule, kept: Kept | None = None, compact_from: int = 2_000) -> None:
+        self.journal = kept or Kept()
+        self.endpoint, self.steps = Asked(), Processes()
+        self.log = io.StringIO()
+        self.now_s = 0.0
+        self.agent = Agent(
+            Configuration(rules=rules or (rule(),)),
+            endpoint=self.endpoint,
+            journal=self.journal,
+            kept=self.journal.facts(),
+            steps=self.steps,
+            vm=VM,
+            log=Log(stream=self.log),
+            now_s=lambda: self.now_s,
+            compact_from=compact_from,
+        )
+
+    def show(self, *events: Event) -> None:
+        self.agent.turn(Document("1", events, date=at(self.now_s), received_s=self.now_s))
+
+    def end(self, code: int = 0) -> None:
+        """Let the step that runs end, and the agent notice."""
+        (running,) = [step for step in self.steps.begun.values() if step.code is None]
+        running.code = code
+        self.agent.turn(None)
+
+    def answer(self) -> None:
+        """Wait until the endpoint has answered an approval, and let the agent hear it."""
+        self.agent.turn(self.agent._news.get(timeout=LIMIT_S))
+
+
+def test_nothing_is_begun_before_the_first_document() -> None:
+    kept = Kept()
+    first = World(kept=kept)
+    first.show(event())
+    again = World(kept=kept)
+    again.steps.left = NotBegun()
+    again.agent._find_steps()
+    again.agent.turn(None)
+    assert again.steps.begun == {}
+    again.show(event())
+    assert len(again.steps.begun) == 1
+
+
+def test_a_step_that_was_surely_not_begun_is_begun_by_the_next_agent() -> None:
+    kept = Kept()
+    World(kept=kept).show(event())
+    again = World(kept=kept)
+    again.steps.left = NotBegun()
+    again.agent._find_steps()
+    again.show(event())
+    again.end()
+    again.answer()
+    assert again.endpoint.approved == ["E1"]
+    assert kept.kinds().count("step-not-begun") == 1
+
+
+@pytest.mark.parametrize(("found", "outcome"), [(0, "done"), (3, "failed"), (None, "unknown")])
+def test_what_has_become_of_a_step_is_kept_as_it_was_found(found: Any, outcome: str) -> None:
+    kept = Kept()
+    World(kept=kept).show(event())
+    again = World(kept=kept)
+    again.steps.left = found
+    again.agent._find_steps()
+    assert [line["outcome"] for line in kept.lines if line["fact"] == "step-ended"] == [outcome]
+
+
+def test_a_step_that_still_runs_keeps_what_is_left_of_its_time() -> None:
+    kept = Kept()
+    World(kept=kept).show(event())
+    again = World(kept=kept)
+    left = again.steps.left = Process()
+    again.agent._find_steps()
+    again.now_s = 55.0  # of its sixty seconds, four had passed
+    again.agent.turn(None)
+    assert not left.stopped
+    again.now_s = 57.0
+    again.agent.turn(None)
+    assert left.stopped
+    left.code = 143
+    again.agent.turn(None)
+    assert kept.lines[-1]["outcome"] == "timed-out"
+
+
+def test_a_full_disk_stops_no_preparation_and_holds_approval_back() -> None:
+    world = World()
+    world.journal.full = True
+    world.show(event())
+    world.end()
+    assert world.endpoint.approved == []
+    assert world.log.getvalue().count("approval waits") == 1
+    world.journal.full = False
+    world.agent.turn(None)
+    world.answer()
+    assert world.endpoint.approved == ["E1"]
+    assert world.journal.kinds()[:3] == ["appeared", "step-intended", "step-begun"]
+
+
+def test_an_approval_that_is_not_answered_is_given_again() -> None:
+    world = World()
+    world.endpoint.away = True
+    world.show(event())
+    world.end()
+    world.answer()
+    assert "approved" not in world.journal.kinds()
+    world.endpoint.away = False
+    world.agent.turn(None)
+    assert world.endpoint.approved == []  # not so soon
+    world.now_s = 6.0
+    world.agent.turn(None)
+    world.answer()
+    assert world.endpoint.approved == ["E1"]
+    assert world.journal.kinds().count("approved") == 1
+
+
+def test_a_program_that_is_not_there_is_a_failed_step_and_blocks_approval() -> None:
+    missing = rule(prepare=())
+    step = rule().prepare[0]
+    broken = type(step)(name="drain", kind="command", argv=("/nowhere",), limit_s=5.0)
+    world = World(type(missing)(name="all", prepare=(broken,), recover=rule().recover))
+    world.show(event())
+    assert world.endpoint.approved == []
+    assert world.journal.kinds()[-1] == "approval-withheld"
+    assert "error approval-withheld" in world.log.getvalue()
+
+
+def test_a_long_journal_begins_anew_with_what_is_not_over() -> None:
+    rules = (rule("slow", event_types=("Freeze",)), rule())
+    world = World(*rules, compact_from=40)
+    lasting = event("LASTING", event_type="Freeze", not_before_s=100_000.0)
+    world.show(lasting)
+    world.end()
+    world.answer()
+    for number in range(20):
+        name = f"E{number}"
+        world.show(lasting, started(event(name)))
+        world.show(lasting)
+        world.end()
+    assert world.journal.compacted >= 1
+    assert len(world.journal.lines) < 80
+    again = World(*rules, kept=world.journal)
+    again.show(lasting)
+    assert again.steps.begun == {}  # it is prepared, and the new journal knows it
+    again.show()
+    assert len(again.steps.begun) == 1  # it is brought back
