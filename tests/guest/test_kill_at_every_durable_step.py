@@ -14,7 +14,7 @@ import pytest
 
 from forewarn.testing import Cloud
 from forewarn_guest.facts import Kind
-from guest_agent_world import LIFE, Guest, finish, guest_of, judge, play
+from guest_agent_world import LIFE, WHOLE_LIFE, Guest, finish, guest_of, judge, play
 
 # begin, appeared, approving, approved, started, gone, closed; and each step three times: intended,
 # begun, ended.
@@ -43,9 +43,7 @@ def test_a_life_has_as_many_appends_as_are_died_at(cloud: Cloud, tmp_path: Path)
         judge(guest)
         lines = (guest.data / "journal").read_bytes().splitlines()
         assert sum(b'"fact":"pause"' not in line for line in lines) == APPENDS
-        assert guest.order("ended") == [
-            f"{p}-{step}" for p, steps in LIFE.items() for step in steps
-        ]
+        assert guest.order("ended") == WHOLE_LIFE
         assert [approval.by for approval in cloud.approvals(event)] == ["vm0"]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from forewarn.testing import Cloud, Event
 from forewarn_guest.facts import Kind
-from guest_agent_world import LIFE, Guest, approved, finish, guest_of, judge, play
+from forewarn_guest.run_files import start_ticks
+from guest_agent_world import LIFE, WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
 
 ON_UNKNOWN = ("repeat", "treat-as-done", "treat-as-failed")
 
@@ -99,6 +100,32 @@ def test_an_agent_that_is_told_to_end_leaves_its_step_to_the_next(
         guest.stop()
         judge(guest)
         assert len(guest.ran("prepare", "stop")) == 1
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the next", "after the next"])
+def test_a_process_that_was_too_slow_to_begin_before_the_kill_does_not_run_beside_the_next(
+    cloud: Cloud, tmp_path: Path, *, late: bool
+) -> None:
+    with guest_of(cloud, tmp_path) as guest:
+        gate = guest.folder / "gate"
+        guest.environment["GATE"] = str(gate)
+        held = guest.hold("prepare", "drain")
+        event = cloud.restart("vm0")
+        configure(guest)
+        guest.start(dies="early:1")
+        guest.wait_for(lambda: guest.deaths == 1, "it has died")
+        guest.wait_ran("prepare", "drain")  # it was never begun, and so it is run now
+        if late:
+            held.unlink()
+            guest.wait_ended("prepare", "drain")
+        gate.touch()
+        pid = int((guest.folder / "gate.pid").read_text(encoding="ascii"))
+        guest.wait_for(lambda: start_ticks(pid) is None, "the slow one has ended")
+        held.unlink(missing_ok=True)
+        play(cloud, guest, event)
+        guest.stop()
+        judge(guest)
+        assert guest.order("ended") == WHOLE_LIFE
 
 
 # The step dies too.
@@ -195,9 +222,7 @@ def test_what_was_prepared_is_recovered_after_the_reboot_that_it_was_prepared_fo
         guest.wait_closed()
         guest.stop()
         judge(guest)
-        assert guest.order("ended") == [
-            f"{p}-{step}" for p, steps in LIFE.items() for step in steps
-        ]
+        assert guest.order("ended") == WHOLE_LIFE
 
 
 def test_an_event_of_a_vm_that_was_booted_without_a_word_is_not_taken_for_canceled(

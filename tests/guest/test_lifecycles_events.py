@@ -10,9 +10,7 @@ import pytest
 
 from forewarn.testing import Cloud, Event
 from forewarn_guest.facts import Kind
-from guest_agent_world import LIFE, approved, finish, guest_of, judge, play
-
-WHOLE_LIFE = [f"{part}-{step}" for part, steps in LIFE.items() for step in steps]
+from guest_agent_world import LIFE, WHOLE_LIFE, approved, finish, guest_of, judge, play
 
 Order = Callable[[Cloud], Event]
 

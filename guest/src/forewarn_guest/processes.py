@@ -49,8 +49,10 @@ NOT_RUN = 125  # the shell found itself abandoned, or its folder gone
 
 SHELL = "/bin/sh"
 
-# $1 is the file of the run or empty, $2 the folder to run in, the rest the command. A signal that
-# is trapped, other than one that is ignored, has its default action in the command; and the shell
+# $1 says whether the file of the run is open as descriptor 3, $2 is the folder to run in, the rest
+# the command. Open, and not by its name: a shell that comes late finds the file that it was given,
+# in which it was abandoned, and not the one of the run that has taken its place. A signal that is
+# trapped, other than one that is ignored, has its default action in the command; and the shell
 # waits for the command before it acts on it, so it is there to write down the end. Before the trap
 # a signal ends the shell, and so the step: it must not be lost on a command that comes after it.
 RUN_SCRIPT = """
@@ -59,14 +61,14 @@ forewarn_run=$1
 shift 2
 if [ -n "$forewarn_run" ]; then
   IFS= read -r forewarn_line </proc/$$/stat
-  printf 'running %s\\n' "$forewarn_line" >>"$forewarn_run" || exit 125
-  { IFS= read -r forewarn_line; IFS= read -r forewarn_line; } <"$forewarn_run"
+  printf 'running %s\\n' "$forewarn_line" >&3 || exit 125
+  { IFS= read -r forewarn_line; IFS= read -r forewarn_line; } </proc/$$/fd/3
   case $forewarn_line in running*) ;; *) exit 125 ;; esac
 fi
 trap : HUP INT QUIT TERM
-"$@"
+"$@" 3>&-
 forewarn_line=$?
-[ -z "$forewarn_run" ] || printf 'ended %s\\n' "$forewarn_line" >>"$forewarn_run"
+[ -z "$forewarn_run" ] || printf 'ended %s\\n' "$forewarn_line" >&3
 exit "$forewarn_line"
 """
 
@@ -255,11 +257,14 @@ class Steps:
                 write_begun(path)
         except OSError:
             path = None
-        with _output(path) as (output, collector), _input(given) as standard_input:
-            run = ["forewarn-step", "" if path is None else str(path), str(self._run_in)]
+        with contextlib.ExitStack() as opened:
+            kept = () if path is None else (opened.enter_context(_run_file(path)),)
+            output, collector = opened.enter_context(_output(path))
+            standard_input = opened.enter_context(_input(given))
+            run = ["forewarn-step", "yes" if kept else "", str(self._run_in)]
             pid = _spawn(
                 [SHELL, "-c", RUN_SCRIPT, *run, *command],
-                (standard_input, output, output),
+                (standard_input, output, output, *kept),
                 values,
             )
         running = Running(path, identity_of(pid), child=True, collector=collector)
@@ -356,6 +361,14 @@ def _bytes(text: str) -> bytes:
 
 
 @contextlib.contextmanager
+def _run_file(path: Path) -> Iterator[int]:
+    """The file of a run, for its process to read and to add to."""
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with _closing(file):
+        yield file
+
+
+@contextlib.contextmanager
 def _output(path: Path | None) -> Iterator[tuple[int, int]]:
     """A descriptor for the output of a step, and the pid of what keeps it; 0 if nothing does.
 
@@ -411,22 +424,20 @@ def _closing(file: int) -> Iterator[None]:
         os.close(file)
 
 
-def _spawn(
-    argv: Sequence[str], standard: tuple[int, int, int], environment: Mapping[bytes, bytes]
-) -> int:
-    """A process in a session of its own, with these three descriptors and no other.
+def _spawn(argv: Sequence[str], given: tuple[int, ...], environment: Mapping[bytes, bytes]) -> int:
+    """A process in a session of its own, with these descriptors, from 0 on, and no other.
 
     All signals have their default action in it and none is blocked, whatever the agent does with
     them. It is there with its session when this returns, so its group can be signalled.
     """
     with contextlib.ExitStack() as lifted:
         actions: list[tuple[int, ...]] = []
-        for number, file in enumerate(standard):
-            # Above the three that are given: an agent may have been started without some of them.
-            above = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)
+        for number, file in enumerate(given):
+            # Above those that are given: an agent may have been started without some of them.
+            above = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, len(given))
             lifted.callback(os.close, above)
             actions.append((os.POSIX_SPAWN_DUP2, above, number))
-        actions += [(os.POSIX_SPAWN_CLOSE, file) for file in _inheritable()]
+        actions += [(os.POSIX_SPAWN_CLOSE, file) for file in _inheritable() if file >= len(given)]
         return os.posix_spawn(
             argv[0],
             list(argv),
