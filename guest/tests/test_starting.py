@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,19 @@ def test_an_endpoint_that_comes_later_is_waited_for_and_missed_once(tmp_path: Pa
             agent.await_log("vm=vm0")
             agent.await_log("appeared")
     assert agent.log().count("kind=unreachable") == 1
+
+
+def test_an_agent_that_waits_for_its_endpoint_ends_as_soon_as_it_is_told_to(
+    tmp_path: Path,
+) -> None:
+    with ScriptedEndpoint(Reply(body=None)) as endpoint:  # takes the connection, and says nothing
+        agent = AgentProcess(tmp_path, endpoint.url, vm="")
+        with agent.running():
+            endpoint.await_asked(1)
+            told_s = time.monotonic()
+            agent.signal(signal.SIGTERM)
+            assert agent.ended() == 0
+            assert time.monotonic() - told_s < 3.0
 
 
 def test_an_endpoint_that_answers_rubbish_is_survived_counted_and_said_once(

@@ -41,6 +41,10 @@ def test_a_withheld_approval_says_why() -> None:
     assert approval(care, VIEW, CONFIGURATION) == "withheld: step drain of prepare: failed"
 
 
+def test_an_approval_that_was_sent_and_not_answered_says_so() -> None:
+    assert approval(replace(CARE, approving=True), VIEW, CONFIGURATION).startswith("was sent")
+
+
 def test_a_journal_that_cannot_be_written_is_said_to_hold_approval_back() -> None:
     assert "journal" in approval(CARE, replace(VIEW, unkept=2), CONFIGURATION)
 

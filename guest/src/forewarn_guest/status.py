@@ -96,6 +96,8 @@ def _never(rule: Rule) -> str:
 def _waits(care: Care, rule: Rule, view: View) -> str:
     if care.withheld:
         return f"withheld: {care.withheld}"
+    if care.approving:
+        return "was sent, and is sent again until the endpoint has taken it"
     if view.unkept:
         return "waits until the journal can be written"
     for care_id, part, step in view.running:
