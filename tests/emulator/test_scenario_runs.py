@@ -311,6 +311,21 @@ def test_a_step_that_is_refused_stands_in_the_record_and_the_others_go_on(one: S
     assert visible(one) == []
 
 
+def test_turning_the_clock_tells_which_steps_on_the_way_were_refused(one: Stage) -> None:
+    one.script(
+        'at = "0s"\ndo = "maintain"\ntype = "Freeze"\nas = "first"',
+        'at = "1m"\ndo = "maintain"\ntype = "Freeze"\nas = "second"',
+        'at = "2m"\ndo = "cancel"\nof = "second"',
+        'at = "2m"\ndo = "cancel"\nof = "first"',
+    )
+    passed = one.order("/v1/clock/advance", {"by": "2m"})["passed"]
+    second, third, fourth = (due["what"] for due in passed)
+    assert second.startswith("run-1 (script) step 2: maintain host by Freeze was refused: ")
+    assert "already has a Freeze operation" in second
+    assert third.startswith("run-1 (script) step 3: cancel of second was refused: second was")
+    assert fourth == "run-1 (script) step 4: cancel of first"
+
+
 def test_canceling_and_approving_what_is_over_is_refused_in_the_record(one: Stage) -> None:
     run = one.script(
         'at = "0s"\ndo = "restart"\nas = "r"',

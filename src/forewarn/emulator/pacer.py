@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+Act = Callable[[], Awaitable[str | None]]
+
 ROUNDS_MAX = 10_000  # of one settling; each changes something, so an end is always near
 INSTANTS_MAX = 100_000  # in one advance
 LOOK_EVERY_S = 1.0  # on a clock that runs; also what a lost ring costs at most
@@ -51,8 +53,9 @@ class Appointment:
     """Something of the emulator's own that happens at an instant, like a step of a scenario."""
 
     instant: Instant
-    act: Callable[[], Awaitable[None]]
+    act: Act
     canceled: bool = False
+    otherwise: str = ""  # how it went, if not as it was called
 
     def cancel(self) -> None:
         """It will not happen. Without effect once it has."""
@@ -98,11 +101,12 @@ class Pacer:
         self._changes += 1
         self._ring.set()
 
-    def at(self, at_ms: int, what: str, act: Callable[[], Awaitable[None]]) -> Appointment:
+    def at(self, at_ms: int, what: str, act: Act) -> Appointment:
         """Have `act` called when the clock gets there: at once if it has, when all is settled.
 
         `act` runs while the pacer works: it must not call `settle`, `advance` or `next`, nor
-        submit through a control that does. What it raises goes to whoever moved the clock.
+        submit through a control that does. What it raises goes to whoever moved the clock; what
+        it returns tells them how it went, if that was not as it is called.
         """
         appointment = Appointment(Instant(at_ms, what), act)
         self._appointments.append(appointment)
@@ -179,9 +183,15 @@ class Pacer:
                 await self._settle()
                 return passed
             first_ms = upcoming[0].at_ms
-            passed += [instant for instant in upcoming if instant.at_ms == first_ms]
+            appointments = list(self._appointments)
             self._clock.advance_to(first_ms)
             await self._settle()
+            otherwise = {a.instant: a.otherwise for a in appointments if a.otherwise}
+            passed += [
+                replace(instant, what=f"{instant.what} {otherwise.get(instant, '')}".rstrip())
+                for instant in upcoming
+                if instant.at_ms == first_ms
+            ]
         raise Conflict(f"More than {INSTANTS_MAX} things are due in that time.", "Advance by less.")
 
     async def _settle(self) -> None:
@@ -214,7 +224,7 @@ class Pacer:
             while waiting:
                 appointment = waiting.popleft()
                 if not appointment.canceled:
-                    await appointment.act()
+                    appointment.otherwise = await appointment.act() or ""
         finally:  # what one raises keeps none of the others from happening, at the next settling
             self._appointments += waiting
         return True

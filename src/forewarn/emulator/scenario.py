@@ -64,7 +64,9 @@ class Place:
         """As `on` has it."""
         if self.whom is Whom.NAME:
             return self.name
-        numbered = f"{self.whom.value} {self.number}" if self.number > 1 else self.whom.value
+        numbered = self.whom.value
+        if self.whom is Whom.DOMAIN or self.number > 1:  # "vm" alone is what the run is about
+            numbered = f"{self.whom.value} {self.number}"
         if not self.of_host:
             return numbered
         return "host" if numbered == Whom.VM.value else f"host of {numbered}"

@@ -24,6 +24,8 @@ from forewarn.ports import Store
 RUNS_MAX = 100  # at once, and in the record
 INSTANTS_TO_END_MAX = 10_000
 
+Take = Callable[[], Awaitable[str | None]]
+
 
 class Canceling(Protocol):
     """What the pacer gives for an appointment."""
@@ -38,7 +40,7 @@ class Pace(Protocol):
 
     async def next(self) -> Sequence[object]: ...
 
-    def at(self, at_ms: int, what: str, act: Callable[[], Awaitable[None]]) -> Canceling: ...
+    def at(self, at_ms: int, what: str, act: Take) -> Canceling: ...
 
 
 class Machines(Protocol):
@@ -185,15 +187,16 @@ class ScenarioRunner:
             )
         del self._runs[oldest.run_id]
 
-    def _taking(self, run: Run, step: StepRun) -> Callable[[], Awaitable[None]]:
-        async def take() -> None:
+    def _taking(self, run: Run, step: StepRun) -> Take:
+        async def take() -> str | None:
             try:
                 step.made = await self._take(run, step.step)
             except (Refusal, Unavailable) as why:
                 step.phase = StepPhase.REFUSED
                 step.said = str(why)
-            else:
-                step.phase = StepPhase.DONE
+                return f"was refused: {why}"
+            step.phase = StepPhase.DONE
+            return None
 
         return take
 
