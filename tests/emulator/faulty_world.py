@@ -26,9 +26,7 @@ class FaultyWorld(World):
         super().__init__(
             requests_per_s=0, metadata_header="as-documented", limits=limits, timeouts=timeouts
         )
-        self.book = FaultBook(
-            lambda: self.now_ms, seed, knows_vm=lambda vm: self.documents.guest(vm) is not None
-        )
+        self.book = FaultBook(lambda: self.now_ms, seed, vms=self.documents.vms)
         self.endpoint = FaultyEndpoint(
             self.service,
             faults=self.book,

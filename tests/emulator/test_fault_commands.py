@@ -20,7 +20,7 @@ from operator_world import BEGIN_MS, TOKEN, World, running
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    book = FaultBook(lambda: BEGIN_MS, 1, knows_vm=lambda vm: vm == "web-0")
+    book = FaultBook(lambda: BEGIN_MS, 1, vms=lambda: ["web-0"])
     with running(more=fault_routes(book)) as world:
         yield world
 

@@ -70,10 +70,10 @@ def test_what_is_not_said_is_assumed_as_documented() -> None:
 
 REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({}, "needs a kind", "slow-first"),
-    ({"kind": "wrong"}, "no kind of fault 'wrong'", "unquoted-etag"),
+    ({"kind": "wrong"}, 'no kind of fault "wrong"', "unquoted-etag"),
     ({"kind": 404}, "no kind of fault 404", "410, 429, 500, 503"),
-    ({"kind": True}, "no kind of fault True", "gone"),
-    ({"kind": "error", "vms": "a"}, "has no 'vms'", "vm, method"),
+    ({"kind": True}, "no kind of fault true", "gone"),
+    ({"kind": "error", "vms": "a"}, 'has no "vms"', "vm, method"),
     ({"kind": "error", "for": 1, "for_s": 1}, "for is said twice", "once"),
     ({"kind": "error", "vm": 7}, "vm was not understood: 7", "name of one VM"),
     ({"kind": "error", "vm": "x" * 300}, "vm was not understood", "name of one VM"),
@@ -83,14 +83,14 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"kind": "rate-limit", "share": 0.5}, "takes no share", "Leave it out"),
     ({"kind": "error", "count": 0}, "count was not understood: 0", "from 1 to 1000000"),
     ({"kind": "error", "count": 1.5}, "count was not understood: 1.5", "whole number"),
-    ({"kind": "error", "count": "many"}, "count was not understood: 'many'", "a number"),
+    ({"kind": "error", "count": "many"}, 'count was not understood: "many"', "a number"),
     ({"kind": "error", "count": 10**400}, "count was not understood", "a number"),
     ({"kind": "error", "count": [1]}, "count was not understood: [1]", "a number"),
     ({"kind": "error", "share": 0}, "share was not understood: 0", "up to 1"),
     ({"kind": "error", "share": 1.01}, "share was not understood: 1.01", "up to 1"),
-    ({"kind": "error", "share": True}, "share was not understood: True", "a number"),
-    ({"kind": "error", "share": "nan"}, "share was not understood: 'nan'", "a number"),
-    ({"kind": "error", "for": "soon"}, "for was not understood: The duration 'soon'", "1h30m"),
+    ({"kind": "error", "share": True}, "share was not understood: true", "a number"),
+    ({"kind": "error", "share": "nan"}, 'share was not understood: "nan"', "a number"),
+    ({"kind": "error", "for": "soon"}, 'for was not understood: The duration "soon"', "1h30m"),
     ({"kind": "error", "for": {}}, "for was not understood: {}", "70s"),
     ({"kind": "error", "for": "0s"}, "for no time", "70s"),
     ({"kind": "gone", "for": "71s"}, "longer than the contract allows (E13)", "At most 70s"),
@@ -157,7 +157,7 @@ def test_clearing_says_what_it_has_ended_and_may_be_repeated() -> None:
 
 
 def test_a_name_that_a_terminal_would_obey_is_shown_in_words() -> None:
-    book = FaultBook(lambda: 0, 1, knows_vm=lambda _: False)
+    book = FaultBook(lambda: 0, 1, vms=lambda: ())
     name = "\x1b[31m\x9b31m"
     with pytest.raises(NotFound) as unknown_fault:
         book.get(name)
@@ -168,11 +168,15 @@ def test_a_name_that_a_terminal_would_obey_is_shown_in_words() -> None:
         assert str(refusal).isprintable()
 
 
-def test_a_fault_of_a_vm_that_there_is_not_is_refused() -> None:
-    this = book(knows_vm=lambda vm: vm == "web_0")
+def test_a_fault_of_a_vm_that_there_is_not_is_refused_with_those_there_are() -> None:
+    this = book(vms=lambda: ["db_0", "web_0"])
     this.add(read_order({"kind": "error", "vm": "web_0"}))
-    with pytest.raises(NotFound, match='There is no VM "web_9"'):
+    with pytest.raises(NotFound) as near:
         this.add(read_order({"kind": "error", "vm": "web_9"}))
+    assert str(near.value) == 'There is no VM "web_9". Did you mean web_0?'
+    with pytest.raises(NotFound) as far:
+        this.add(read_order({"kind": "error", "vm": "elsewhere"}))
+    assert str(far.value) == 'There is no VM "elsewhere". There are: db_0, web_0.'
 
 
 def test_there_are_only_so_many_faults_at_once_and_only_so_many_remembered() -> None:

@@ -95,6 +95,17 @@ def test_the_words_of_a_place_are_those_that_were_written(on: str) -> None:
     assert found.words == on
 
 
+def test_a_domain_is_shown_with_its_number_though_the_first_needs_none() -> None:
+    for on, verb, words in (
+        ("host of domain", "fail", "host of domain 1"),
+        ("domain", "restart", "domain 1"),
+        ("vm 1", "restart", "vm"),
+    ):
+        found = place(on, verb)
+        assert found is not None
+        assert found.words == words
+
+
 def test_a_scenario_needs_what_its_steps_speak_of_though_it_does_not_say_so() -> None:
     text = f'{HEAD}{STEP}do = "delete"\non = "vm 3"\n{STEP}do = "fail"\non = "host of domain 2"\n'
     assert parse(text, name="mine").needs == Needs(vms=3, domains=2)
@@ -126,7 +137,7 @@ STEPS = {
     "no-length-of-time": (
         'do = "restart"\nstarted_for = "soon"',
         5,
-        "The duration 'soon' was not understood. Accepted: a length of time like \"90s\"",
+        'The duration "soon" was not understood. Accepted: a length of time like "90s"',
     ),
     "length-of-wrong-kind": ('do = "restart"\nstarted_for = true', 5, "started_for = true is"),
     "started-for-too-long": (
@@ -180,7 +191,7 @@ STEPS = {
     "fault-of-no-kind": (
         'do = "fault"\nfault = { kind = "boom" }',
         5,
-        "There is no kind of fault 'boom'. Kinds: slow-first,",
+        'There is no kind of fault "boom". Kinds: slow-first,',
     ),
     "fault-in-words": ('do = "fault"\nfault = "gone"', 5, 'a table like { kind = "gone"'),
     "fault-of-two-vms": (

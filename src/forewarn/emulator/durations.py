@@ -9,6 +9,7 @@ import math
 import re
 
 from forewarn.core.errors import Invalid
+from forewarn.core.spelling import shown
 
 # Ten years: longer than anything the emulator plays, and far from where dates end.
 DURATION_MS_MAX = 3_653 * 86_400_000
@@ -33,7 +34,7 @@ def parse_duration_ms(text: str | float) -> int:
     ms = _text_ms(text) if isinstance(text, str) else _number_ms(text)
     if ms > DURATION_MS_MAX:
         raise Invalid(
-            f"The duration {_shown(text)} is too long.",
+            f"The duration {shown(text)} is too long.",
             f"At most {duration_text(DURATION_MS_MAX)} is accepted.",
         )
     return round(ms)
@@ -82,13 +83,8 @@ def _number_ms(seconds: object) -> float:
 
 
 def _less_than_nothing(text: object) -> Invalid:
-    return Invalid(f"The duration {_shown(text)} is less than nothing.", _ACCEPTED)
+    return Invalid(f"The duration {shown(text)} is less than nothing.", _ACCEPTED)
 
 
 def _refused(text: object) -> Invalid:
-    return Invalid(f"The duration {_shown(text)} was not understood.", _ACCEPTED)
-
-
-def _shown(text: object) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= _TEXT_CHARS_MAX else f"{shown[: _TEXT_CHARS_MAX - 3]}..."
+    return Invalid(f"The duration {shown(text)} was not understood.", _ACCEPTED)

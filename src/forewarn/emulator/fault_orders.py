@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from forewarn.core.errors import Invalid
 from forewarn.core.model import SECOND_MS
+from forewarn.core.spelling import shown
 from forewarn.emulator import fault_kinds
 from forewarn.emulator.durations import duration_text, parse_duration_ms
 from forewarn.emulator.fault_kinds import BY_STATUS, KINDS, FaultKind, KindOfFault, Method
@@ -22,7 +23,6 @@ OF_SOME_KINDS = ("seconds", "retry_after", "by", "per_second")
 WORDS = ("kind", *SELECTORS, *OF_SOME_KINDS)
 
 _NAME_CHARS_MAX = 256
-_QUOTED_CHARS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def _named(words: Mapping[str, object]) -> dict[str, object]:
         word = "for" if word == "for_s" else word
         if word not in WORDS:
             raise Invalid(
-                f"A fault has no {_shown(name)}.", f"These words are accepted: {_listed(WORDS)}."
+                f"A fault has no {shown(name)}.", f"These words are accepted: {_listed(WORDS)}."
             )
         if word in said:
             raise Invalid(f"{word} is said twice.", "Say it once.")
@@ -98,13 +98,13 @@ def _kind(value: object) -> KindOfFault:
         return KINDS[BY_STATUS[text]]
     if isinstance(value, str) and text in tuple(FaultKind):
         return KINDS[FaultKind(text)]
-    raise Invalid(f"There is no kind of fault {_shown(value)}.", accepted)
+    raise Invalid(f"There is no kind of fault {shown(value)}.", accepted)
 
 
 def _vm(value: object) -> str | None:
     if value is None or (isinstance(value, str) and len(value) <= _NAME_CHARS_MAX):
         return value
-    raise Invalid(f"vm was not understood: {_shown(value)}.", "Give the name of one VM.")
+    raise Invalid(f"vm was not understood: {shown(value)}.", "Give the name of one VM.")
 
 
 def _method(value: object, row: KindOfFault) -> Method | None:
@@ -113,7 +113,7 @@ def _method(value: object, row: KindOfFault) -> Method | None:
         return row.methods[0] if len(row.methods) == 1 else None
     text = value.upper() if isinstance(value, str) else ""
     if text not in tuple(Method):
-        raise Invalid(f"method was not understood: {_shown(value)}.", "Give GET or POST.")
+        raise Invalid(f"method was not understood: {shown(value)}.", "Give GET or POST.")
     if not row.methods:
         raise Invalid(f"A fault of the kind {row.kind} takes no method.", "Leave it out.")
     if Method(text) not in row.methods:
@@ -131,7 +131,7 @@ def _share(value: object, row: KindOfFault) -> float | None:
         raise Invalid(f"A fault of the kind {row.kind} takes no share.", "Leave it out.")
     if not 0 < share <= 1:
         raise Invalid(
-            f"share was not understood: {_shown(value)}.", "Above 0 and up to 1 is accepted."
+            f"share was not understood: {shown(value)}.", "Above 0 and up to 1 is accepted."
         )
     return share
 
@@ -177,7 +177,7 @@ def _retry_after_s(value: object) -> int | None:
         return None
     if ms % SECOND_MS or ms > fault_kinds.RETRY_AFTER_MS_MAX:
         raise Invalid(
-            f"retry_after was not understood: {_shown(value)}.",
+            f"retry_after was not understood: {shown(value)}.",
             f"Whole seconds are accepted, at most {duration_text(fault_kinds.RETRY_AFTER_MS_MAX)}.",
         )
     return ms // SECOND_MS
@@ -198,7 +198,7 @@ def _per_second(value: object, row: KindOfFault) -> float | None:
         return fault_kinds.PER_SECOND_DEFAULT
     if not 0 < rate <= fault_kinds.PER_SECOND_MAX:
         raise Invalid(
-            f"per_second was not understood: {_shown(value)}.",
+            f"per_second was not understood: {shown(value)}.",
             f"Above 0 and up to {fault_kinds.PER_SECOND_MAX:.0f} is accepted.",
         )
     return rate
@@ -208,7 +208,7 @@ def _ms(word: str, value: object) -> int | None:
     if value is None:
         return None
     if not isinstance(value, str | int | float):
-        raise Invalid(f"{word} was not understood: {_shown(value)}.", "Write it like 70s or 2m.")
+        raise Invalid(f"{word} was not understood: {shown(value)}.", "Write it like 70s or 2m.")
     try:
         return parse_duration_ms(value)
     except Invalid as refused:
@@ -221,7 +221,7 @@ def _whole(word: str, value: object, most: int) -> int | None:
         return None
     if number != int(number) or not 1 <= number <= most:
         raise Invalid(
-            f"{word} was not understood: {_shown(value)}.",
+            f"{word} was not understood: {shown(value)}.",
             f"A whole number from 1 to {most} is accepted.",
         )
     return int(number)
@@ -238,13 +238,8 @@ def _number(word: str, value: object) -> float | None:
                 return number
     except (ValueError, OverflowError):
         pass
-    raise Invalid(f"{word} was not understood: {_shown(value)}.", "Give a number.")
+    raise Invalid(f"{word} was not understood: {shown(value)}.", "Give a number.")
 
 
 def _listed(words: tuple[str, ...]) -> str:
     return ", ".join(words)
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= _QUOTED_CHARS_MAX else f"{shown[: _QUOTED_CHARS_MAX - 3]}..."

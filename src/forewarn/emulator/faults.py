@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import SECOND_MS, Scope
-from forewarn.core.spelling import shown
+from forewarn.core.spelling import meant, shown
 from forewarn.emulator.fault_kinds import KINDS, FaultKind
 from forewarn.emulator.fault_orders import FaultOrder
 from forewarn.wire.operator_json import Json, time_text
@@ -67,7 +67,7 @@ class _Numbering:
 class FaultBook:
     """All faults, oldest first. The same seed and the same requests give the same choices.
 
-    `knows_vm` says whether there is a VM of that name; without it every name is believed.
+    `vms` gives the names of the VMs there are; without it every name is believed.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class FaultBook:
         now_ms: Callable[[], int],
         seed: int,
         *,
-        knows_vm: Callable[[str], bool] = lambda _: True,
+        vms: Callable[[], Collection[str]] | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._seed = seed
-        self._knows_vm = knows_vm
+        self._vms = vms
         self._added = 0
         self._entries: dict[str, _Entry] = {}
         self._over: dict[str, Fault] = {}
@@ -93,10 +93,7 @@ class FaultBook:
         A book that is asked for the same faults in the same order names them the same: f1, f2.
         """
         self._end_due()
-        if order.vm is not None and not self._knows_vm(order.vm):
-            raise NotFound(
-                f"There is no VM {shown(order.vm)}.", "`forewarn vm list` shows those there are."
-            )
+        self._refuse_stranger(order.vm)
         if len(self._entries) >= FAULTS_MAX:
             raise Conflict(
                 f"There are {FAULTS_MAX} faults already.",
@@ -112,6 +109,13 @@ class FaultBook:
         )
         self._entries[fault.fault_id] = _Entry(fault)
         return fault
+
+    def _refuse_stranger(self, vm: str | None) -> None:
+        if vm is None or self._vms is None:
+            return
+        names = self._vms()
+        if vm not in names:
+            raise NotFound(f"There is no VM {shown(vm)}.", meant(vm, names))
 
     def list(self, *, over: bool = False) -> tuple[Fault, ...]:
         """Those that stand, oldest first; with `over` also those that are over, in front."""

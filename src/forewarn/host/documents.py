@@ -6,7 +6,7 @@ only reads. What is durable is not known here: callers show what has been commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket
@@ -78,6 +78,10 @@ class Documents:
         }
         self._harvested_ms.update(fresh)
         return fresh
+
+    def vms(self) -> Collection[str]:
+        """The names of the VMs that can read a document."""
+        return self._guests.keys()
 
     def guest(self, vm: str) -> Guest | None:
         return self._guests.get(vm)

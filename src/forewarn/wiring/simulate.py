@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ class Emulator:
         self._plan = plan
         self.clock = EmulatedClock(start_ms=_start_ms(plan, real), speed=plan.speed, real=real)
         seed = plan.seed or 0
-        self.faults = FaultBook(self.clock.now_ms, seed, knows_vm=self._knows_vm)
+        self.faults = FaultBook(self.clock.now_ms, seed, vms=self._vms)
         store = SqliteStore.in_memory()
         try:
             self._parts = parts = Assembly(
@@ -213,8 +213,8 @@ class Emulator:
     def _changed(self) -> None:
         self.pacer.changed()
 
-    def _knows_vm(self, vm: str) -> bool:
-        return self._parts.documents.guest(vm) is not None
+    def _vms(self) -> Collection[str]:
+        return self._parts.documents.vms()
 
     def _more_instants(self) -> Iterator[Instant]:
         ends_ms = self.faults.ends()
