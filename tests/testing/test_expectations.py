@@ -43,7 +43,7 @@ def test_a_missed_approval_says_what_was_the_case(cloud: Cloud) -> None:
     assert "Read by vm0 at" in said
     assert "approved by nobody" in said
     assert "scheduled by operator on host0" in said
-    assert "vm0 has polled 1 times and sent 0 approvals." in said
+    assert "vm0 has polled once and sent 0 approvals." in said
 
 
 @pytest.mark.cloud(scopes=["web:2"])
@@ -117,8 +117,8 @@ def test_polls_are_counted_whatever_they_are_answered(cloud: Cloud) -> None:
     assert ask(cloud.vm("vm0"))[0] == 503
     cloud.expect_polled("vm0", within=0)
     said = failure(lambda: cloud.expect_polled("vm0", more_than=1, within=0))
-    assert "vm0 has not polled more than 1 times." in said
-    assert "f1 (unavailable of vm0) has hit 1 times" in said
+    assert "vm0 has not polled more than once." in said
+    assert "f1 (unavailable of vm0) has hit once" in said
 
 
 def test_a_fault_is_expected_for_its_whole_count_or_as_often_as_is_said(cloud: Cloud) -> None:

@@ -167,8 +167,8 @@ def polled(vm: str, *, more_than: int) -> Expectation:
         faults = [_fault_words(fault) for fault in emulator.faults.list()]
         return [_asked(emulator, vm), f"Faults that stand: {', '.join(faults) or 'none'}."]
 
-    times = f" more than {more_than} times" if more_than else ""
-    return Expectation(look=look, missed=f"{vm} has not polled{times}", story=story)
+    often = f" more than {_times(more_than)}" if more_than else ""
+    return Expectation(look=look, missed=f"{vm} has not polled{often}", story=story)
 
 
 def met(fault_id: str, *, times: int | None) -> Expectation:
@@ -185,7 +185,7 @@ def met(fault_id: str, *, times: int | None) -> Expectation:
         lines = [_fault_words(fault)]
         return [*lines, _asked(emulator, fault.order.vm)] if fault.order.vm else lines
 
-    wanted = f" {times} times" if times else ""
+    wanted = f" {_times(times)}" if times else ""
     return Expectation(look=look, missed=f"Fault {fault_id} was not met{wanted}", story=story)
 
 
@@ -291,10 +291,16 @@ def _told(store: Store, found: ScheduledEvent) -> list[str]:
 
 def _asked(emulator: Emulator, vm: str) -> str:
     visits = emulator.visits
-    return f"{vm} has polled {visits.polls(vm)} times and sent {visits.approvals(vm)} approvals."
+    approvals = visits.approvals(vm)
+    sent = "1 approval" if approvals == 1 else f"{approvals} approvals"
+    return f"{vm} has polled {_times(visits.polls(vm))} and sent {sent}."
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _fault_words(fault: Fault) -> str:
     whom = f" of {fault.order.vm}" if fault.order.vm else ""
     over = ", is over" if fault.over else ""
-    return f"{fault.fault_id} ({fault.kind.value}{whom}) has hit {fault.hits} times{over}"
+    return f"{fault.fault_id} ({fault.kind.value}{whom}) has hit {_times(fault.hits)}{over}"
