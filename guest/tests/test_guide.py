@@ -1,8 +1,7 @@
-"""docs/guest.md names what people meet: commands, log lines, facts, metrics, variables."""
+"""docs/guest.md names what people meet: log lines, facts, variables, kinds of steps."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest import cli, facts, metrics
+from forewarn_guest import cli, facts
 from forewarn_guest.configuration import Part, Step
 from forewarn_guest.document import Event
 from forewarn_guest.errors import (
@@ -21,7 +20,6 @@ from forewarn_guest.errors import (
     Refused,
     Unreachable,
 )
-from forewarn_guest.metrics import Measured
 from forewarn_guest.occasions import Occasion
 from forewarn_guest.outside import _kind
 from forewarn_guest.starting import NO_RELOAD
@@ -30,6 +28,7 @@ from forewarn_guest.steps import KINDS
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDE = (ROOT / "docs" / "guest.md").read_text(encoding="utf-8")
 PACKAGE = ROOT / "guest" / "src" / "forewarn_guest"
+COMMANDS = [one for one in re.findall(r"`(forewarn-guest [^`\n]+)`", GUIDE) if "|" not in one]
 # What is said, and in which argument; `once` and `over` name the subject first.
 SAYS = {"info": 0, "warning": 0, "error": 0, "once": 1, "over": 1}
 
@@ -70,30 +69,10 @@ def test_every_kind_of_trouble_is_explained() -> None:
     assert {type(error) for error in errors} == set(EndpointError.__subclasses__())
     for kind in (*map(_kind, errors), "no-event", "approval", "files"):
         assert f"`trouble kind={kind}`" in section("At 3 a.m.")
-        assert f"`{kind}`" in section("Metrics")
 
 
 def test_every_fact_is_named() -> None:
     assert [kind.value for kind in facts.Kind if f"`{kind.value}`" not in section("Files")] == []
-
-
-def test_every_metric_is_named_and_no_other() -> None:
-    everything = Measured(
-        "1",
-        0.0,
-        0.0,
-        0.0,
-        errors={"busy": 1},
-        pauses={"gap": 1},
-        pause_seconds={"gap": 1.0},
-        last_pause_s=1.0,
-    )
-    shown = set(
-        re.findall(r"^# TYPE forewarn_guest_(\w+) ", metrics.text_of(everything), re.MULTILINE)
-    )
-    first_cells = re.findall(r"^\| (`.*?) \|", section("Metrics"), re.MULTILINE)
-    named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
-    assert named == shown
 
 
 def test_every_variable_and_every_key_that_a_step_is_told_is_named_and_no_other() -> None:
@@ -113,27 +92,7 @@ def test_every_kind_of_step_is_described() -> None:
     assert rows == list(KINDS)
 
 
-def commands() -> list[str]:
-    (choices,) = [
-        action.choices
-        for action in cli._parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    ]
-    return list(choices)
-
-
-def test_every_command_is_described_and_no_other() -> None:
-    rows = re.findall(r"^\| `forewarn-guest (\w+)", section("Commands"), re.MULTILINE)
-    assert sorted(rows) == sorted(commands())
-
-
-def test_every_exit_code_is_described() -> None:
-    rows = re.findall(r"^\| (\d) \| ([^;.|]+)", section("Exit codes"), re.MULTILINE)
-    codes = re.findall(r"^  (\d)  (.+)$", cli.EXIT_CODES, re.MULTILINE)
-    assert [(code, says.strip()) for code, says in rows] == codes
-
-
-@pytest.mark.parametrize("command", re.findall(r"`(forewarn-guest [^`\n]+)`", GUIDE))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_line_on_the_page_is_understood(command: str) -> None:
     words = command.split()[1:]
     cli._parser().parse_args(words)

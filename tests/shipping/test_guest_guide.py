@@ -1,4 +1,4 @@
-"""docs/guest.md: the session on it and the commands that it names are run as they stand there."""
+"""docs/guest.md and docs/guest-service.md: the session and the commands there are run as shown."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shipping_world import ROOT, Place, empty_place, why_no_namespace
 
 GUIDE = (ROOT / "docs" / "guest.md").read_text("utf-8")
 SESSION = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-ROWS = re.findall(r"^\| `forewarn-guest (\w+)([^`]*)` \|", GUIDE, re.MULTILINE)
-# These go on until they are ended; the session and tests/guest run them.
-GO_ON = ("run", "watch")
+SERVICE = (ROOT / "docs" / "guest-service.md").read_text("utf-8")
+ROWS = dict(re.findall(r"^\| `forewarn-guest (\w+)([^`]*)` \|", SERVICE, re.MULTILINE))
+DRY = {"install": " --dry-run", "uninstall": " --dry-run"}
 ANSWER_LIMIT_S = 10
 CONFIG = """
 [[rule]]
@@ -65,14 +65,14 @@ def agent_files(place: Place) -> Path:
     return config
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ROWS if name not in GO_ON])
+@pytest.mark.parametrize("name", sorted({*ROWS, *DRY} - {"watch"}))
 def test_the_commands_of_the_guide_do_something(
     cloud: Cloud, place: Place, agent_files: Path, name: str
 ) -> None:
     event = cloud.restart("vm0")
-    words = f"forewarn-guest {name}{dict(ROWS)[name]}".replace(" ID", f" {event.event_id}").split()
-    if name in ("install", "uninstall"):
-        words += ["--dry-run"]
+    words = f"forewarn-guest {name}{(ROWS | DRY)[name]}".replace(
+        " ID", f" {event.event_id}"
+    ).split()
     config = ["--config", str(agent_files)]
     ran = place.run([*words, *config], FOREWARN_ENDPOINT=cloud.vm("vm0").url)
     if name == "status":  # there is no agent, and it says so
@@ -87,16 +87,15 @@ def test_the_commands_of_the_guide_do_something(
 def test_a_saved_document_can_be_checked_as_the_guide_says(
     cloud: Cloud, place: Place, agent_files: Path
 ) -> None:
-    (options,) = re.findall(r"`(--document FILE --vm NAME)`", GUIDE)
+    assert "`--document FILE` without an endpoint" in SERVICE
     cloud.restart("vm0")
     saved = place.folder / "document.json"
     url = f"{cloud.vm('vm0').url}/metadata/scheduledevents?api-version=2020-07-01"
     asked = urllib.request.Request(url, headers={"Metadata": "true"})
     with urllib.request.urlopen(asked, timeout=ANSWER_LIMIT_S) as answer:
         saved.write_bytes(answer.read())
-    words = options.replace("FILE", str(saved)).replace("NAME", "vm0").split()
-    command = ["forewarn-guest", "check", "--config", str(agent_files), "--json", *words]
-    ran = place.run(command)
+    words = ["--config", str(agent_files), "--document", str(saved), "--vm", "vm0", "--json"]
+    ran = place.run(["forewarn-guest", "check", *words])
     assert ran.returncode == 0, ran.stderr
     (expected,) = json.loads(ran.stdout)["events"]
     assert expected["rule"] == "drain"
