@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from forewarn_guest import Change, Client, EndpointError, Refused, Unreachable
-from forewarn_guest.client import API_VERSIONS
 
 from forewarn.testing import Cloud
+from forewarn_guest import Change, Client, EndpointError, Refused, Unreachable
+from forewarn_guest.client import API_VERSIONS
 
 PATIENCE_S = 15.0
 
