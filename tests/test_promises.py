@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "promises.md"
 # A promise is a bullet or a row of a table that begins with its number.
 BEGINS = re.compile(r"^(?:[-*] +|\| *)\**P(\d+)\b")
-TEST_ID = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
+TEST_ID = re.compile(r"((?:guest/)?tests/[\w/]+\.py)::(test_\w+)")
 
 
 def promises(page: str) -> dict[int, str]:
@@ -73,6 +73,7 @@ def test_a_promise_without_a_test_and_a_test_that_is_not_there_are_found() -> No
     assert list(promises(page)) == [1, 2, 3]
     assert untested(page) == [2]
     assert missing(page) == ["tests/no.py::test_x"]
+    assert missing("`guest/tests/no.py::test_x`") == ["guest/tests/no.py::test_x"]
 
 
 def test_a_number_is_promised_once() -> None:
