@@ -10,7 +10,11 @@ import pytest
 
 from forewarn_guest.document import Document
 from forewarn_guest.errors import BadAnswer
+from forewarn_guest.facts import event_json
+from forewarn_guest.journal import DEPTH_MAX, LINE_MAX_B
 from forewarn_guest.reading import (
+    DESCRIPTION_CHARS_MAX,
+    ENTRY_DEPTH_MAX,
     EVENTS_MAX,
     error_text,
     newest_versions,
@@ -214,8 +218,47 @@ def test_more_events_than_any_scope_has_are_refused() -> None:
 
 
 def test_a_huge_or_strange_number_is_no_error() -> None:
-    assert read(b'{"DocumentIncarnation":NaN,"Events":[]}').incarnation == "nan"
-    assert read(b'{"DocumentIncarnation":1e999,"Events":[]}').incarnation == "inf"
+    assert read(b'{"DocumentIncarnation":NaN,"Events":[]}').incarnation == "NaN"
+    assert read(b'{"DocumentIncarnation":1e999,"Events":[]}').incarnation == "1e999"
+
+
+def test_what_is_no_number_is_kept_as_the_text_that_was_sent() -> None:
+    entry = json.dumps({**EVENT, "New": [0]}).replace("[0]", "[NaN, -Infinity, 1e999, 1.5]")
+    (event,) = read(b'{"DocumentIncarnation":1,"Events":[%s]}' % entry.encode()).events
+    assert event.raw["New"] == ["NaN", "-Infinity", "1e999", 1.5]
+    json.dumps(event_json(event), allow_nan=False)
+
+
+DEEP = json.loads("[" * 100 + "]" * 100)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"New": DEEP}, {"New": "x" * 600_000}, {"Description": "\u00e4" * 400_000}],
+    ids=["deep", "long", "described at length"],
+)
+def test_an_event_that_no_journal_would_take_is_kept_without_what_makes_it_so(fields: Any) -> None:
+    event = one(**fields)
+    assert (event.event_id, event.resources) == (EVENT["EventId"], ("web_0", "web_1"))
+    assert len(event.description) <= DESCRIPTION_CHARS_MAX
+    assert "New" not in event.raw
+    assert len(json.dumps(event_json(event))) < LINE_MAX_B
+
+
+def test_an_event_of_the_greatest_size_and_depth_fits_into_the_journal() -> None:
+    deepest = json.loads("[" * (ENTRY_DEPTH_MAX - 1) + "]" * (ENTRY_DEPTH_MAX - 1))
+    names = ["web_0", *(f"vm-{number:020}" for number in range(10_000))]
+    event = one(New=deepest, Resources=names)
+    assert event.raw["New"] == deepest
+    assert len(event.resources) == 10_000
+    assert len(json.dumps(event_json(event))) < LINE_MAX_B
+    assert ENTRY_DEPTH_MAX + 3 < DEPTH_MAX
+
+
+def test_an_entry_that_is_too_long_in_what_must_be_known_is_no_event() -> None:
+    entry = {**EVENT, "Resources": ["x" * 400_000]}
+    document = read({"DocumentIncarnation": 1, "Events": [entry, {**EVENT, "EventId": "2"}]})
+    assert ([event.event_id for event in document.events], document.left_out) == (["2"], 1)
 
 
 def test_refusals_are_read_whatever_their_form() -> None:

@@ -8,6 +8,7 @@ knows are kept, and entries that are no events are left out and counted.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,16 @@ from forewarn_guest.errors import BadAnswer
 EVENTS_MAX = 1000
 RESOURCES_MAX = 10_000
 EVENT_ID_CHARS_MAX = 200
+# The journal keeps an event twice on a line, as it was read and as it was sent: both must fit.
+ENTRY_CHARS_MAX = 300_000
+ENTRY_DEPTH_MAX = 16
+DESCRIPTION_CHARS_MAX = 1_000  # of an entry that is too long otherwise
 QUOTED_CHARS_MAX = 60
+
+_FIELDS = (
+    "EventId", "EventType", "ResourceType", "Resources", "EventStatus", "NotBefore",
+    "Description", "EventSource", "DurationInSeconds",
+)  # fmt: skip
 
 # The one version in which names of VMs carry a leading underscore (S4).
 UNDERSCORE_VERSION = "2017-03-01"
@@ -129,7 +139,8 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _json(body: bytes, content_type: str) -> Any:
     try:
-        return json.loads(body)
+        # What is no number that can be written again stays the text that was sent.
+        return json.loads(body, parse_constant=str, parse_float=_float)
     except (ValueError, RecursionError) as error:
         begin = body[:QUOTED_CHARS_MAX].decode("ascii", "replace")
         said = f" ({content_type[:QUOTED_CHARS_MAX]})" if content_type else ""
@@ -145,7 +156,7 @@ def _incarnation(content: dict[str, Any], etag: str) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(int(value)) if value == value and abs(value) < 2**63 else str(value)  # noqa: PLR0124 - NaN
+        return str(int(value)) if abs(value) < 2**63 else str(value)
     if value is None:
         return etag.strip().removeprefix("W/").strip('"')
     raise BadAnswer(f"The answer has {_named(value)} for DocumentIncarnation, not a number.")
@@ -153,7 +164,8 @@ def _incarnation(content: dict[str, Any], etag: str) -> str:
 
 def _event(entry: Any, *, underscore: bool) -> Event | None:
     """The event, or None if the entry is none: an event has at least an id that can be sent."""
-    if not isinstance(entry, dict):
+    entry = _bounded(entry) if isinstance(entry, dict) else None
+    if entry is None:
         return None
     event_id = entry.get("EventId")
     if not isinstance(event_id, str) or not 0 < len(event_id) <= EVENT_ID_CHARS_MAX:
@@ -174,6 +186,36 @@ def _event(entry: Any, *, underscore: bool) -> Event | None:
         duration_s=duration if whole else None,
         raw=entry,
     )
+
+
+def _bounded(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """The entry; one that is too long or nested too deep without what nobody here knows of it.
+
+    None if it is still too long.
+    """
+    if _fits(entry):
+        return entry
+    found = {name: entry[name] for name in _FIELDS if name in entry and not _nested(entry[name], 1)}
+    if isinstance(found.get("Description"), str):
+        found["Description"] = found["Description"][:DESCRIPTION_CHARS_MAX]
+    return found if _fits(found) else None
+
+
+def _fits(entry: dict[str, Any]) -> bool:
+    return not _nested(entry, ENTRY_DEPTH_MAX) and len(json.dumps(entry)) <= ENTRY_CHARS_MAX
+
+
+def _nested(value: Any, deeper_than: int) -> bool:
+    """True if lists and objects are in each other to more than this depth."""
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return deeper_than == 0 or any(_nested(one, deeper_than - 1) for one in inner)
+
+
+def _float(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
 
 
 def _resources(value: Any, *, underscore: bool) -> tuple[str, ...]:
