@@ -234,6 +234,7 @@ def test_a_program_that_is_not_there_is_a_failed_step_and_blocks_approval() -> N
     world.show(event())
     assert world.endpoint.approved == []
     assert world.journal.kinds()[-1] == "approval-withheld"
+    assert "warning step-ended" in world.log.getvalue()
     assert "error approval-withheld" in world.log.getvalue()
 
 

@@ -312,6 +312,13 @@ def test_journal_prints_the_facts_while_an_agent_holds_it(tmp_path: Path) -> Non
     assert json.loads(as_json.stdout)["care"] == "A1#1"
 
 
+def test_a_journal_that_cannot_be_looked_at_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    ended = guest("journal", "--file", str(tmp_path / ("j" * 300)))
+    assert ended.returncode == 1
+    assert "cannot be opened: File name too long." in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_damaged_journal_is_2_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b"this\nis\nno journal\n")

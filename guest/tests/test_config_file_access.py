@@ -129,7 +129,10 @@ def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     assert "This is no file." in mistakes_of(pipe)[0]
     assert "This is no file." in mistakes_of(tmp_path)[0]
-    assert "No such file or directory" in mistakes_of(tmp_path / "none")[0]
+    missing = mistakes_of(tmp_path / "none")[0]
+    assert missing.startswith(f"{tmp_path / 'none'}: There is no such file.")
+    assert "--config FILE" in missing
+    assert "forewarn-guest install" in missing
 
 
 def test_a_file_that_is_too_long_or_not_utf_8_is_refused(tmp_path: Path) -> None:

@@ -182,6 +182,16 @@ def test_a_root_that_is_not_there_is_refused(
     assert "is no folder" in capsys.readouterr().err
 
 
+def test_nothing_is_called_written_that_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "etc").write_text("no folder")
+    assert installed(tmp_path) == 1
+    said = capsys.readouterr()
+    assert "written " not in said.out
+    assert "cannot be written: Not a directory." in said.err
+
+
 def test_the_unit_runs_this_python_as_a_user_of_its_own_and_lets_steps_live(tmp_path: Path) -> None:
     installed(tmp_path)
     lines = files(tmp_path)[UNIT].splitlines()

@@ -226,6 +226,8 @@ class Agent:
             if detail["sighting"] > 1:
                 self._count("came_back")
         say = self._log.error if fact.kind is Kind.WITHHELD else self._log.info
+        if fact.kind is Kind.ENDED and detail["outcome"] != Outcome.DONE.value:
+            say = self._log.warning
         say(fact.kind.value, **({"care": fact.care} if fact.care else {}), **detail)
         self._count(f"facts_{fact.kind.value.replace('-', '_')}")
 

@@ -24,6 +24,7 @@ from forewarn_guest.showing import (
     table,
     warn,
 )
+from forewarn_guest.whole_files import surely_missing
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:
@@ -32,7 +33,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
     Who names an endpoint and no configuration gets no other endpoint than that.
     """
     path: Path | None = options.config
-    if path is None and not options.endpoint and options.usual_config.exists():
+    if path is None and not options.endpoint and not surely_missing(options.usual_config):
         path = options.usual_config
     return Configuration(rules=()) if path is None else config_file.read(path)
 

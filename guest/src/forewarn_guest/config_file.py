@@ -71,6 +71,11 @@ def _text_of(path: Path) -> str:
     try:
         data = _bytes_of(path)
         why = who_may_change(path)
+    except FileNotFoundError:
+        says = "There is no such file. Name yours with --config FILE"
+        raise ConfigError(
+            (f"{path}: {says}, or have `forewarn-guest install` write an example.",)
+        ) from None
     except OSError as error:
         raise ConfigError((f"{path}: It cannot be read: {error.strerror}.",)) from None
     if why:

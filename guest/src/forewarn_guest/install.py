@@ -166,8 +166,8 @@ def _put(root: Path, wanted: Wanted, *, dry: bool) -> None:
     if path.exists() and (wanted.keep or path.read_bytes() == data):
         say(f"there   {path}")
         return
-    say(f"{'would write' if dry else 'written'} {path}")
     if dry:
+        say(f"would write {path}")
         return
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -176,6 +176,7 @@ def _put(root: Path, wanted: Wanted, *, dry: bool) -> None:
         raise GuestError(
             f"{path} cannot be written: {error.strerror}.", "Run it as root, or with --root."
         ) from None
+    say(f"written {path}")
 
 
 def _remove(root: Path, name: Path, *, dry: bool) -> None:
@@ -189,8 +190,8 @@ def _remove(root: Path, name: Path, *, dry: bool) -> None:
 
 
 def _unlink(path: Path, *, dry: bool) -> None:
-    say(f"{'would remove' if dry else 'removed'} {path}")
     if dry:
+        say(f"would remove {path}")
         return
     try:
         path.unlink()
@@ -198,6 +199,7 @@ def _unlink(path: Path, *, dry: bool) -> None:
         raise GuestError(
             f"{path} cannot be removed: {error.strerror}.", "Run it as root."
         ) from None
+    say(f"removed {path}")
 
 
 def _user_exists() -> bool:

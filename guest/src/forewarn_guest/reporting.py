@@ -17,6 +17,7 @@ from forewarn_guest.run_files import boot_id, identity_of
 from forewarn_guest.showing import duration, plain, say, say_json
 from forewarn_guest.starting import journal_path
 from forewarn_guest.status import read_status, status_path
+from forewarn_guest.whole_files import surely_missing
 
 OLD_S = 30.0  # the agent writes its status file every ten seconds
 
@@ -105,7 +106,7 @@ def _event_lines(event: Mapping[str, Any]) -> list[str]:
 def show_journal(options: argparse.Namespace) -> int:
     """`journal`: every fact, oldest first."""
     path: Path = options.file or journal_path(_configuration(options))
-    if not path.exists():
+    if surely_missing(path):
         raise GuestError(f"There is no journal at {path}.", "Has an agent run here?")
     for fact in facts_in(path):
         say(json.dumps(fact) if options.json else _fact_line(fact))
@@ -128,6 +129,6 @@ def _fact_line(fact: Mapping[str, Any]) -> str:
 
 def _configuration(options: argparse.Namespace) -> Configuration:
     path: Path | None = options.config
-    if path is None and options.usual_config.exists():
+    if path is None and not surely_missing(options.usual_config):
         path = options.usual_config
     return Configuration(rules=()) if path is None else config_file.read(path)

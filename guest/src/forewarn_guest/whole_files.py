@@ -24,3 +24,16 @@ def put(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def surely_missing(path: Path) -> bool:
+    """True if there is no such file. False if it may be there and nobody lets us see it: whoever
+    opens it then is told why not.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
