@@ -102,3 +102,18 @@ def test_the_program_of_the_guide_is_the_example() -> None:
     (shown,) = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     example = (ROOT / "examples" / "guest-sdk" / "plain_program.py").read_text(encoding="utf-8")
     assert example.endswith(f"\n{shown}")
+
+
+def test_the_ten_lines_are_the_same_on_every_page() -> None:
+    pages = ("docs/guest.md", "guest/README.md", "README.md")
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages]
+    shown = {
+        re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0] for text in texts
+    }
+    assert len(shown) == 1
+
+
+def test_every_module_is_on_the_map() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    modules = [path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")]
+    assert [name for name in modules if f"`{name}`" not in text] == []
