@@ -27,7 +27,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
-        self.full = False
+        self.full = self.large = False
         self.compacted = 0
 
     def append(self, lines: list[dict[str, Any]]) -> None:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Protocol, Union
 
 from forewarn_guest import deciding, facts, observing
-from forewarn_guest.care import Care, Run, fold, fold_all, unfinished
+from forewarn_guest.care import Care, Run, fold, fold_all
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
-from forewarn_guest.errors import EndpointError, JournalError
+from forewarn_guest.errors import EndpointError
 from forewarn_guest.facts import Fact, Kind, Outcome
 from forewarn_guest.http1 import Stop
+from forewarn_guest.keeping import COMPACT_FROM_FACTS, Journal, Keeping
 from forewarn_guest.logs import Log
 from forewarn_guest.occasions import Occasion
 from forewarn_guest.pauses import Pause
@@ -31,7 +32,6 @@ LOOK_EVERY_S = 60.0  # without any news
 STEP_LOOK_EVERY_S = 0.05  # while a step runs
 KEEP_AGAIN_S = 1.0  # after the journal could not be written
 DEEDS_IN_A_ROW_MAX = 10_000
-COMPACT_FROM_FACTS = 2_000
 
 
 class Endpoint(Protocol):
@@ -40,14 +40,6 @@ class Endpoint(Protocol):
     def documents(self, stop: Stop) -> Iterable[Document]: ...
 
     def approve(self, *event_ids: str) -> None: ...
-
-
-class Journal(Protocol):
-    """What the agent asks of a journal."""
-
-    def append(self, lines: list[dict[str, Any]]) -> None: ...
-
-    def compact(self, lines: list[dict[str, Any]]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,6 @@ class Agent:
     ) -> None:
         self._configuration = configuration
         self._endpoint = endpoint
-        self._journal = journal
         self._boot_id = steps.boot_id
         self._stepping = Stepping(steps, log=log, now_s=now_s)
         self._vm = vm
@@ -101,15 +92,13 @@ class Agent:
         self._show = show
         self._look_every_s = look_every_s
         self._now_s = now_s
-        self._kept = list(kept)  # what the journal holds
-        self._cares = fold_all(self._kept)
-        self._unkept: list[Fact] = []
+        self._keeping = Keeping(journal, kept, log=log, compact_from=compact_from, now_s=now_s)
+        self._cares = fold_all(self._keeping.kept)
         self._timings: dict[str, Timing] = {}
         # Of all queues only this one may be put to by a signal handler, which `tell` is called by.
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
         self._look_again_s: float | None = None
-        self._compact_least = self._compact_from = compact_from
         self.counts: dict[str, int] = {}
 
     # Life.
@@ -134,7 +123,7 @@ class Agent:
 
     def _take(self) -> News:
         wait_s = STEP_LOOK_EVERY_S if self._stepping else self._look_every_s
-        if self._unkept:
+        if self._keeping.unkept:
             wait_s = min(wait_s, KEEP_AGAIN_S)
         if self._look_again_s is not None:
             wait_s = min(wait_s, max(0.0, self._look_again_s - self._now_s()))
@@ -145,7 +134,7 @@ class Agent:
 
     def turn(self, news: News) -> None:
         """Take one piece of news and do everything that follows from it now."""
-        self._write()
+        self._keep()
         if isinstance(news, Document):
             self._observe(news)
         elif isinstance(news, _Answered):
@@ -171,7 +160,7 @@ class Agent:
             running=tuple((c, run.part.value, run.step) for c, run in self._stepping.running()),
             document=self._document,
             counts=dict(self.counts),
-            unkept=len(self._unkept),
+            unkept=len(self._keeping.unkept),
         )
 
     # The journal.
@@ -185,36 +174,12 @@ class Agent:
         for fact in new:
             fold(self._cares, fact)
             self._say(fact)
-        self._unkept.extend(new)
-        self._write()
-
-    def _write(self) -> None:
-        if not self._unkept:
-            return
-        try:
-            self._journal.append([fact.to_json() for fact in self._unkept])
-        except JournalError as why:
+        if not self._keeping.add(new):
             self._count("journal_failures")
-            self._log.once("journal", "the journal cannot be written; approval waits", why=why)
-            return
-        self._kept += self._unkept
-        self._unkept.clear()
-        self._log.over("journal", "the journal is written again")
 
     def _compact(self) -> None:
-        """Begin a new journal, with what is not over yet, if the old one is long."""
-        if len(self._kept) < self._compact_from or self._unkept:
-            return
-        wanted = unfinished(self._cares)
-        left = [fact for fact in self._kept if fact.care in wanted]
-        self._compact_from = max(self._compact_least, 2 * len(left))
-        try:
-            self._journal.compact([fact.to_json() for fact in left])
-        except JournalError as why:
-            self._log.once("compact", "the journal was not made shorter", why=why)
-            return
-        self._log.info("the journal begins anew", facts=len(left), before=len(self._kept))
-        self._kept, self._cares = left, fold_all(left)
+        if self._keeping.compact():
+            self._cares = fold_all([*self._keeping.kept, *self._keeping.unkept])
 
     def _say(self, fact: Fact) -> None:
         detail = {key: value for key, value in fact.detail.items() if key != "event"}
@@ -281,7 +246,7 @@ class Agent:
         if self._document is None:
             # What was true when an agent died may not be now; only what is gone stays gone.
             return [deed for deed in decision.deeds if self._cares[deed.care].gone is not None]
-        if not self._unkept:
+        if not self._keeping.unkept:
             return decision.deeds
         # What is approved must not be forgotten: nothing is approved that is not kept.
         return [deed for deed in decision.deeds if not isinstance(deed, deciding.SayGoAhead)]
@@ -320,7 +285,7 @@ class Agent:
         """
         if not care.approving:
             self._keep(Fact(Kind.APPROVING, facts.now(), care.care_id))
-        if self._unkept:
+        if self._keeping.unkept:
             return  # it is said when this is kept
         before = self._timings.get(care.care_id, Timing())
         self._time(care, approvals=before.approvals + 1, approved_s=self._now_s())
