@@ -14,6 +14,7 @@ from typing import Any
 
 from verify.breaking_requests import (
     ERROR,
+    METADATA,
     NEWEST,
     OK,
     UNKNOWN_ID,
@@ -164,6 +165,16 @@ class Stuck(Remembering):
         return [*([self.first[stuck]] if stuck else []), *others]
 
 
+class OtherType(Remembering):
+    """The first event is shown as one of another type."""
+
+    def newest(self, events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["EventId"] == self.nth(1):
+                event["EventType"] = "Freeze"
+        return events
+
+
 class NeverOver(Remembering):
     """An event that has started stays in the newest document for ever."""
 
@@ -283,8 +294,14 @@ class Turned(Remembering):
 
 
 def good_post(asked: Asked) -> bool:
+    """An approval of known events, with everything that it needs."""
     ids = asked.event_ids
-    return asked.is_post() and bool(ids) and UNKNOWN_ID not in ids
+    whole = asked.version == OLDEST or (asked.version is not None and METADATA(asked))
+    return asked.is_post() and bool(ids) and UNKNOWN_ID not in ids and whole
+
+
+def lower_case(asked: Asked) -> bool:
+    return good_post(asked) and asked.event_ids[0] != asked.event_ids[0].upper()
 
 
 def plain_post(asked: Asked) -> bool:
@@ -294,7 +311,7 @@ def plain_post(asked: Asked) -> bool:
     return good_post(asked) and asked.version == NEWEST and not odd and ids == [ids[0].upper()]
 
 
-def without_unknown(asked: Asked) -> Asked:
+def only_the_first(asked: Asked) -> Asked:
     wanted = f'{{"StartRequests":[{{"EventId":"{asked.event_ids[0]}"}}]}}'.encode()
     return replace(asked, body=wanted).having("Content-Length", str(len(wanted)))
 
@@ -316,23 +333,19 @@ def unchanged_for_old_tags(asked: Asked, given: Given) -> Given:
 
 LIVES: Breakages = {
     "life-appears": in_events(lambda _: [], NEWEST),
-    "life-type": in_each(
-        lambda e: {**e, "EventType": "Freeze"} if e["EventType"] == "Reboot" else e, NEWEST
-    ),
+    "life-type": OtherType,
     "life-names-vm": in_each(renamed, None),
     "life-every-version": hiding("Reboot", OTHER),
     "life-old-tag": lambda: Tampering(give=unchanged_for_old_tags),
     "approve-unknown-too": asking(
-        lambda a: len(a.event_ids) == 2 and UNKNOWN_ID in a.event_ids, without_unknown
+        lambda a: len(a.event_ids) == 2 and UNKNOWN_ID in a.event_ids, only_the_first
     ),
     "approve-200": answering(good_post, ERROR),
     "approve-body": lambda: Tampering(give=saying_ok),
     "approve-starts": answering(good_post, OK),
     "life-id-stable": in_each(with_other_id, None),
     "approve-again": on_nth(2, plain_post, lambda when: answering(when, ERROR)),
-    "approve-any-case": answering(
-        lambda a: good_post(a) and a.event_ids[0] != a.event_ids[0].upper(), refusal(400)
-    ),
+    "approve-any-case": answering(lower_case, refusal(400)),
     "approve-other-version": answering(lambda a: good_post(a) and a.version == OTHER, refusal(400)),
     "approve-oldest": answering(lambda a: good_post(a) and a.version == OLDEST, refusal(400)),
     "approve-more-fields": answering(
@@ -357,8 +370,10 @@ SCHEDULES: Breakages = {
     "hidden-Preempt": lambda: Revealing("Preempt", "2017-08-01"),
     "shown-Terminate": hiding("Terminate", "2019-08-01"),
     "hidden-Terminate": lambda: Revealing("Terminate", "2017-11-01"),
+    "start-any-case": answering(lower_case, OK),
     "approve-one": OthersVanish,
-    "approve-several": answering(two_ids(same=False), refusal(400)),
+    "start-other-version": answering(lambda a: good_post(a) and a.version == "2017-08-01", OK),
+    "approve-several": asking(two_ids(same=False), only_the_first),
 }
 
 
@@ -387,7 +402,9 @@ DOCUMENTS: Breakages = {
     "event-id-form": in_each(lambda event: {**event, "EventId": event["EventId"].lower()}),
     "event-id-once": in_events(lambda events: [*events, *events], OTHER),
     "event-status": in_each(lambda e: {**e, "EventStatus": e["EventStatus"].lower()}),
-    "event-type": in_each(lambda event: {**event, "EventType": event["EventType"].upper()}),
+    "event-type": in_each(
+        lambda e: {**e, "EventType": "REBOOT"} if e["EventType"] == "Reboot" else e
+    ),
     "event-resource-type": setting("ResourceType", "Vm"),
     "event-resources": setting("Resources", []),
     "event-description": setting("Description", None, "2019-04-01"),

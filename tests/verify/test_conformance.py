@@ -109,8 +109,7 @@ def as_the_real_service(asked: Asked) -> Asked | Given:
     if asked.is_post() and any(i != i.upper() for i in asked.event_ids):
         return refusal(400)
     if asked.is_post() and len(set(asked.event_ids)) == 1 and "BADC0DE" in asked.event_ids[0]:
-        malformed = asked.header("Metadata") is None or asked.version is None
-        return asked if malformed else Given(200).saying(b"")
+        return Given(200).saying(b"")
     if tag is not None and (not tag.isdigit() or asked.version != VERSIONS[-1]):
         return asked.without("If-None-Match")
     return asked.without("Prefer")

@@ -6,7 +6,7 @@ import json
 
 from forewarn.verify.checks import Level, Topic, expect
 from forewarn.verify.documents import NEWEST
-from forewarn.verify.probe import PATH, Probe, path_of
+from forewarn.verify.probe import Probe, path_of
 from forewarn.verify.refusing import expect_refused, expect_status
 
 TOPIC = Topic("posts", "POSTs that start nothing", level=Level.APPROVE, needs=("get-200",))
@@ -58,27 +58,6 @@ def post_wrong_shape(probe: Probe) -> None:
     for body in WRONG_SHAPES:
         answer = probe.post(body)
         expect(answer.status == 400, f"{body.decode()} is answered {answer}", "400")
-
-
-@TOPIC.check(
-    "post-no-header",
-    "A POST without the Metadata header is refused with 400.",
-    "H1, A5",
-    blind="The EventId is unknown: an endpoint that refuses it for that alone passes.",
-)
-def post_no_header(probe: Probe) -> None:
-    expect_status(probe.post(approval(UNKNOWN_ID), metadata=False), 400)
-
-
-@TOPIC.check(
-    "post-no-version",
-    "A POST without api-version is refused with 400.",
-    "Q1",
-    blind="The EventId is unknown here too; that a real event is not started is not shown.",
-)
-def post_no_version(probe: Probe) -> None:
-    body = approval(UNKNOWN_ID)
-    expect_status(probe.ask(probe.request("POST", PATH, body=body)), 400)
 
 
 @TOPIC.check(

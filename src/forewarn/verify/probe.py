@@ -202,13 +202,22 @@ class Probe:
             raise Failed(str(why), f"the clock is turned by {seconds} s") from None
 
     def until(
-        self, condition: Callable[[Sighting], bool], *, within_s: int, what_for: str
+        self,
+        condition: Callable[[Sighting], bool],
+        *,
+        within_s: int,
+        what_for: str,
+        coarse: bool = False,
     ) -> Sighting | None:
-        """The first document that meets the condition; None if none does within so much time."""
+        """The first document that meets the condition; None if none does within so much time.
+
+        With `coarse` a clock that can be turned is turned in big steps from the beginning.
+        """
         turned = self.options.advance is not None
         if not turned and within_s >= ANNOUNCED_FROM_S:
             self.options.announce(f"waiting up to {_duration(within_s)} {what_for}")
-        left_s, step_s = within_s, LOOK_EVERY_S
+        left_s = within_s
+        step_s = STEP_MAX_S if coarse and turned else LOOK_EVERY_S
         while True:
             sighting = self.document()
             if condition(sighting):

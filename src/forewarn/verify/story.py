@@ -10,15 +10,17 @@ from forewarn.verify.documents import Event, Sighting
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """One event that is followed. `before` is the last document without it, if there was one.
+    """One event that is followed.
 
-    `views` is the document at every api-version when it was Scheduled; `started` the first one
-    after its start, None if the start was not seen; `gone` the first one without it.
+    `before` is the document from before the order, `without` the last that did not have it yet, if
+    there were such. `views` is the document at every api-version when it was Scheduled; `started`
+    the first one after its start, None if the start was not seen; `gone` the first one without it.
     """
 
     event_id: str
     before: Sighting | None
     first: Sighting
+    without: Sighting | None = None
     views: dict[str, Sighting] = field(default_factory=dict)
     after_approval: Sighting | None = None
     started: Sighting | None = None
