@@ -167,7 +167,7 @@ def _notice(event_type: str, least_s: int) -> None:
         f"notice-{event_type}",
         f"A {event_type} that is ordered has its NotBefore at least {words} ahead.",
         "contract 3.3, G10",
-        blind=f"A {event_type} that is shown up to a minute late, with less notice left, passes.",
+        blind=f"Time that --operator takes, and a minute until the {event_type} is shown, count as notice.",
     )
     def look(probe: Probe) -> None:
         if probe.options.cancel is None and event_type not in HOST_TYPES:
@@ -189,7 +189,7 @@ def _scheduled_since_s(life: Life) -> int | None:
     """The earliest time at which the event can have been scheduled: not before the order, and,
     if a document after the order was without it, at most a minute before that one (G10).
 
-    How long the operator's command took is not known to be late.
+    What happens while the operator's command runs cannot be seen, so all of that time counts.
     """
     ordered_s = None if life.before is None else life.before.now_s
     without_s = None if life.without is None else life.without.now_s
