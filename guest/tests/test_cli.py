@@ -248,6 +248,20 @@ def test_check_says_of_every_event_what_would_be_done(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_check_doubts_a_name_that_the_endpoint_does_not_know_this_vm_by(tmp_path: Path) -> None:
+    with endpoint_with() as endpoint:
+        config = Path(write_config(tmp_path, endpoint.url))
+        config.write_text(config.read_text().replace("[agent]", '[agent]\nvm = "web_7"'))
+        doubted = guest("check", "--config", str(config))
+        config.write_text(config.read_text().replace("web_7", "VM0"))
+        believed = guest("check", "--config", str(config))
+    assert doubted.returncode == 0
+    assert "warning: The configuration calls this VM web_7, the endpoint calls it vm0:" in (
+        doubted.stdout
+    )
+    assert "warning" not in believed.stdout
+
+
 def test_check_works_from_a_saved_document_without_an_endpoint(tmp_path: Path) -> None:
     saved = tmp_path / "document.json"
     saved.write_text(json.dumps({"DocumentIncarnation": 1, "Events": [event("A1")]}))

@@ -67,7 +67,7 @@ def test_every_kind_of_trouble_is_explained() -> None:
     errors: list[EndpointError] = [NotFound(""), Unreachable(""), BadAnswer("")]
     errors += [Refused("", status=400), Busy("", status=429)]
     assert {type(error) for error in errors} == set(EndpointError.__subclasses__())
-    for kind in (*map(_kind, errors), "no-event", "approval", "files"):
+    for kind in (*map(_kind, errors), "no-event", "name", "approval", "files"):
         assert f"`trouble kind={kind}`" in section("At 3 a.m.")
 
 

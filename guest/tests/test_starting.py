@@ -20,7 +20,7 @@ from forewarn_guest.logs import Log
 from forewarn_guest.outside import Outside
 from forewarn_guest.starting import Watched
 from forewarn_guest.systemd import Notifier
-from outside_world import AgentProcess, wait_until
+from outside_world import AgentProcess, guest, wait_until
 from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event
 
 NAME = Reply(body=b'{"name": "vm0"}')
@@ -131,6 +131,24 @@ def test_a_vm_whose_name_the_endpoint_does_not_know_is_told_where_to_write_it(
         with agent.running():
             assert agent.ended() == 3
     assert 'vm = "NAME"' in agent.log()
+
+
+def test_a_name_that_the_endpoint_does_not_know_this_vm_by_is_trouble_and_the_agent_works_on(
+    tmp_path: Path,
+) -> None:
+    def answer(asked: Asked) -> Reply:
+        return NAME if asked.target.startswith("/metadata/instance") else document(1, event())
+
+    with ScriptedEndpoint(answer) as endpoint:
+        agent = AgentProcess(tmp_path, endpoint.url, vm="web_7")
+        with agent.running():
+            agent.await_log("trouble kind=name")
+            agent.await_log(f"the endpoint answers endpoint={endpoint.url}")
+            wait_until(lambda: agent.status().get("errors"), "the doubt is in the status file")
+            said = guest("status", "--config", str(agent.config)).stdout
+    assert "calls this VM web_7, the endpoint calls it vm0" in agent.log()
+    assert "No event is open; the document has 1 for other VMs." in said
+    assert "the endpoint calls it vm0" in said
 
 
 def test_an_endpoint_that_comes_later_is_waited_for_and_missed_once(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def test_an_agent_that_still_looks_for_its_endpoint_is_ready_and_beats(
 class HangingJournal:
     """A disk that does not answer when the first event appears."""
 
+    large = False
+
     def __init__(self) -> None:
         self.hangs, self.go_on = threading.Event(), threading.Event()
 

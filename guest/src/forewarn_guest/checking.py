@@ -19,6 +19,7 @@ from forewarn_guest.errors import BadAnswer, GuestError
 from forewarn_guest.occasions import Occasion
 from forewarn_guest.reading import read_document
 from forewarn_guest.showing import counted, duration, names, plain, say, say_json
+from forewarn_guest.starting import another_name
 
 DOCUMENT_BYTES_MAX = 1024 * 1024
 WHEN = {
@@ -33,16 +34,22 @@ def check(options: argparse.Namespace) -> int:
     """Check the configuration, then say of every event what would be done."""
     path: Path = options.config or options.usual_config
     configuration = config_file.read(path)
+    warnings = list(configuration.warnings)
     if not options.json:
         rules = counted(len(configuration.rules), "rule")
         say(f"{path} has {rules}, and no mistake.")
-        say(*(f"warning: {warning}" for warning in configuration.warnings))
+        say(*(f"warning: {warning}" for warning in warnings))
     if options.document is not None:
         document, vm = _from_file(options.document, configuration), configuration.vm
     else:
         with client_of(options, configuration) as client:
             document = client.document()
             vm = configuration.vm or own_name(client, configuration)
+            doubt = another_name(client, vm) if configuration.vm and not options.vm else ""
+        if doubt:
+            warnings.append(doubt)
+        if doubt and not options.json:
+            say(f"warning: {doubt}")
     vm = options.vm or vm
     if not vm:
         raise GuestError(
@@ -51,7 +58,6 @@ def check(options: argparse.Namespace) -> int:
         )
     found = [outlook(event, document, configuration, vm) for event in document.events]
     if options.json:
-        warnings = list(configuration.warnings)
         say_json({"configuration": str(path), "vm": vm, "warnings": warnings, "events": found})
         return 0
     say(f"This VM is {plain(vm)}; the document has {counted(len(found), 'event')}.")

@@ -60,6 +60,7 @@ class Outside:
         self._said_s: dict[str, float] = {}
         self._in_trouble = False
         self._endpoint = configuration.endpoint
+        self._said_url = ""
         self._answered_s: float | None = None
         self._pauses: dict[str, int] = {}
         self._pause_seconds: dict[str, float] = {}
@@ -89,8 +90,11 @@ class Outside:
     # Handed in.
 
     def found(self, url: str) -> None:
-        """Where the endpoint is."""
+        """Where the endpoint is that has answered; said when it is another one than before."""
         self._endpoint = url
+        if url != self._said_url:
+            self._said_url = url
+            self._log.info("the endpoint answers", endpoint=url)
 
     def answered(self) -> None:
         """The endpoint has given a good answer."""

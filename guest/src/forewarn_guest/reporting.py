@@ -65,7 +65,9 @@ def _lines(content: Mapping[str, Any], now: datetime) -> list[str]:
     vm = plain(content.get("vm") or "not known yet")
     lines = [f"This VM is {vm}. Endpoint {plain(agent['endpoint']) or 'not found yet'}, {answer}."]
     if not content.get("events"):
-        lines.append("No event is open.")
+        others = content.get("events_of_others") or 0
+        beside = f"; the document has {others} for other VMs" if others else ""
+        lines.append(f"No event is open{beside}.")
     for event in content.get("events", []):
         lines += _event_lines(event)
     if content.get("facts_not_kept"):

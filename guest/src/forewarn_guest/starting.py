@@ -34,6 +34,7 @@ from forewarn_guest.logs import Log
 from forewarn_guest.outside import Outside
 from forewarn_guest.pauses import Pause, detect
 from forewarn_guest.processes import Steps
+from forewarn_guest.showing import plain
 from forewarn_guest.systemd import Notifier
 
 ASK_NAME_EVERY_S = 2.0
@@ -60,21 +61,38 @@ class _Endpoint(Client):
         return document
 
 
+def another_name(client: Client, told: str) -> str:
+    """A sentence, if the endpoint has another name for this VM than the configuration; else empty.
+
+    The client must have been given the name as its `vm`, so that it raises nothing.
+    """
+    found = client.me()
+    if found.casefold() == told.casefold():
+        return ""
+    return (
+        f"The configuration calls this VM {told}, the endpoint calls it {plain(found)}: events that"
+        f" name {plain(found)} are left alone. Without vm under [agent], the endpoint is asked."
+    )
+
+
 class Watched:
     """The endpoint as the agent wants it. An error that nobody foresaw ends the agent.
 
-    `broken` is that error.
+    `broken` is that error. `told_name` is what the configuration calls this VM, if it does: an
+    endpoint that has another name for it is trouble, because events would be taken for others'.
     """
 
-    def __init__(self, client: Client, outside: Outside) -> None:
+    def __init__(self, client: Client, outside: Outside, *, told_name: str = "") -> None:
         self._client = client
         self._outside = outside
+        self._told_name = told_name
         self.broken: BaseException | None = None
 
     def documents(self, stop: Stop) -> Iterator[Document]:
         try:
             for document in self._client.documents(stop=stop, on_trouble=self._outside.trouble):
                 self._outside.found(self._client.url)
+                self._doubt_the_name()
                 if document.left_out:
                     why = f"{document.left_out} entries of the document are no events."
                     self._outside.error("no-event", why)
@@ -86,6 +104,18 @@ class Watched:
             self.broken = error
             stop.set()
             raise
+
+    def _doubt_the_name(self) -> None:
+        """Ask once, beside the documents, which must not wait for it."""
+        told, self._told_name = self._told_name, ""
+        if told:
+            asking = threading.Thread(target=self._compare, args=(told,), name="name", daemon=True)
+            asking.start()
+
+    def _compare(self, told: str) -> None:
+        says = another_name(self._client, told)
+        if says:
+            self._outside.error("name", says)
 
     def approve(self, *event_ids: str) -> None:
         try:
@@ -178,7 +208,7 @@ def _look_after(
             log.info("the agent ends")
             return
         log.info("this VM is looked after", vm=vm)
-        endpoint = Watched(client, outside)
+        endpoint = Watched(client, outside, told_name=configuration.vm)
 
         def show(view: View) -> None:
             if signals.hung_up:
