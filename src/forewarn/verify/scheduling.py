@@ -167,7 +167,8 @@ def _notice(event_type: str, least_s: int) -> None:
         f"notice-{event_type}",
         f"A {event_type} that is ordered has its NotBefore at least {words} ahead.",
         "contract 3.3, G10",
-        blind=f"Time that --operator takes, and a minute until the {event_type} is shown, count as notice.",
+        blind=f"Time that --operator takes, and a minute until the {event_type} is shown, count "
+        "as notice.",
     )
     def look(probe: Probe) -> None:
         if probe.options.cancel is None and event_type not in HOST_TYPES:
