@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -224,6 +225,25 @@ def test_an_approval_that_is_not_answered_is_given_again() -> None:
     world.answer()
     assert world.endpoint.approved == ["E1"]
     assert world.journal.kinds().count("approved") == 1
+
+
+def test_an_approval_for_which_there_is_no_thread_is_given_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_to_be_had(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    world = World()
+    world.show(event())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_to_be_had)
+        world.end()
+    world.answer()
+    assert world.endpoint.approved == []
+    world.now_s = 6.0
+    world.agent.turn(None)
+    world.answer()
+    assert world.endpoint.approved == ["E1"]
 
 
 def test_a_program_that_is_not_there_is_a_failed_step_and_blocks_approval() -> None:

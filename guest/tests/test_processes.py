@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest.processes import OUTPUT_MAX_B, VALUE_MAX_B, Running, Steps
-from forewarn_guest.run_files import Ended
+from forewarn_guest.processes import OUTPUT_MAX_B, RUNS_KEPT_MAX, VALUE_MAX_B, Running, Steps
+from forewarn_guest.run_files import Ended, reserved, write_ended
 from process_world import ENVIRONMENT, code_of, run, runs, until, written
 
 
@@ -296,3 +296,15 @@ def test_files_of_old_runs_are_removed_and_those_of_running_ones_are_not(steps: 
     assert (steps.folder / "old.run").exists()
     old.stop(30)
     assert code_of(old) == 128 + signal.SIGTERM
+
+
+def test_a_clock_that_was_set_back_ends_no_run_that_is_about_to_begin(steps: Steps) -> None:
+    tomorrow = time.time() + 86_400
+    for number in range(RUNS_KEPT_MAX):
+        steps.reserve(f"old-{number}")
+        old = steps.folder / f"old-{number}.run"
+        write_ended(old, 0)
+        os.utime(old, (tomorrow, tomorrow))
+    steps.reserve("next")
+    steps._tidy()
+    assert reserved(steps.folder / "next.run")

@@ -299,7 +299,10 @@ class Agent:
             else:
                 self.tell(_Answered(care_id, ""))
 
-        threading.Thread(target=approving, name="approve", daemon=True).start()
+        try:
+            threading.Thread(target=approving, name="approve", daemon=True).start()
+        except RuntimeError as why:  # no thread to be had; there may be one at the next try
+            self.tell(_Answered(care_id, str(why)))
 
     def _answered(self, answer: _Answered) -> None:
         care = self._cares.get(answer.care)

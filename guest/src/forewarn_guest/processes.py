@@ -306,7 +306,9 @@ class Steps:
             with contextlib.suppress(FileNotFoundError):
                 aged.append((path.stat().st_mtime, path))
         for _, path in sorted(aged)[: max(0, len(aged) - RUNS_KEPT_MAX)]:
-            if isinstance(look(path), Alive):
+            # One that is about to begin would be abandoned by looking, and can be the oldest if
+            # the wall clock was set back.
+            if reserved(path) or isinstance(look(path), Alive):
                 continue
             for old in (_output_of(path), path):
                 with contextlib.suppress(FileNotFoundError):
@@ -329,7 +331,9 @@ def _reaped(pid: int) -> bool:
 
 def _reap_when_over(pid: int) -> None:
     """Leave no zombie of a child that nobody waits for, whenever it ends."""
-    threading.Thread(target=os.waitpid, args=(pid, 0), name="reap", daemon=True).start()
+    waiting = threading.Thread(target=os.waitpid, args=(pid, 0), name="reap", daemon=True)
+    with contextlib.suppress(RuntimeError):  # no thread to be had: it is reaped with the agent
+        waiting.start()
 
 
 def _output_of(path: Path) -> Path:
