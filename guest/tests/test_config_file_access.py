@@ -114,6 +114,48 @@ def test_a_hook_is_refused_with_the_line_that_names_it(hook: Path, tmp_path: Pat
     assert mistake.startswith(f"{path}:4: run names {hook}, which is not executable")
 
 
+def test_a_kubectl_that_is_named_and_cannot_be_run_is_refused_like_a_hook(
+    hook: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "forewarn.toml"
+    hook.chmod(0o644)
+    step = f'kubernetes = {{ action = "drain", program = "{hook}" }}'
+    path.write_text(f"[[rule]]\n[[rule.prepare]]\n{step}\n")
+    (mistake,) = mistakes_of(path)
+    says = f"{path}:3: program of kubernetes names {hook}, which is not executable"
+    assert mistake.startswith(says)
+    hook.chmod(0o755)
+    assert config_file.read(path).warnings == ()
+
+
+def test_what_built_in_steps_would_not_find_on_this_machine_is_warned_about(
+    hook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "forewarn.toml"
+    monkeypatch.setenv("PATH", "/nowhere")
+    there = tmp_path / "token"
+    there.write_text("secret")
+    steps = [
+        'systemd = { action = "stop", units = "app.service" }',
+        'kubernetes = { action = "drain", kubeconfig = "/nowhere/config" }',
+        f'kubernetes = {{ action = "uncordon", program = "{hook}" }}\nname = "named"',
+        f'webhook = {{ url = "https://example.org", secret_file = "{there}" }}',
+        'email = { from = "a@b.org", to = "c@d.org", tls = "starttls", login_file = "/nowhere/l" }',
+        'haproxy = { action = "drain", servers = "b/s", sockets = ["/nowhere/s", "10.0.0.1:99"] }',
+        'haproxy = { action = "ready", servers = "b/s", sockets = "10.0.0.1:99" }\nname = "ready"',
+    ]
+    listed = "".join(f"[[rule.recover]]\n{step}\n" for step in steps)
+    path.write_text(f'[[rule]]\napprove = "never"\n{listed}')
+    missing = "no such file or directory."
+    assert config_file.read(path).warnings == (
+        f"{path}:3: Step systemd needs systemctl, which is not on PATH, /nowhere.",
+        f"{path}:5: Step kubernetes cannot read its kubeconfig /nowhere/config: {missing}",
+        f"{path}:5: Step kubernetes needs kubectl, which is not on PATH, /nowhere.",
+        f"{path}:12: Step email cannot read its login_file /nowhere/l: {missing}",
+        f"{path}:14: Step haproxy cannot use the socket /nowhere/s now: {missing}",
+    )
+
+
 def test_a_configuration_that_everybody_can_change_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "forewarn.toml"
     path.write_text('[[rule]]\napprove = "never"\n')

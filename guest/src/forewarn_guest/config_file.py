@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
 
@@ -24,6 +25,7 @@ from forewarn_guest.config_keys import (
     Key,
     did_you_mean,
 )
+from forewarn_guest.config_places import missing_places
 from forewarn_guest.config_warnings import warnings_about
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step
 from forewarn_guest.errors import ConfigError, NotToml
@@ -44,8 +46,13 @@ Look = Callable[[str], str]
 
 
 def read(path: Path) -> Configuration:
-    """What the file says. Raises ConfigError with every mistake."""
-    return parse(_text_of(path), str(path))
+    """What the file says. Raises ConfigError with every mistake.
+
+    Its warnings are also about files that are not on this machine.
+    """
+    configuration = parse(_text_of(path), str(path))
+    missing = missing_places(configuration, str(path))
+    return replace(configuration, warnings=configuration.warnings + missing)
 
 
 def parse(text: str, where: str, look: Look = find_program) -> Configuration:
@@ -305,4 +312,10 @@ def _options(page: _Page, table: Table, kind: str) -> dict[str, object]:
     for mistake in read_options(KINDS[kind], options)[1]:
         line = given.lines.get(mistake.option, table.lines[kind])
         page.mistake(line, f"{mistake.option} of {kind} {mistake.says}")
+    program = options.get("program")
+    if isinstance(program, str) and program.startswith("/"):
+        try:
+            page.look(program)
+        except ValueError as error:
+            page.mistake(given.lines["program"], f"program of {kind} {error}")
     return options
