@@ -29,6 +29,9 @@ PREFIX = "FOREWARN_"
 OTHER_VARIABLES = frozenset(
     {"FOREWARN_URL", "FOREWARN_TOKEN", "FOREWARN_TEST_SEEDS", "FOREWARN_WRITE_GOLDEN"}
 )
+# The guest's: where its endpoint is, and what its steps are told. A step may call this program.
+GUEST_VARIABLES = frozenset({"FOREWARN_ENDPOINT", "FOREWARN_VM", "FOREWARN_PART", "FOREWARN_STEP"})
+GUEST_PREFIX = "FOREWARN_EVENT_"
 
 # What a running service leaves in its data folder, so that the command line finds it.
 OPERATOR_URL_FILE = "operator.url"
@@ -281,7 +284,9 @@ def _from_environment(
 ) -> Iterable[tuple[str, _Given]]:
     variables = {f"{PREFIX}{key.upper()}": key for key in _KINDS}
     for name in sorted(environment):
-        if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
+        if not name.startswith(PREFIX) or name in OTHER_VARIABLES | GUEST_VARIABLES:
+            continue
+        if name.startswith(GUEST_PREFIX):
             continue
         key = variables.get(name)
         if key is None:
