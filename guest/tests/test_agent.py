@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from forewarn_guest.agent import Agent
+from forewarn_guest.agent import APPROVALS_AT_ONCE_MAX, Agent
 from forewarn_guest.care import Run
 from forewarn_guest.configuration import Configuration, Rule
 from forewarn_guest.document import Document, Event
@@ -98,12 +99,14 @@ class Asked:
 
     def __init__(self) -> None:
         self.approved: list[str] = []
-        self.away = False
+        self.away = self.breaks = False
 
     def documents(self, stop: Stop) -> Iterator[Document]:
         raise AssertionError(f"these tests hand documents in themselves, {stop}")
 
     def approve(self, *event_ids: str) -> None:
+        if self.breaks:
+            raise ZeroDivisionError
         if self.away:
             raise Unreachable("Nothing answers.")
         self.approved += event_ids
@@ -225,6 +228,39 @@ def test_an_approval_that_is_not_answered_is_given_again() -> None:
     world.answer()
     assert world.endpoint.approved == ["E1"]
     assert world.journal.kinds().count("approved") == 1
+
+
+def test_many_events_at_once_are_approved_a_few_at_a_time() -> None:
+    world = World()
+    many = [event(f"E{number}") for number in range(100)]
+    began_s = time.monotonic()
+    world.show(*many)
+    world.end()
+    assert time.monotonic() - began_s < LIMIT_S
+    answers = 0
+    while "E99" not in world.endpoint.approved:
+        assert world.agent._asked <= APPROVALS_AT_ONCE_MAX
+        world.answer()
+        answers += 1
+    while world.agent._asked:
+        world.answer()
+        answers += 1
+    assert sorted(world.endpoint.approved) == sorted(one.event_id for one in many)
+    assert answers == 100
+
+
+def test_an_approval_that_breaks_in_a_way_that_nobody_foresaw_is_given_again() -> None:
+    world = World()
+    world.endpoint.breaks = True
+    world.show(event())
+    world.end()
+    world.answer()
+    world.endpoint.breaks = False
+    world.now_s = 6.0
+    world.agent.turn(None)
+    world.answer()
+    assert world.endpoint.approved == ["E1"]
+    assert "ZeroDivisionError" in world.log.getvalue()
 
 
 def test_an_approval_for_which_there_is_no_thread_is_given_later(

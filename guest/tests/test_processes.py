@@ -227,8 +227,8 @@ def test_everything_that_a_step_has_forked_ends_with_it(steps: Steps, tmp_path: 
     until(lambda: not any(runs(pid) for pid in pids))
 
 
-def test_a_step_that_stands_still_can_be_stopped(steps: Steps) -> None:
-    running = steps.begin("still", ["sleep", "1000"], environment=ENVIRONMENT, given=b"")
+def test_a_step_that_stands_still_can_be_stopped(steps: Steps, tmp_path: Path) -> None:
+    running, _ = begun(steps, tmp_path, "echo $$ ready >>$1; exec sleep 1000")
     os.killpg(running.pid, signal.SIGSTOP)
     running.stop(30)
     assert code_of(running) == 128 + signal.SIGTERM

@@ -32,6 +32,7 @@ LOOK_EVERY_S = 60.0  # without any news
 STEP_LOOK_EVERY_S = 0.05  # while a step runs
 KEEP_AGAIN_S = 1.0  # after the journal could not be written
 DEEDS_IN_A_ROW_MAX = 10_000
+APPROVALS_AT_ONCE_MAX = 8
 
 
 class Endpoint(Protocol):
@@ -99,6 +100,7 @@ class Agent:
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
         self._look_again_s: float | None = None
+        self._asked = 0  # approvals that are under way
         self.counts: dict[str, int] = {}
 
     # Life.
@@ -246,7 +248,7 @@ class Agent:
         if self._document is None:
             # What was true when an agent died may not be now; only what is gone stays gone.
             return [deed for deed in decision.deeds if self._cares[deed.care].gone is not None]
-        if not self._keeping.unkept:
+        if not self._keeping.unkept and self._asked < APPROVALS_AT_ONCE_MAX:
             return decision.deeds
         # What is approved must not be forgotten: nothing is approved that is not kept.
         return [deed for deed in decision.deeds if not isinstance(deed, deciding.SayGoAhead)]
@@ -283,6 +285,8 @@ class Agent:
         That it may have been said is kept first: an event that goes while the agent is dead must
         not be taken for one that was canceled.
         """
+        if self._asked >= APPROVALS_AT_ONCE_MAX:
+            return  # the answer to one of them is news
         if not care.approving:
             self._keep(Fact(Kind.APPROVING, facts.now(), care.care_id))
         if self._keeping.unkept:
@@ -290,12 +294,14 @@ class Agent:
         before = self._timings.get(care.care_id, Timing())
         self._time(care, approvals=before.approvals + 1, approved_s=self._now_s())
         care_id, event_id = care.care_id, care.event.event_id
+        self._asked += 1
 
         def approving() -> None:
             try:
                 self._endpoint.approve(event_id)
-            except EndpointError as why:
-                self.tell(_Answered(care_id, str(why)))
+            except Exception as why:  # noqa: BLE001 - it is said, and tried again
+                said = str(why) if isinstance(why, EndpointError) else repr(why)
+                self.tell(_Answered(care_id, said))
             else:
                 self.tell(_Answered(care_id, ""))
 
@@ -305,6 +311,7 @@ class Agent:
             self.tell(_Answered(care_id, str(why)))
 
     def _answered(self, answer: _Answered) -> None:
+        self._asked -= 1
         care = self._cares.get(answer.care)
         if answer.why:
             self._count("approvals_failed")

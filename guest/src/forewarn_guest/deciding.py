@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Union
 
 from forewarn_guest.care import Care
@@ -268,22 +269,20 @@ class _Deciding:
         elif rule.approve is not Approve.AT_ONCE:
             self._withhold(self._why_unprepared(rule))
 
-    def _unfinished(self, rule: Rule) -> list[Care]:
+    def _unfinished(self, rule: Rule) -> Iterator[Care]:
         """The other events under the same rule that stand, or are gone and not yet seen to."""
-        return [
-            other
-            for other in self._cares.values()
-            if other is not self._care
-            and other.rule == rule.name
-            and not other.closed
-            and not other.handed_over_to
-        ]
+        return (other for other in self._under(rule) if other is not self._care)
 
-    def _earlier(self, rule: Rule) -> list[Care]:
+    def _earlier(self, rule: Rule) -> Iterator[Care]:
         """Those of `_unfinished` that appeared before this one."""
-        order = list(self._cares)
-        mine = order.index(self._care.care_id)
-        return [other for other in self._unfinished(rule) if order.index(other.care_id) < mine]
+        return takewhile(lambda other: other is not self._care, self._under(rule))
+
+    def _under(self, rule: Rule) -> Iterator[Care]:
+        for care in self._cares.values():  # in the order in which they appeared
+            if care is self._care or (
+                care.rule == rule.name and not care.closed and not care.handed_over_to
+            ):
+                yield care
 
     def _preparing_first(self, rule: Rule) -> Care | None:
         """An earlier event under the same rule for which the VM is, or can still be, prepared."""
@@ -338,12 +337,12 @@ class _Deciding:
         If none stands, the one that appeared last: events that end together are recovered from
         once.
         """
-        others = self._unfinished(rule)
-        standing = [other for other in others if other.gone is None]
-        if standing:
-            return standing[0]
-        earlier = self._earlier(rule)
-        return others[-1] if len(others) > len(earlier) else None
+        last = self._care
+        for other in self._under(rule):
+            if other is not self._care and other.gone is None:
+                return other
+            last = other
+        return None if last is self._care else last
 
     # Lists of steps.
 
