@@ -296,6 +296,12 @@ def test_rules_and_steps_are_bounded() -> None:
             3,
             "Redeploy can come with 10m",
         ),
+        (
+            '[[rule]]\ntypes = "Preempt"\n[[rule.prepare]]\nrun = ["x"]\nlimit = "20s"\n'
+            '[[rule.prepare]]\nrun = ["y"]\nlimit = "20s"',
+            1,
+            "may take 40s one after the other, but Preempt can come with 30s of notice",
+        ),
         ("[[rule]]", 1, "approves at once"),
         (
             '[[rule]]\napprove = "never"\n[[rule]]\ntypes = "Reboot"\napprove = "never"',

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,3 +99,10 @@ def test_where_nothing_listens_the_step_fails_in_time_and_says_where(tmp_path: P
     assert code == 1
     assert is_one_line(problems)
     assert str(tmp_path / "none") in problems
+
+
+def test_a_machine_without_a_log_loses_seconds_to_it_and_not_the_notice(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    code, _out, _problems = run("log", told({"socket": str(tmp_path / "none"), "limit": 300}))
+    assert code == 1
+    assert time.monotonic() - began_s < 12  # of the 20 that are left; it tries for 5

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from forewarn_guest.configuration import Configuration, Part, Step
 from forewarn_guest.steps import KINDS, read_options
+from forewarn_guest.steps.systemd_units import BOOTED
 
 FILES = ("kubeconfig", "secret_file", "login_file", "ca_file")
 
@@ -34,6 +35,8 @@ def _of_step(step: Step) -> list[str]:
     if program and not step.options.get("program") and shutil.which(program) is None:
         path = os.environ.get("PATH", os.defpath)
         found.append(f"Step {step.name} needs {program}, which is not on PATH, {path}.")
+    elif program == "systemctl" and not BOOTED.is_dir():
+        found.append(f"Step {step.name} needs systemd, which does not run on this machine.")
     for option in FILES:
         value = step.options.get(option)
         why = _why_not(str(value), os.R_OK) if value else ""

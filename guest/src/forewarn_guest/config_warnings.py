@@ -31,11 +31,15 @@ def _limits(rule: Rule) -> list[tuple[int, str]]:
     if not notices:
         return []
     notice_s, shortest = min(notices)
-    return [
+    long = [
         (step.line, _too_long(rule, step, shortest))
         for step in rule.prepare
         if step.limit_s > notice_s
     ]
+    together_s = sum(step.limit_s for step in rule.prepare)
+    if long or together_s <= notice_s:
+        return long
+    return [(rule.line, _too_many(rule, together_s, shortest))]
 
 
 def _too_long(rule: Rule, step: Step, shortest: str) -> str:
@@ -43,6 +47,14 @@ def _too_long(rule: Rule, step: Step, shortest: str) -> str:
         f"Step {step.name} may take {in_words(step.limit_s)}, but {shortest} can come with"
         f" {in_words(NOTICE_S[shortest])} of notice; it is stopped {in_words(rule.margin_s)}"
         " before the event may start."
+    )
+
+
+def _too_many(rule: Rule, together_s: float, shortest: str) -> str:
+    return (
+        f"The prepare steps of rule {rule.name} may take {in_words(together_s)} one after the other,"
+        f" but {shortest} can come with {in_words(NOTICE_S[shortest])} of notice; what has no time"
+        " left then is left out, and the event is not approved."
     )
 
 
