@@ -297,8 +297,9 @@ def test_rules_and_steps_are_bounded() -> None:
             "Redeploy can come with 10m",
         ),
         (
-            '[[rule]]\ntypes = "Preempt"\n[[rule.prepare]]\nrun = ["x"]\nlimit = "20s"\n'
-            '[[rule.prepare]]\nrun = ["y"]\nlimit = "20s"',
+            '[[rule]]\ntypes = "Preempt"\n'
+            + '[[rule.prepare]]\nrun = ["x"]\nlimit = "20s"\n'
+            + '[[rule.prepare]]\nrun = ["y"]\nlimit = "20s"\n',
             1,
             "may take 40s one after the other, but Preempt can come with 30s of notice",
         ),
