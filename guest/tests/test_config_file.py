@@ -286,6 +286,9 @@ def test_rules_and_steps_are_bounded() -> None:
     assert f"at most {STEPS_MAX}" in steps
 
 
+TWENTY_S = '[[rule.prepare]]\nrun = ["{}"]\nlimit = "20s"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -297,9 +300,7 @@ def test_rules_and_steps_are_bounded() -> None:
             "Redeploy can come with 10m",
         ),
         (
-            '[[rule]]\ntypes = "Preempt"\n'
-            + '[[rule.prepare]]\nrun = ["x"]\nlimit = "20s"\n'
-            + '[[rule.prepare]]\nrun = ["y"]\nlimit = "20s"\n',
+            f'[[rule]]\ntypes = "Preempt"\n{TWENTY_S.format("x")}{TWENTY_S.format("y")}',
             1,
             "may take 40s one after the other, but Preempt can come with 30s of notice",
         ),

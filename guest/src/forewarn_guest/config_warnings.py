@@ -53,8 +53,8 @@ def _too_long(rule: Rule, step: Step, shortest: str) -> str:
 def _too_many(rule: Rule, together_s: float, shortest: str) -> str:
     return (
         f"The prepare steps of rule {rule.name} may take {in_words(together_s)} one after the"
-        f" other, but {shortest} can come with {in_words(NOTICE_S[shortest])} of notice; what has no time"
-        " left then is left out, and the event is not approved."
+        f" other, but {shortest} can come with {in_words(NOTICE_S[shortest])} of notice; what has"
+        " no time left then is left out, and the event is not approved."
     )
 
 
