@@ -38,6 +38,7 @@ class Record:
     handed_by: list[str] = field(default_factory=list)
     inherits_ended: bool = False
     prepared_elsewhere: bool = False
+    booted: bool = False  # since what is prepared for it was
     changed: bool = False
     intended: dict[tuple[Part, str], int] = field(default_factory=dict)
     ends: dict[tuple[Part, str, int], str] = field(default_factory=dict)
@@ -127,7 +128,8 @@ class Judge:
         by = self._records[fact.detail["by"]]
         _hold(by.rule is record.rule and by.prepared(), record, "shares what is not prepared")
         _hold(by.unfinished and not by.gone, record, "shares with one that does not stand")
-        record.prepared_elsewhere = True
+        _hold(not by.booted, record, "shares what was prepared before a boot")
+        record.prepared_elsewhere, record.booted = True, False
 
     def _handed_over(self, record: Record, fact: Fact) -> None:
         heir = self._records[fact.detail["to"]]
@@ -140,7 +142,8 @@ class Judge:
             _hold(record.prepared(), record, "handed over as prepared, which it is not")
             brought_back = any(part in BACK for part, _ in record.intended)
             _hold(not brought_back, record, "handed over as prepared after bringing back")
-            heir.prepared_elsewhere = True
+            _hold(not record.booted, record, "handed over as prepared after a boot")
+            heir.prepared_elsewhere, heir.booted = True, False
 
     def _step(self, record: Record, fact: Fact) -> None:
         part, name = Part(fact.detail["part"]), fact.detail["step"]
@@ -290,6 +293,11 @@ def _note(record: Record, fact: Fact) -> None:
         record.started = True
     elif fact.kind is Kind.CHANGED:
         record.changed = True
+    elif fact.kind is Kind.BOOTED:
+        scheduled = not record.started and not record.gone
+        own = any(part is Part.PREPARE for part, _ in record.intended)
+        record.booted = own or not scheduled
+        record.prepared_elsewhere &= not scheduled
     elif fact.kind is Kind.CLOSED:
         record.closed = True
 

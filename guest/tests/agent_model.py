@@ -28,7 +28,7 @@ from forewarn_guest.deciding import (
     prepared,
 )
 from forewarn_guest.facts import Fact, Kind, Outcome
-from forewarn_guest.observing import observe
+from forewarn_guest.observing import booted, observe
 
 ROUNDS_AT_MOST = 60  # of deciding and doing until nothing is left to do now
 
@@ -70,6 +70,9 @@ class ModelAgent:
         for care in list(self.cares.values()):
             for run in [run for run in care.runs.values() if run.open]:
                 self._look(care, run)
+        boot_id, at = self.world.boot_id, self.world.date()
+        for fact in booted(list(self.cares.values()), boot_id=boot_id, at=at):
+            self.keep(fact.kind, fact.care, **fact.detail)
 
     def _look(self, care: Care, run: Run) -> None:
         found = self.world.find(care.care_id, run.part, run.step, run.attempt)

@@ -29,7 +29,7 @@ from forewarn_guest.deciding import (
 )
 from forewarn_guest.document import STARTED, Document, Event
 from forewarn_guest.facts import Fact, Kind, Outcome, from_json
-from forewarn_guest.observing import observe
+from forewarn_guest.observing import booted, observe
 
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 VM = "web_0"
@@ -126,6 +126,8 @@ class Scene:
         for deed in self.running.values():
             self._fact(Kind.ENDED, deed.care, **_place(deed), outcome="unknown")
         self.running.clear()
+        for fact in booted(self.cares.values(), boot_id=self.boot_id, at=at(self.now_s)):
+            self.keep(fact)
         return self
 
     def wait(self, until_s: float) -> Scene:

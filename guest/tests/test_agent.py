@@ -199,6 +199,30 @@ def test_a_step_that_still_runs_keeps_what_is_left_of_its_time() -> None:
     assert kept.lines[-1]["outcome"] == "timed-out"
 
 
+class Silent(Asked):
+    def documents(self, stop: Stop) -> Iterator[Document]:
+        assert stop.is_set()
+        return iter(())
+
+
+def test_an_agent_that_starts_after_a_boot_keeps_that_before_it_does_anything() -> None:
+    kept = Kept()
+    first = World(kept=kept)
+    first.show(event("A"), event("B"))
+    first.end()
+    assert "already-prepared" in kept.kinds()
+    again = World(kept=kept)
+    again.agent._endpoint = Silent()
+    again.agent._boot_id = "boot-2"
+    over = Stop()
+    over.set()
+    again.agent.run(over)
+    again.agent.run(over)
+    assert kept.kinds()[-4:] == ["begin", "vm-booted", "vm-booted", "begin"]
+    again.show(started(event("A")), event("B"))
+    assert len(again.steps.begun) == 1  # a boot may have started again what was stopped
+
+
 def test_a_full_disk_stops_no_preparation_and_holds_approval_back() -> None:
     world = World()
     world.journal.full = True

@@ -134,7 +134,7 @@ def test_an_heir_remembers_the_worst_of_what_it_inherits(
         facts.append(fact(Kind.HANDED_OVER, care, to="C#1", prepared=how == "ended"))
     heir = fold_all(facts)["C#1"]
     assert heir.inherits is inherited
-    assert heir.inherits_prepared is ("ended" in (first, second))
+    assert heir.ready_with_others is ("ended" in (first, second))
 
 
 def test_what_was_inherited_is_handed_on() -> None:

@@ -66,6 +66,61 @@ def test_a_third_event_shares_with_the_second_after_the_first_is_gone() -> None:
     assert intended(scene) == ["A#1 drain"]
 
 
+def test_what_was_prepared_for_another_event_is_prepared_anew_after_a_boot() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(started(A), B)
+    assert scene.approved == ["A#1", "B#1"]
+    scene.restart(reboots=True).show(B)
+    assert "B#1 vm-booted" in scene.lines
+    assert "A#1 handed-over B#1" in scene.lines
+    assert list(scene.running) == ["B#1 drain"]
+    scene.end("drain").show(started(B)).show().end("load").end("join")
+    assert intended(scene) == ["A#1 drain", "B#1 drain", "B#1 load", "B#1 join"]
+
+
+def test_what_was_handed_over_is_prepared_anew_after_a_boot() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(B)
+    scene.restart(reboots=True).show(B)
+    assert list(scene.running) == ["B#1 drain"]
+
+
+def test_nothing_that_was_prepared_before_a_boot_is_shared_or_handed_over_after_it() -> None:
+    scene = Scene(TWO).show(A).end("drain").show(started(A)).restart(reboots=True)
+    scene.show(started(A), B)
+    assert "B#1 already-prepared A#1" not in scene.lines
+    assert list(scene.running) == ["B#1 drain"]
+    scene.end("drain").show(B)
+    assert intended(scene) == ["A#1 drain", "B#1 drain"]
+
+
+def test_what_was_prepared_anew_after_a_boot_is_shared_again() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(started(A), B).restart(reboots=True)
+    scene.show(started(A), B, C).end("drain")
+    assert "C#1 already-prepared B#1" in scene.lines
+    assert intended(scene) == ["A#1 drain", "B#1 drain"]
+
+
+def test_an_event_is_not_prepared_for_twice_because_the_vm_has_booted() -> None:
+    scene = Scene(TWO).show(A).end("drain").restart(reboots=True).show(A)
+    assert intended(scene) == ["A#1 drain"]
+    assert scene.approved == ["A#1", "A#1"]
+
+
+def test_an_event_that_starts_after_a_boot_says_that_nothing_was_prepared_anew() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").restart(reboots=True).show(started(B))
+    assert "B#1 step-left-out prepare drain the event had started" in scene.lines
+
+
+def test_an_event_that_had_started_before_the_boot_was_prepared() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(started(A), started(B))
+    scene.restart(reboots=True).show(started(B))
+    assert not [line for line in scene.lines if "left-out" in line]
+
+
+def test_that_the_vm_has_booted_is_said_once() -> None:
+    scene = Scene(TWO).show(A).restart(reboots=True).restart().show(A)
+    assert scene.lines.count("A#1 vm-booted") == 1
+
+
 def test_the_second_prepares_by_itself_if_the_first_cannot() -> None:
     scene = Scene(TWO).show(A, B).end("drain", Outcome.FAILED)
     assert list(scene.running) == ["B#1 drain"]

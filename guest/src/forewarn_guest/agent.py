@@ -110,6 +110,7 @@ class Agent:
         self._compact()
         self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._boot_id}))
         self._find_steps()
+        self._keep(*observing.booted(self._cares.values(), boot_id=self._boot_id, at=facts.now()))
         watching = threading.Thread(target=self._watch, args=(stop,), name="watch", daemon=True)
         watching.start()
         while not stop.is_set():

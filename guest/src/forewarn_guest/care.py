@@ -56,7 +56,10 @@ class Care:
 
     `rule` is empty if no rule matches. `runs` has the latest run of each step, `left_out` why a
     step was not run. `prepared_by` is the care that had this VM prepared already. `inherits` is
-    true if a care that ended handed its recovery over to this one.
+    true if a care that ended handed its recovery over to this one. `ready_with_others` is true if
+    one of these two has the VM prepared for this event too; a boot ends that, because it may have
+    started again what was stopped. `before_boot` is true if what was prepared for this event was
+    prepared before a boot: it counts for this event, and no other shares it.
     """
 
     care_id: str
@@ -70,7 +73,9 @@ class Care:
     left_out: dict[Place, str] = field(default_factory=dict)
     prepared_by: str = ""
     inherits: Gone | None = None
-    inherits_prepared: bool = False
+    ready_with_others: bool = False
+    before_boot: bool = False
+    seen_boot_id: str = ""
     handed_over_to: str = ""
     approving: bool = False
     approved: bool = False
@@ -120,6 +125,9 @@ def _event(care: Care, fact: Fact) -> None:
         care.gone = Gone(fact.detail["how"])
     elif fact.kind is Kind.SHARED:
         care.prepared_by = fact.detail["by"]
+        care.ready_with_others, care.before_boot = True, False
+    elif fact.kind is Kind.BOOTED:
+        _booted(care, fact)
     elif fact.kind is Kind.APPROVING:
         care.approving = True
     elif fact.kind is Kind.APPROVED:
@@ -155,6 +163,7 @@ def _appeared(fact: Fact) -> Care:
         event=event,
         rule=fact.detail["rule"],
         boot_id=fact.detail["boot_id"],
+        seen_boot_id=fact.detail["boot_id"],
         started=event.started,
         first_seen_started=event.started,
     )
@@ -168,7 +177,15 @@ def _hand_over(cares: dict[str, Care], care: Care, fact: Fact) -> None:
     # What has happened outweighs what was canceled: there is more to bring back.
     if heir.inherits is not Gone.ENDED:
         heir.inherits = care.inherits if care.inherits is Gone.ENDED else care.gone
-    heir.inherits_prepared = heir.inherits_prepared or bool(fact.detail["prepared"])
+    if fact.detail["prepared"]:
+        heir.ready_with_others, heir.before_boot = True, False
+
+
+def _booted(care: Care, fact: Fact) -> None:
+    scheduled = not care.started and care.gone is None
+    care.seen_boot_id = fact.detail["boot_id"]
+    care.before_boot = care.touched(Part.PREPARE) or not scheduled
+    care.ready_with_others = care.ready_with_others and not scheduled
 
 
 def _step(care: Care, fact: Fact) -> None:

@@ -153,7 +153,7 @@ def decide(
 
 def prepared(care: Care, rule: Rule) -> bool:
     """True if the VM is ready for this event: each step done, or optional, or shared."""
-    if care.prepared_by or care.inherits_prepared:
+    if care.ready_with_others:
         return True
     return all(_settled(care, step) for step in rule.prepare)
 
@@ -257,7 +257,7 @@ class _Deciding:
         if not prepared(self._care, rule):
             other = self._preparing_first(rule)
             if other is not None:
-                if prepared(other, rule):
+                if prepared(other, rule) and not other.before_boot:
                     self._do(Share(self._care.care_id, other.care_id))
                 return  # or wait: it is being prepared for somebody else
             if any(other.gone is not None for other in self._unfinished(rule)):
@@ -289,9 +289,12 @@ class _Deciding:
         for other in self._earlier(rule):
             if other.gone is not None:
                 continue
-            if prepared(other, rule) and rule.prepare:
+            if _may_have_begun(other):
                 return other
-            if _may_have_begun(other) or (not other.started and not _stuck(other, rule)):
+            if prepared(other, rule):
+                if not other.before_boot:
+                    return other
+            elif not other.started and not _stuck(other, rule):
                 return other
         return None
 
@@ -321,7 +324,8 @@ class _Deciding:
         heir = self._heir(rule) if undo or part is Part.RECOVER else None
         if heir is not None:
             still = not care.touched(Part.RECOVER) and not care.touched(Part.CANCELED)
-            self._do(HandOver(care.care_id, heir.care_id, still and prepared(care, rule)))
+            still = still and not care.before_boot and prepared(care, rule)
+            self._do(HandOver(care.care_id, heir.care_id, still))
             return
         if any(other.gone is not None for other in self._earlier(rule)):
             return  # it is about to hand over to this one
@@ -382,8 +386,7 @@ class _Deciding:
         for step in rule.steps(part):
             place = (part, step.name)
             if place not in care.runs and place not in care.left_out:
-                shared = care.prepared_by or care.inherits_prepared
-                if part is Part.PREPARE and (shared or care.first_seen_started):
+                if part is Part.PREPARE and (care.ready_with_others or care.first_seen_started):
                     continue  # it was not for this event to run them
                 self._do(LeaveOut(care.care_id, part, step.name, why))
 

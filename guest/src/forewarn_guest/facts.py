@@ -29,6 +29,7 @@ class Kind(Enum):
     ENDED = "step-ended"
     RULED = "step-ruled"  # what an unknown end counts as
     LEFT_OUT = "step-left-out"
+    BOOTED = "vm-booted"  # since the event appeared, or since this was last said
     SHARED = "already-prepared"  # another event under the same rule has prepared this VM
     HANDED_OVER = "handed-over"  # another event under the same rule will see to the recovery
     APPROVING = "approving"  # from here on the event may have been approved

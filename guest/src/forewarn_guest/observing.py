@@ -104,6 +104,15 @@ def _appeared(
     )
 
 
+def booted(cares: Iterable[Care], *, boot_id: str, at: datetime) -> list[Fact]:
+    """The facts for the cares that do not know yet that the VM has booted."""
+    return [
+        Fact(Kind.BOOTED, at, care.care_id, {"boot_id": boot_id})
+        for care in cares
+        if not care.closed and boot_id and care.seen_boot_id != boot_id
+    ]
+
+
 def _moved(event: Event, care: Care, at: datetime) -> Iterator[Fact]:
     before = care.event
     differs = (
