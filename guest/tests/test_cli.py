@@ -208,6 +208,16 @@ def test_discover_says_what_was_tried() -> None:
     assert found["url"] == endpoint.url
 
 
+def test_discover_says_whether_an_address_that_was_told_answers_and_uses_it_in_any_case() -> None:
+    with endpoint_with() as endpoint:
+        answers = guest("discover", "-v", "--endpoint", endpoint.url)
+    away = guest("discover", "-v", "--endpoint", endpoint.url)
+    assert "is used as told, and answers" in answers.stdout
+    assert "is used as told, although: " in away.stdout
+    assert "connection refused" in away.stdout
+    assert {answers.stdout.splitlines()[-1], away.stdout.splitlines()[-1]} == {endpoint.url}
+
+
 def test_discover_refuses_an_address_that_is_none() -> None:
     ended = guest("discover", "--endpoint", "ftp://x")
     assert ended.returncode == 3
@@ -308,6 +318,19 @@ def test_status_of_an_agent_that_runs_was_killed_and_was_told_to_end(tmp_path: P
     assert "A1" in killed.stdout
     assert told.returncode == 1
     assert json.loads(told.stdout)["agent"]["ended"] is True
+
+
+def test_a_status_that_is_old_although_the_agent_lives_is_called_old(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    with endpoint_with() as endpoint:
+        agent = AgentProcess(tmp_path, endpoint.url)
+        with agent.running():
+            content = dict(agent.status())
+            content["agent"] = {**content["agent"], "written": "2026-03-03T10:00:00.000+00:00"}
+            old.write_text(json.dumps(content))
+            shown = guest("status", "--file", str(old))
+    assert shown.returncode == 0
+    assert "what follows is how it was then" in shown.stdout.splitlines()[0]
 
 
 def test_status_without_an_agent_says_how_to_start_one(tmp_path: Path) -> None:

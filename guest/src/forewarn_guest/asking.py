@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from forewarn_guest import config_file
 from forewarn_guest.changes import Change
 from forewarn_guest.client import Client
 from forewarn_guest.configuration import Configuration
-from forewarn_guest.discovery import discover
+from forewarn_guest.discovery import Discovery, discover, probed
 from forewarn_guest.document import Document
 from forewarn_guest.errors import EndpointError, GuestError
+from forewarn_guest.http1 import bell_of
 from forewarn_guest.showing import (
     duration,
     event_shown,
@@ -164,10 +166,23 @@ def approve(options: argparse.Namespace) -> int:
     return 0
 
 
+def _asked(found: Discovery) -> Discovery:
+    """The same, with what an address that was told says to a question; it is used in any case."""
+    (told,) = found.tries
+    try:
+        with bell_of() as bell:
+            answer = f"and {probed(told.url, bell=bell)}"
+    except EndpointError as error:
+        answer = f"although: {error.message}"
+    return Discovery((replace(told, outcome=f"{told.outcome}, {answer}"),))
+
+
 def show_discovery(options: argparse.Namespace) -> int:
     """`discover`: where the endpoint is, with -v everything that was tried."""
     configuration = configuration_of(options)
     found = discover(options.endpoint or configuration.endpoint)
+    if options.verbose and found.told:
+        found = _asked(found)
     if options.json:
         tries = [
             {"source": one.source, "url": one.url, "outcome": one.outcome, "good": one.good}

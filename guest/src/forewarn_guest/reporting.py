@@ -52,7 +52,8 @@ def _life(agent: Mapping[str, Any], now: datetime) -> tuple[str, bool]:
         says = f"The agent does not run: process {agent['pid']} is gone, last heard of {ago}."
         return f"{says} The next agent goes on from what is in the journal.", False
     if age_s > OLD_S:
-        return f"The agent runs (process {agent['pid']}), but has said nothing since {ago}.", True
+        says = f"The agent runs (process {agent['pid']}), but last wrote this file {ago}"
+        return f"{says}: what follows is how it was then. Is the disk full, or does it hang?", True
     return f"The agent runs (process {agent['pid']}, since {agent['began']}).", True
 
 
