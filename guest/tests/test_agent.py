@@ -287,6 +287,15 @@ def test_an_approval_that_breaks_in_a_way_that_nobody_foresaw_is_given_again() -
     assert "ZeroDivisionError" in world.log.getvalue()
 
 
+def test_an_id_that_comes_back_without_end_is_left_alone_and_that_is_said_once() -> None:
+    world = World(rule(prepare=(), recover=()))
+    for _ in range(30):
+        world.show(started(event()))
+        world.show()
+    assert world.agent.counts["came_back"] == 29
+    assert world.log.getvalue().count("comes back again and again") == 1
+
+
 def test_an_approval_for_which_there_is_no_thread_is_given_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from forewarn_guest.care import Care
+from forewarn_guest.configuration import Part
 from forewarn_guest.document import Document
 from forewarn_guest.facts import Gone, Kind
-from forewarn_guest.observing import gone_how
+from forewarn_guest.observing import SIGHTINGS_MAX, gone_how
 from scene import VM, Scene, at, event, rule, started
 
 
@@ -48,6 +49,31 @@ def test_an_event_first_seen_as_started_is_known_to_be_that() -> None:
 def test_an_event_that_no_longer_names_this_vm_is_gone() -> None:
     scene = Scene(rule()).show(event()).show(event(resources=("web_1",)))
     assert scene.cares["E1#1"].gone is Gone.CANCELED
+
+
+def test_a_sighting_is_never_taken_for_another_though_earlier_ones_are_forgotten() -> None:
+    scene = Scene(rule())
+    for _ in range(2):
+        scene.show(started(event("A"))).show().end("return")
+    scene.show(started(event("A"))).show()
+    assert list(scene.running) == ["A#3 return"]
+    for forgotten in ("A#1", "A#2"):
+        del scene.cares[forgotten]  # as a journal does that has begun anew
+    scene.show(event("A")).show().show(event("A"))
+    assert list(scene.cares) == ["A#3", "A#4", "A#5"]
+    assert scene.cares["A#3"].run(Part.RECOVER, "return") is not None
+
+
+def test_an_id_that_comes_and_goes_without_end_has_no_steps_run_without_end() -> None:
+    scene = Scene(rule())
+    for _ in range(3 * SIGHTINGS_MAX):
+        scene.show(started(event("A"))).show()
+        if scene.running:
+            scene.end("return")
+    runs = [line for line in scene.lines if "step-intended recover return" in line]
+    assert len(runs) == SIGHTINGS_MAX
+    assert all(care.closed for care in scene.cares.values())
+    assert scene.show(event("B")).running  # others are taken care of as ever
 
 
 def test_an_id_that_comes_back_is_a_new_sighting() -> None:

@@ -189,7 +189,10 @@ class Agent:
         if fact.kind is Kind.APPEARED:
             event = self._cares[fact.care].event
             detail.update(event_type=event.event_type, event_status=event.status)
-            if not detail["rule"]:
+            if detail["sighting"] > observing.SIGHTINGS_MAX:
+                what = "an id that comes back again and again is left alone, and never approved"
+                self._log.once(f"back {event.key}", what, event=event.event_id)
+            elif not detail["rule"]:
                 self._log.warning("no rule matches; it is never approved", care=fact.care)
             if detail["sighting"] > 1:
                 self._count("came_back")

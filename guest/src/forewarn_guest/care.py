@@ -86,6 +86,11 @@ class Care:
     def key(self) -> str:
         return self.event.key
 
+    @property
+    def sighting(self) -> int:
+        """Which sighting of the event this is. The journal may have forgotten those before it."""
+        return int(self.care_id.rpartition("#")[2])
+
     def run(self, part: Part, step: str) -> Run | None:
         return self.runs.get((part, step))
 

@@ -12,6 +12,8 @@ from forewarn_guest.document import Document, Event
 from forewarn_guest.facts import Fact, Gone, Kind, event_json
 
 PREEMPT = "Preempt"
+# An endpoint that shows and hides one event without end must not have steps run without end.
+SIGHTINGS_MAX = 10
 
 
 def rule_for(event: Event, rules: Iterable[Rule]) -> Rule | None:
@@ -50,7 +52,8 @@ def observe(
     """The facts that this document makes, given what is known.
 
     Appeared, changed, started and gone, in the order in which they must be kept. An id that comes
-    back after it was gone is a new sighting: it is taken care of again, and said to have come back.
+    back after it was gone is a new sighting: it is taken care of again, and said to have come back;
+    but only so often.
     """
     rules = tuple(rules)
     present = {care.key: care for care in cares.values() if care.gone is None and not care.closed}
@@ -62,11 +65,12 @@ def observe(
         shown.add(event.key)
         care = present.get(event.key)
         if care is None:
+            times = 1 + max((c.sighting for c in cares.values() if c.key == event.key), default=0)
             seen.append(
                 _appeared(
                     event,
-                    rule_for(event, rules),
-                    times=1 + sum(1 for known in cares.values() if known.key == event.key),
+                    rule_for(event, rules) if times <= SIGHTINGS_MAX else None,
+                    times=times,
                     seconds_left=document.seconds_left(event),
                     boot_id=boot_id,
                     at=at,
