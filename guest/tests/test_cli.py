@@ -241,6 +241,7 @@ def test_check_says_of_every_event_what_would_be_done(tmp_path: Path) -> None:
         text = guest("check", "--config", path)
         assert not [asked for asked in endpoint.asked if asked.method == "POST"]
     assert (shown.returncode, text.returncode) == (0, 0)
+    assert text.stdout.endswith("`forewarn-guest status` says what was done.\n")
     found = {one["event_id"]: one for one in json.loads(shown.stdout)["events"]}
     drain = found["A1"]["parts"]["prepare"][0]
     assert found["A1"]["rule"] == "work"

@@ -156,6 +156,13 @@ def test_what_built_in_steps_would_not_find_on_this_machine_is_warned_about(
     )
 
 
+def test_a_textfile_without_a_folder_is_warned_about(tmp_path: Path) -> None:
+    path = tmp_path / "forewarn.toml"
+    path.write_text('[agent]\nmetrics_file = "/nowhere/a.prom"\n[[rule]]\nignore = true\n')
+    (warning,) = config_file.read(path).warnings
+    assert "The folder of metrics_file, /nowhere, cannot be used: no such file" in warning
+
+
 def test_a_configuration_that_everybody_can_change_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "forewarn.toml"
     path.write_text('[[rule]]\napprove = "never"\n')

@@ -63,6 +63,11 @@ def check(options: argparse.Namespace) -> int:
     say(f"This VM is {plain(vm)}; the document has {counted(len(found), 'event')}.")
     for event, expected in zip(document.events, found):
         say("", *_lines(event, expected))
+    if any(expected.get("now") for expected in found):
+        say(
+            "",
+            "So for an event that is new to the agent; `forewarn-guest status` says what was done.",
+        )
     return 0
 
 

@@ -151,7 +151,8 @@ class _Page:
         """The tables of that name, each under its [[header]]."""
         found = table.values.get(name, [])
         if not isinstance(found, list) or not all(isinstance(one, Table) for one in found):
-            self.mistake(table.lines[name], f"{name} must have double brackets: [[{header}]]")
+            says = f"{name} must have double brackets, [[{header}]], before what belongs to it"
+            self.mistake(table.lines[name], says)
             return []
         if len(found) > most:
             self.mistake(

@@ -26,7 +26,13 @@ def missing_places(configuration: Configuration, where: str) -> tuple[str, ...]:
         for step in rule.steps(part)
         for says in _of_step(step)
     }
-    return tuple(f"{where}:{line}: {says}" for line, says in sorted(found))
+    lines = tuple(f"{where}:{line}: {says}" for line, says in sorted(found))
+    if configuration.metrics_file is None:
+        return lines
+    folder = configuration.metrics_file.parent
+    why = _why_not(str(folder), os.F_OK)
+    says = f"{where}: The folder of metrics_file, {folder}, cannot be used: {why}."
+    return (*lines, says) if why else lines
 
 
 def _of_step(step: Step) -> list[str]:
