@@ -96,7 +96,10 @@ def test_the_leader_is_the_first_name_and_approves_when_it_is_prepared() -> None
     assert scene.end("drain").approved == ["E1#1"]
 
 
-@pytest.mark.parametrize(("names", "turn"), [((VM, "b"), 0), (("a", VM), 1), (("a", "b", VM), 2)])
+@pytest.mark.parametrize(
+    ("names", "turn"),
+    [((VM, "b"), 0), (("a", VM), 1), (("a", "b", VM), 2), (("a", "A", "a", VM), 1)],
+)
 def test_each_further_name_takes_over_one_time_later(names: tuple[str, ...], turn: int) -> None:
     scene = Scene(LEADER).show(event(resources=names)).end("drain", at_s=30.0)
     if turn:

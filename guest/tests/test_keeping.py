@@ -144,9 +144,11 @@ def test_a_failed_attempt_to_make_it_shorter_is_made_again_later() -> None:
 
 def test_events_that_come_and_go_on_a_full_disk_do_not_fill_the_memory() -> None:
     journal = Broken()
-    keeping = Keeping(journal, [appeared("KEPT")], log=Log(stream=io.StringIO()))
+    keeping = Keeping(journal, [appeared("KEPT"), appeared("HEIR")], log=Log(stream=io.StringIO()))
     keeping.add(gone("KEPT"))
-    keeping.add([appeared("LASTING")])
+    handed = Fact(Kind.HANDED_OVER, at(0), "GIVER#1", {"to": "HEIR#1", "prepared": True})
+    ended, closed = gone("GIVER")
+    keeping.add([appeared("LASTING"), appeared("GIVER"), ended, handed, closed])
     for number in range(UNKEPT_MAX):
         keeping.add([appeared(f"E{number}"), *gone(f"E{number}")])
         assert len(keeping.unkept) < UNKEPT_MAX + 3
@@ -154,4 +156,5 @@ def test_events_that_come_and_go_on_a_full_disk_do_not_fill_the_memory() -> None
     assert keeping.write()
     cares = fold_all(keeping.kept)
     assert cares["KEPT#1"].closed
+    assert cares["HEIR#1"].ready_with_others
     assert not cares["LASTING#1"].closed

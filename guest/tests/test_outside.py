@@ -72,6 +72,26 @@ def test_a_view_that_says_nothing_new_is_not_written_again(world: World) -> None
     wait_until(lambda: world.status.stat().st_ino != written, "what is new")
 
 
+def test_a_disk_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def put(path: Path, data: bytes) -> None:
+        assert go_on.wait(20.0)
+        whole_files.put(path, data)
+
+    world = World(tmp_path, put)
+    for number in range(100):
+        world.outside.show(replace(VIEW, vm=f"vm{number}"))
+        assert world.outside._to_write.qsize() <= outside.WAITING_MAX
+    go_on.set()
+    wait_until(lambda: '"vm99"' in _text(world.status), "the newest view")
+    world.outside.end()
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def test_what_ends_says_that_it_has_ended(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.outside.show(VIEW)

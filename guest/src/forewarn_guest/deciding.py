@@ -400,7 +400,7 @@ class _Deciding:
 
     def _approve_in_turn(self, rule: Rule) -> None:
         """The first name approves; each further one waits one time longer for those before it."""
-        names = [name.casefold() for name in self._care.event.resources]
+        names = list(dict.fromkeys(name.casefold() for name in self._care.event.resources))
         mine = self._vm.casefold()
         turn = names.index(mine) if mine in names else len(names)
         since_s = self._timing.prepared_s

@@ -114,7 +114,8 @@ class Keeping:
         if len(self.unkept) < UNKEPT_MAX:
             return
         cares = fold_all(self.unkept)
-        over = set(cares) - unfinished(cares)
+        # What was handed over is the business of a care that may be kept already.
+        over = {i for i, care in cares.items() if care.closed and not care.handed_over_to}
         left = [fact for fact in self.unkept if fact.care not in over]
         if len(left) < len(self.unkept):
             self._log.warning(

@@ -7,6 +7,7 @@ disturbs nobody: then the files are old, and that is said once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -34,6 +35,7 @@ ERROR_CHARS_MAX = 500
 SAY_AGAIN_S = 600.0  # trouble that comes and goes is one line in this time
 PAUSES_KEPT_MAX = 60  # in an hour; a machine that is always late must not fill the journal
 LAST_WRITE_S = 1.0
+WAITING_MAX = 4  # for a disk that stands still; older ones are dropped
 
 
 class Outside:
@@ -179,6 +181,9 @@ class Outside:
             }
 
     def _put(self, content: Mapping[str, Any], view: View) -> None:
+        with contextlib.suppress(queue.Empty):  # the writer has taken it
+            while self._to_write.qsize() >= WAITING_MAX:
+                self._to_write.get_nowait()
         path = status.status_path(self._configuration)
         files = {path: self._status_file(content, ended=False)}
         if self._configuration.metrics_file is not None:
