@@ -327,6 +327,19 @@ def test_a_program_that_is_not_there_is_a_failed_step_and_blocks_approval() -> N
     assert "error approval-withheld" in world.log.getvalue()
 
 
+def test_what_was_not_brought_back_is_said_when_its_event_is_over() -> None:
+    world = World()
+    world.show(event())
+    world.end()
+    world.answer()
+    world.show(started(event()))
+    world.show()
+    world.end(code=1)
+    assert world.journal.kinds()[-1] == "closed"
+    assert "error the event is over, and not everything was brought back" in world.log.getvalue()
+    assert world.agent.counts["not_brought_back"] == 1
+
+
 def test_a_long_journal_begins_anew_with_what_is_not_over() -> None:
     rules = (rule("slow", event_types=("Freeze",)), rule())
     world = World(*rules, compact_from=40)

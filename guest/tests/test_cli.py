@@ -321,17 +321,19 @@ def test_status_of_an_agent_that_runs_was_killed_and_was_told_to_end(tmp_path: P
     assert json.loads(told.stdout)["agent"]["ended"] is True
 
 
-def test_a_status_that_is_old_although_the_agent_lives_is_called_old(tmp_path: Path) -> None:
+def test_an_old_status_is_called_old_and_says_what_was_not_brought_back(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     with endpoint_with() as endpoint:
         agent = AgentProcess(tmp_path, endpoint.url)
         with agent.running():
             content = dict(agent.status())
             content["agent"] = {**content["agent"], "written": "2026-03-03T10:00:00.000+00:00"}
+            content["counts"] = {"not_brought_back": 2}
             old.write_text(json.dumps(content))
             shown = guest("status", "--file", str(old))
     assert shown.returncode == 0
     assert "what follows is how it was then" in shown.stdout.splitlines()[0]
+    assert "After 2 events not everything was brought back" in shown.stdout
 
 
 def test_status_without_an_agent_says_how_to_start_one(tmp_path: Path) -> None:

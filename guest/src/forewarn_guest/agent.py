@@ -16,7 +16,7 @@ from typing import Any, Callable, Protocol, Union
 
 from forewarn_guest import deciding, facts, observing
 from forewarn_guest.care import Care, Run, fold, fold_all
-from forewarn_guest.configuration import Configuration
+from forewarn_guest.configuration import Configuration, Part
 from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import EndpointError
@@ -278,8 +278,23 @@ class Agent:
         elif isinstance(deed, deciding.Withhold):
             self._keep(Fact(Kind.WITHHELD, at, deed.care, {"why": deed.why}))
         else:
+            self._say_what_is_not_back(self._cares[deed.care])
             self._keep(Fact(Kind.CLOSED, at, deed.care))
             self._timings.pop(deed.care, None)
+
+    def _say_what_is_not_back(self, care: Care) -> None:
+        """An event that is over is not shown any more, so this is the time to say what is left."""
+        rule = self._configuration.rule(care.rule)
+        failed = [
+            step.name
+            for part in (Part.RECOVER, Part.CANCELED)
+            for step in (() if rule is None else rule.steps(part))
+            if care.counts_as(part, step.name) not in (None, Outcome.DONE) and not step.optional
+        ]
+        if failed:
+            self._count("not_brought_back")
+            what = "the event is over, and not everything was brought back"
+            self._log.error(what, care=care.care_id, failed=", ".join(failed))
 
     # Approval.
 

@@ -72,6 +72,9 @@ def _about_events(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]
     yield "steps_total", "counter", "Steps that have ended, by outcome.", steps
     left_out = [("", float(counts.get("facts_step_left_out", 0)))]
     yield "steps_left_out_total", "counter", "Steps that were not run, with a reason.", left_out
+    not_back = [("", float(counts.get("not_brought_back", 0)))]
+    says = "Events after which a step of recover or canceled had failed."
+    yield "not_brought_back_total", "counter", says, not_back
     yield "steps_running", "gauge", "Steps that run now.", [("", float(measured.running))]
     approvals = [
         (_label("answer", "taken"), float(counts.get("facts_approved", 0))),

@@ -14,7 +14,7 @@ from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import GuestError
 from forewarn_guest.journal import facts_in
 from forewarn_guest.run_files import boot_id, identity_of
-from forewarn_guest.showing import duration, plain, say, say_json
+from forewarn_guest.showing import counted, duration, plain, say, say_json
 from forewarn_guest.starting import journal_path
 from forewarn_guest.status import read_status, status_path
 from forewarn_guest.whole_files import surely_missing
@@ -71,6 +71,12 @@ def _lines(content: Mapping[str, Any], now: datetime) -> list[str]:
         lines.append(f"No event is open{beside}.")
     for event in content.get("events", []):
         lines += _event_lines(event)
+    not_back = content.get("counts", {}).get("not_brought_back")
+    if not_back:
+        lines.append(
+            f"After {counted(not_back, 'event')} not everything was brought back: `forewarn-guest"
+            " journal` and the log say which step has failed."
+        )
     if content.get("facts_not_kept"):
         waiting = content["facts_not_kept"]
         lines.append(f"The journal cannot be written: {waiting} facts wait, and so does approval.")
