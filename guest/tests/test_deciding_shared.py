@@ -99,6 +99,20 @@ def test_what_was_prepared_anew_after_a_boot_is_shared_again() -> None:
     assert intended(scene) == ["A#1 drain", "B#1 drain"]
 
 
+def test_an_event_that_had_shared_before_a_boot_passes_nothing_on_after_it() -> None:
+    scene = Scene(TWO).show(A, B).end("drain").show(started(A), started(B))
+    scene.restart(reboots=True).show(started(B), C)
+    assert list(scene.running) == ["C#1 drain"]
+
+
+def test_what_is_handed_over_after_a_boot_is_shared() -> None:
+    scene = Scene(TWO).show(A).end("drain").restart(reboots=True).show(A, B).end("drain")
+    scene.show(A).show(A, C)
+    assert "B#1 handed-over A#1" in scene.lines
+    assert "C#1 already-prepared A#1" in scene.lines
+    assert intended(scene) == ["A#1 drain", "B#1 drain"]
+
+
 def test_an_event_is_not_prepared_for_twice_because_the_vm_has_booted() -> None:
     scene = Scene(TWO).show(A).end("drain").restart(reboots=True).show(A)
     assert intended(scene) == ["A#1 drain"]

@@ -257,7 +257,7 @@ class _Deciding:
         if not prepared(self._care, rule):
             other = self._preparing_first(rule)
             if other is not None:
-                if prepared(other, rule) and not other.before_boot:
+                if _for_others(other, rule):
                     self._do(Share(self._care.care_id, other.care_id))
                 return  # or wait: it is being prepared for somebody else
             if any(other.gone is not None for other in self._unfinished(rule)):
@@ -291,10 +291,9 @@ class _Deciding:
                 continue
             if _may_have_begun(other):
                 return other
-            if prepared(other, rule):
-                if not other.before_boot:
-                    return other
-            elif not other.started and not _stuck(other, rule):
+            if _for_others(other, rule):
+                return other
+            if not prepared(other, rule) and not other.started and not _stuck(other, rule):
                 return other
         return None
 
@@ -324,8 +323,7 @@ class _Deciding:
         heir = self._heir(rule) if undo or part is Part.RECOVER else None
         if heir is not None:
             still = not care.touched(Part.RECOVER) and not care.touched(Part.CANCELED)
-            still = still and not care.before_boot and prepared(care, rule)
-            self._do(HandOver(care.care_id, heir.care_id, still))
+            self._do(HandOver(care.care_id, heir.care_id, still and _for_others(care, rule)))
             return
         if any(other.gone is not None for other in self._earlier(rule)):
             return  # it is about to hand over to this one
@@ -426,6 +424,11 @@ class _Deciding:
 
     def _rule_approves(self) -> bool:
         return self._rule is None or self._rule.approve is not Approve.NEVER
+
+
+def _for_others(care: Care, rule: Rule) -> bool:
+    """True if the VM, prepared for this event, is so for other events under the rule too."""
+    return prepared(care, rule) and not care.before_boot
 
 
 def _stuck(care: Care, rule: Rule) -> bool:
