@@ -355,7 +355,7 @@ def test_journal_prints_the_facts_while_an_agent_holds_it(tmp_path: Path) -> Non
 def test_a_journal_that_cannot_be_looked_at_is_refused_in_one_sentence(tmp_path: Path) -> None:
     ended = guest("journal", "--file", str(tmp_path / ("j" * 300)))
     assert ended.returncode == 1
-    assert "cannot be opened: File name too long." in ended.stderr
+    assert "cannot be read: File name too long." in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

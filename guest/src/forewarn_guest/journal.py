@@ -297,7 +297,12 @@ def facts_in(path: Path) -> list[Fact]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _not_opened(path, error) from error
+        raise JournalError(
+            f"The journal {path} cannot be read: {error.strerror}.",
+            "Only root and the user of the agent may read it."
+            if error.errno == errno.EACCES
+            else "",
+        ) from error
     return parse(data, path)[0]
 
 

@@ -4,6 +4,7 @@ but for the reading.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -125,7 +126,12 @@ def read_status(path: Path) -> Mapping[str, Any]:
             "Is the agent running? It is started by `forewarn-guest run --config FILE`.",
         ) from None
     except OSError as error:
-        raise GuestError(f"{path} cannot be read: {error.strerror}.") from None
+        raise GuestError(
+            f"{path} cannot be read: {error.strerror}.",
+            "Ask as root, or write status_file under [agent]: a place that others may enter."
+            if error.errno == errno.EACCES
+            else "",
+        ) from None
     except ValueError:
         raise GuestError(f"{path} is no status file: it holds no JSON.") from None
     if not isinstance(content, dict) or "agent" not in content:
