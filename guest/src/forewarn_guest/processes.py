@@ -186,9 +186,13 @@ class Running:
         return 128 + (signal.SIGKILL if self._killed else signal.SIGTERM)
 
     def _kill_if_due(self) -> None:
-        if self._kill_at_s is not None and time.monotonic() >= self._kill_at_s:
+        if self._kill_at_s is None:
+            return
+        if time.monotonic() >= self._kill_at_s:
             self._signal(signal.SIGKILL)
             self._killed = True
+        else:
+            self._signal(signal.SIGCONT)  # it may have been made to stand still since it was asked
 
     def _group_over(self) -> bool:
         """True unless it was told to stop and something of its group has not, yet.
