@@ -6,7 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
@@ -30,10 +30,11 @@ class Kept:
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self.full = self.large = False
+        self.refuses = ""
         self.compacted = 0
 
     def append(self, lines: list[dict[str, Any]]) -> None:
-        if self.full:
+        if self.full or self.refuses in [line["fact"] for line in lines]:
             raise JournalFull("There is no room.")
         self.lines += lines
 
@@ -75,9 +76,11 @@ class Processes:
         self.begun: dict[str, Process] = {}
         self.left: Any = None  # what `find` finds
         self.given: list[bytes] = []
+        self.on_reserve: Callable[[], object] = lambda: None
 
     def reserve(self, name: str) -> None:
         assert name
+        self.on_reserve()
 
     def begin(
         self, name: str, argv: tuple[str, ...], *, environment: Mapping[str, str], given: bytes
@@ -235,6 +238,26 @@ def test_a_full_disk_stops_no_preparation_and_holds_approval_back() -> None:
     world.answer()
     assert world.endpoint.approved == ["E1"]
     assert world.journal.kinds()[:3] == ["appeared", "step-intended", "step-begun"]
+
+
+def test_nothing_is_approved_before_it_is_kept_that_it_may_have_been() -> None:
+    world = World()
+    world.show(event())
+    world.journal.refuses = "approving"
+    world.end()
+    assert world.agent._asked == 0
+    world.journal.refuses = ""
+    world.agent.turn(None)
+    world.answer()
+    assert world.endpoint.approved == ["E1"]
+
+
+def test_the_file_of_a_run_is_there_before_the_journal_says_that_it_is_intended() -> None:
+    world = World()
+    kept_at: list[list[str]] = []
+    world.steps.on_reserve = lambda: kept_at.append(world.journal.kinds())
+    world.show(event())
+    assert kept_at == [["appeared"]]
 
 
 def test_an_approval_that_is_not_answered_is_given_again() -> None:
