@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 VALUE_CHARS_MAX = 1_000
+SUBJECTS_MAX = 1_000  # that are remembered; of the oldest one is warned again
 
 
 class Log:
@@ -35,7 +36,10 @@ class Log:
         """Warn of something that lasts: said when it begins and when it becomes something else."""
         said = f"{what} {fields}"
         if self._said.get(subject) != said:
+            self._said.pop(subject, None)
             self._said[subject] = said
+            if len(self._said) > SUBJECTS_MAX:
+                del self._said[next(iter(self._said))]
             self.warning(what, **fields)
 
     def over(self, subject: str, what: str, **fields: Any) -> None:
