@@ -110,7 +110,7 @@ def test_the_clock_does_not_go_back(tmp_path: Path) -> None:
     with simulating(tmp_path) as simulation:
         ran = simulation.cli("clock", "advance", "-15m")
         assert ran.returncode == 1
-        assert "The duration '-15m' is less than nothing." in ran.stderr
+        assert 'The duration "-15m" is less than nothing.' in ran.stderr
 
 
 def test_a_service_and_an_emulator_at_once_are_never_confused(tmp_path: Path) -> None:
