@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -40,10 +39,13 @@ class Program:
             pass
 
     def end(self) -> None:
-        """Ends as Ctrl-C does, and promptly."""
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(PATIENCE_S)
-        self._thread.join(PATIENCE_S)
+        """Is ended, promptly. Not as Ctrl-C does: in the background of a shell that is ignored."""
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            self.process.kill()
+            self._thread.join(PATIENCE_S)
 
 
 @contextmanager
