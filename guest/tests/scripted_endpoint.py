@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -97,7 +98,8 @@ class ScriptedEndpoint:
         self._listener.close()
         with self._changed:
             for connection in self._open:
-                connection.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # the client may have closed it just now
+                    connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
@@ -112,7 +114,8 @@ class ScriptedEndpoint:
         """Closes every connection, as a server does with idle ones."""
         with self._changed:
             for connection in self._open:
-                connection.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # the client may have closed it just now
+                    connection.shutdown(socket.SHUT_RDWR)
             assert self._changed.wait_for(lambda: not self._open, PATIENCE_S)
 
     def _begin(self, target: Callable[..., None], *args: object) -> None:

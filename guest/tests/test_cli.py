@@ -162,6 +162,8 @@ def test_watch_writes_a_line_for_each_change_and_ends_with_ctrl_c() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
+            # In the background of a shell SIGINT is ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         ) as watching:
             assert watching.stdout is not None
             seen = [json.loads(watching.stdout.readline()) for _ in range(3)]
