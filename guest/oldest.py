@@ -7,6 +7,7 @@ pytest, in a virtual environment of their own.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,10 @@ def environment() -> Path:
 def main() -> int:
     """Run the tests; the exit status is pytest's."""
     python = environment()
-    ran = subprocess.run([str(python), "-m", "pytest", "-q", *sys.argv[1:]], cwd=HERE, check=False)
+    command = [str(python), "-m", "pytest", "-q", *sys.argv[1:]]
+    # The package is not installed there; programs that the tests start must find it all the same.
+    found = {**os.environ, "PYTHONPATH": str(HERE / "src")}
+    ran = subprocess.run(command, cwd=HERE, env=found, check=False)
     return ran.returncode
 
 
