@@ -137,7 +137,9 @@ def test_no_time_out_of_the_endpoint_ends_a_delay(kind: str) -> None:
 def test_an_approval_whose_answer_stalls_was_applied(world: FaultyWorld) -> None:
     world.fault("stall", seconds=LONG_S, count=1)
     world.client().send(APPROVE)
-    world.until(lambda: world.service.approved == [("web_0", (EVENT_ID,))])
+    world.until(lambda: bool(world.service.approved))
+    assert world.service.approved == [("web_0", (EVENT_ID,))]
+    assert busy(world) == 1  # and the client has not been told yet
 
 
 def test_a_stalled_answer_that_is_the_last_one_closes_only_when_it_is_whole(
@@ -171,6 +173,7 @@ def test_a_client_that_leaves_takes_its_delay_with_it(world: FaultyWorld, kind: 
     world.until(lambda: busy(world) == 1)
     client.close()
     world.until(lambda: not world.endpoint.connections)
+    assert busy(world) == 0
 
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])
@@ -182,6 +185,7 @@ def test_a_client_that_resets_takes_its_delay_with_it(world: FaultyWorld, kind: 
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
     world.until(lambda: not world.endpoint.connections)
+    assert busy(world) == 0
 
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])
@@ -205,6 +209,7 @@ def test_a_vm_that_is_gone_is_cut_off_during_a_delay(world: FaultyWorld, kind: s
     world.until(lambda: busy(world) == 1)
     world.show(replace(WEB, vms=(a_vm("web_0", "127.0.0.1"),)))
     world.until(lambda: not world.endpoint.connections)
+    assert busy(world) == 0
 
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])

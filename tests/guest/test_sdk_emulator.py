@@ -81,8 +81,9 @@ def test_news_comes_at_once_where_the_endpoint_holds_requests(cloud: Cloud) -> N
 
 def test_news_comes_within_a_poll_where_nobody_asks_to_wait(cloud: Cloud) -> None:
     with watching(cloud, wait_s=0) as guest:
-        cloud.restart("vm0")
-        guest.next(within_s=2.0)
+        reboot = cloud.restart("vm0")
+        what, change = guest.next(within_s=2.0)
+        assert (what, change.event.event_id) == ("appeared", reboot.event_id)
 
 
 def test_an_event_that_is_canceled_is_gone_without_having_started(cloud: Cloud) -> None:
