@@ -1,9 +1,12 @@
 # make help lists what there is. Everything runs from .venv, which `make install` builds.
 PYTHON ?= python3
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 200
+# libvirt's Python package is built against libvirt's headers, where the system has them.
+EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
 
 # What the guest's steps are tested against; a test whose program is missing is skipped and says so.
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
@@ -17,7 +20,7 @@ help:
 
 $(READY): pyproject.toml guest/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e guest
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' -e guest
 	touch $@
 
 install: $(READY) ## build .venv with the pinned packages and forewarn itself

@@ -6,12 +6,13 @@ Only Protocols and the values they exchange live here. `Store` has one product i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
 
 
@@ -240,4 +241,32 @@ class HostLink(Protocol):
 
     async def confirm(self, host: str, scope: str, incarnation: int) -> None:
         """I show this incarnation of the scope's document: its notice may run."""
+        ...
+
+
+class Machines(Protocol):
+    """The VMs of one hypervisor, whoever made them."""
+
+    async def seen(self) -> Sequence[SeenVm]:
+        """Every VM that is there now, by name. HypervisorFailed if nobody can know."""
+        ...
+
+    async def adopt(self, vm: str, traits: Traits) -> None:
+        """Write the traits where `seen` reads them. HypervisorFailed if that cannot be."""
+        ...
+
+    def on_change(self, ring: Callable[[], None]) -> None:
+        """Call `ring` on the event loop whenever there may be something new to see."""
+        ...
+
+
+class Elsewhere(Protocol):
+    """What a hypervisor asks the control plane while it acts."""
+
+    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:
+        """The host that each of these VMs should go to now; None where there is none."""
+        ...
+
+    async def definition(self, host: str, vm: str) -> str | None:
+        """What a VM was when it was last seen anywhere, to start it here."""
         ...

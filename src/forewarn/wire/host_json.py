@@ -1,0 +1,200 @@
+"""What hosts and control say to each other: one value per question and answer, as JSON.
+
+The link is HTTPS with a certificate on both sides. Every question is a POST to `/link/<name>`;
+who asks is the name in its certificate and nothing in the body. Refusals are the problems of the
+operator API (`wire.problems`). Every answer carries the wall clock of control in NOW_HEADER, and
+every question LINK_VERSION in VERSION_HEADER. Times are ages: nobody compares two wall clocks.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.model import Action, Outcome, Scope
+
+LINK_VERSION = 1
+VERSION_HEADER = "forewarn-link"
+NOW_HEADER = "forewarn-now-ms"
+
+# One question holds at most so much; a host with more VMs than that is not built yet.
+BODY_BYTES_MAX = 64 * 1024 * 1024
+CHANGES_WAIT_S_MAX = 25
+
+
+class Join(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/join`, the only question without a certificate: a one-time token for one of its own.
+
+    `request` is a certificate signing request in PEM; its subject is the host's name.
+    """
+
+    name: str
+    token: str
+    request: str
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """The host's certificate and that of the authority, both in PEM."""
+
+    certificate: str
+    authority: str
+
+
+class Renew(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/renew`: a new certificate for the host that asks; answered with Joined."""
+
+    request: str
+
+
+class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a host is. A control that was started anew has another epoch and starts over."""
+
+    epoch: str
+    revision: int
+
+
+class AskChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/changes`: what is new for me since then? Answered at once if there is anything."""
+
+    since: Since | None
+    wait_s: int = CHANGES_WAIT_S_MAX
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """The operator wants these traits written to a VM of the host; `/link/adopted` answers."""
+
+    adoption_id: str
+    vm: str
+    traits: Traits
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """All scopes the host shows, by name, and those of them that are new since then.
+
+    `work` is a doorbell: there is something to claim. Scopes that are not in `names` any more are
+    to be dropped.
+    """
+
+    epoch: str
+    revision: int
+    names: tuple[str, ...]
+    scopes: tuple[Scope, ...]
+    work: bool
+    adoptions: tuple[Adoption, ...] = ()
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on."""
+
+    holding: dict[str, int]
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/claim`."""
+
+    boot_id: str
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    actions: tuple[Action, ...]
+
+
+class Holds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/holds`."""
+
+    action_id: str
+    epoch: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    holds: bool
+
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/report`."""
+
+    action_id: str
+    epoch: int
+    outcome: Outcome
+    detail: str = ""
+
+
+class Confirm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/confirm`."""
+
+    scope: str
+    incarnation: int
+
+
+class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/approve`: a VM of the host has said go ahead. Durable when it is answered."""
+
+    vm: str
+    event_ids: tuple[str, ...]
+
+
+class Enable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/enable`: a VM of the host polled a scope that was not enabled."""
+
+    scope: str
+    vm: str
+
+
+class ReadBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A first read, and how long ago it was."""
+
+    scope: str
+    event_id: str
+    vm: str
+    age_ms: int
+
+
+class Traces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/traces`: what guests did in passing. `polls` are ages of last polls by scope."""
+
+    first_reads: tuple[ReadBefore, ...] = ()
+    polls: dict[str, int] = {}
+    returned: tuple[str, ...] = ()
+
+
+class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/sight`: all VMs of the host, as its hypervisor shows them now."""
+
+    vms: tuple[SeenVm, ...]
+
+
+class Sighted(msgspec.Struct, frozen=True):
+    """What of the sighting could not be used, in words for the operator, by the name of the VM."""
+
+    problems: dict[str, str]
+
+
+class Adopted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/adopted`: the traits are written, or why not."""
+
+    adoption_id: str
+    problem: str = ""
+
+
+class AskTargets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/targets`: where should these VMs of mine go?"""
+
+    vms: tuple[str, ...]
+
+
+class Targets(msgspec.Struct, frozen=True):
+    targets: dict[str, str | None]
+
+
+class AskDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/definition`: a VM that comes to the host."""
+
+    vm: str
+
+
+class Definition(msgspec.Struct, frozen=True):
+    definition: str | None
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The answer that says nothing but yes."""
