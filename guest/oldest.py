@@ -1,7 +1,7 @@
 """Runs the guest's own tests on the oldest Python at hand that the package supports.
 
 The package promises Python 3.9; what the developers have may be newer. The tests need nothing but
-pytest, in a virtual environment of their own.
+pytest and its plugins, in a virtual environment of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ OLDEST_MINOR, NEWEST_MINOR = 9, 14
 HERE = Path(__file__).resolve().parent
 VENV = HERE.parent / ".venv-oldest"
 LOOK_LIMIT_S = 20
+PACKAGES = ("pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6")
+AT_ONCE = 4  # most of these tests wait for processes; two cores carry more of them than two
 
 
 def candidates() -> Iterator[str]:
@@ -56,7 +58,7 @@ def environment() -> Path:
     ready = VENV / ".ready"
     if not ready.exists():
         pip = [str(own), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "pytest>=8.3", "pytest-timeout>=2.3"], check=True)
+        subprocess.run([*pip, *PACKAGES], check=True)
         ready.touch()
     return own
 
@@ -64,7 +66,7 @@ def environment() -> Path:
 def main() -> int:
     """Run the tests; the exit status is pytest's."""
     python = environment()
-    command = [str(python), "-m", "pytest", "-q", *sys.argv[1:]]
+    command = [str(python), "-m", "pytest", "-q", f"-n{AT_ONCE}", *sys.argv[1:]]
     # The package is not installed there; programs that the tests start must find it all the same.
     found = {**os.environ, "PYTHONPATH": str(HERE / "src")}
     ran = subprocess.run(command, cwd=HERE, env=found, check=False)
