@@ -23,7 +23,7 @@ from forewarn.control.link import LocalLink
 from forewarn.control.loops import GuestTraces, TickerLoop
 from forewarn.control.measures import Measures
 from forewarn.control.memory import Memory
-from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
 from forewarn.core.errors import Refusal, Unavailable
@@ -82,11 +82,11 @@ class Adapters:
     ids: Ids
 
 
-class Assembly:
-    """Store, control, hosts and documents, connected. Made inside the event loop that runs it.
+class ControlParts:
+    """Store, writer, control and ticker, connected. Made inside the event loop that runs it.
 
-    `ring` is called after each commit that somebody may have to look at; `shown_as` turns a scope
-    into what its guests are shown.
+    After each commit, on the event loop, `show` is given what was committed; then `ring` is
+    called if somebody may have to look again.
     """
 
     def __init__(
@@ -94,42 +94,27 @@ class Assembly:
         settings: Settings,
         adapters: Adapters,
         *,
+        show: Callable[[Sequence[Change]], None],
         ring: Callable[[], None],
-        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
     ) -> None:
         self.settings = settings
         self.store = adapters.store
         self.clock = adapters.clock
+        self._show_changes = show
         self._ring = ring
-        self._shown_as = shown_as
         self.timekeeper = Timekeeper(adapters.clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.dispatch = Dispatch(adapters.lease_clock)
         self.memory = Memory(snapshot, self.dispatch)
-        self.memory.cannot_listen = cannot_listen
         self.measures = Measures(version=version_of("forewarn"))
         self.measures.loaded(snapshot.scopes)
         self.writer = self._writer(adapters.ids)
         self.control = Control(
             writer=self.writer, store=self.store, clock=self.clock, dispatch=self.dispatch
         )
-        self.identity = Identity()
-        self.documents = Documents(
-            self.identity, requests_per_s=float(settings.guest_requests_per_second)
-        )
-        self.traces = GuestTraces(self.control, self.documents.polled)
-        self.hypervisor = SimulatedHypervisor(self.clock)
         self.ticker = TickerLoop(self.control, self.measures)
-        self.hosts = Hosts(
-            self.memory.hosts,
-            link=LocalLink(self.control),
-            hypervisor=self.hypervisor,
-            documents=self.documents,
-        )
-        self._count_what_breaks()
         self.doorbell = Doorbell()
-        self.fleet_changed = asyncio.Event()
 
     def _writer(self, ids: Ids) -> WriterThread:
         writer = Writer(
@@ -149,6 +134,56 @@ class Assembly:
             on_failure=self.measures.store_failed,
         )
 
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self.writer.committed(changes)
+
+    def _published(self, changes: Sequence[Change]) -> None:
+        """Show what was committed, then ring everybody who may want to look again."""
+        self._show_changes(changes)
+        self.measures.committed(changes)
+        if any(change.scopes or change.operations or change.hosts for change in changes):
+            self._ring()
+        self.doorbell.ring()
+
+    async def pulse(self) -> None:
+        """Let the timekeeper notice, until canceled, that this process stood still."""
+        while True:
+            self.timekeeper.pulse()
+            await asyncio.sleep(PULSE_EVERY_S)
+
+
+class Assembly(ControlParts):
+    """A control plane with its hosts and documents in the same process.
+
+    `shown_as` turns a scope into what its guests are shown.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        adapters: Adapters,
+        *,
+        ring: Callable[[], None],
+        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
+    ) -> None:
+        super().__init__(settings, adapters, show=self._show_all, ring=ring)
+        self._shown_as = shown_as
+        self.memory.cannot_listen = cannot_listen
+        self.identity = Identity()
+        self.documents = Documents(
+            self.identity, requests_per_s=float(settings.guest_requests_per_second)
+        )
+        self.traces = GuestTraces(self.control, self.documents.polled)
+        self.hypervisor = SimulatedHypervisor(self.clock)
+        self.hosts = Hosts(
+            self.memory.hosts,
+            link=LocalLink(self.control),
+            hypervisor=self.hypervisor,
+            documents=self.documents,
+        )
+        self._count_what_breaks()
+        self.fleet_changed = asyncio.Event()
+
     def _count_what_breaks(self) -> None:
         self.measures.count(
             "forewarn_host_errors",
@@ -166,13 +201,8 @@ class Assembly:
         self.measures.endpoint(endpoint.counters)
         return Listeners(endpoint, self.identity)
 
-    def _committed(self, changes: Sequence[Change]) -> None:
-        self.writer.committed(changes)
-
-    # After a commit, on the event loop.
-
-    def _published(self, changes: Sequence[Change]) -> None:
-        """Show what was committed, then ring everybody who may want to look again."""
+    def _show_all(self, changes: Sequence[Change]) -> None:
+        """Have guests read what was committed, and ring the hosts that have something to do."""
         busy_hosts: set[str] = set()
         for change in changes:
             for before, after in change.scopes:
@@ -187,11 +217,7 @@ class Assembly:
                     busy_hosts.add(operation.host)
             if change.hosts or change.removed_hosts or change.removed_scopes:
                 self.fleet_changed.set()
-        self.measures.committed(changes)
         self.hosts.ring(busy_hosts)
-        if any(change.scopes or change.operations or change.hosts for change in changes):
-            self._ring()
-        self.doorbell.ring()
 
     def show(self, scope: Scope) -> None:
         """Have the guests of a scope read it as it is now."""

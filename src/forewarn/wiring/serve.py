@@ -14,7 +14,6 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control import inventory, ticker
-from forewarn.control.timekeeper import PULSE_EVERY_S
 from forewarn.core.errors import InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed
@@ -63,11 +62,6 @@ class Service:
 
     def _ring(self) -> None:
         self._parts.ticker.ring()
-
-    async def _pulse(self) -> None:
-        while True:
-            self._parts.timekeeper.pulse()
-            await asyncio.sleep(PULSE_EVERY_S)
 
     async def _follow_fleet(self) -> None:
         await keep_arranged(self._parts.fleet_changed, self._arrange)
@@ -146,7 +140,7 @@ class Service:
     async def _work_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
         loops = (
-            self._pulse,
+            self._parts.pulse,
             self._parts.ticker.run,
             self._parts.hosts.run,
             self._parts.traces.run,
