@@ -9,8 +9,11 @@ codes are in `wire.problems`, in one place.
     |   +-- UnknownEventIds   an approval names ids this scope never had
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
-        +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit,
-        +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
+    |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit,
+    |   +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
+    |   +-- NameTaken
+    +-- Forbidden           who asks may not ask that
+        +-- NotInvited, NotMember, NotYours
     Unavailable             nothing wrong with the request; it could not be made durable
 """
 
@@ -86,6 +89,26 @@ class InventoryConflict(Conflict):
 
 class IdempotencyMismatch(Conflict):
     """The idempotency key was used before, for another order."""
+
+
+class NameTaken(Conflict):
+    """Another host has joined under that name."""
+
+
+class Forbidden(Refusal):
+    """Who asks may not ask that, whatever the words are."""
+
+
+class NotInvited(Forbidden):
+    """The token lets nobody in: it is not ours, was used, has expired, or is for another name."""
+
+
+class NotMember(Forbidden):
+    """Who asks is no host that has joined, or is one no longer."""
+
+
+class NotYours(Forbidden):
+    """A host speaks for its own VMs only."""
 
 
 class Unavailable(Exception):  # noqa: N818 - says what is the case

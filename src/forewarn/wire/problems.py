@@ -229,6 +229,7 @@ _STATUS_OF_REFUSAL: dict[type[Exception], HTTPStatus] = {
     errors.Conflict: HTTPStatus.CONFLICT,
     # What the Idempotency-Key draft of the IETF asks for when a key comes back with other words.
     errors.IdempotencyMismatch: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.Forbidden: HTTPStatus.FORBIDDEN,
     errors.Refusal: HTTPStatus.BAD_REQUEST,
     errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
