@@ -7,7 +7,7 @@ Only Protocols and the values they exchange live here. `Store` has one product i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +57,20 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What another host needs to start a VM, as the host that showed it last has told it.
+
+    `digest` is that of `text`, so that an unchanged one need not be written again.
+    """
+
+    vm: str
+    host: str
+    text: str
+    digest: str
+    seen_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
 
@@ -74,17 +88,23 @@ class Change:
     remembered: Remembered | None = None
     heartbeat_ms: int | None = None
     inventory: str | None = None
+    definitions: tuple[Definition, ...] = ()
+    removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What was durable when the store was opened. Events and operations are the open ones."""
+    """What was durable when the store was opened. Events and operations are the open ones.
+
+    `digests` are those of the definitions, by VM: a VM is in there once a host has shown it.
+    """
 
     scopes: tuple[Scope, ...]
     hosts: tuple[Host, ...]
     operations: tuple[Operation, ...]
     heartbeat_ms: int | None
     inventory: str | None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +179,10 @@ class Store(Protocol):
 
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
         """The receipts of an event, oldest first."""
+        ...
+
+    def definition(self, vm: str) -> Definition | None:
+        """What a VM was when a host last showed it otherwise, as last committed."""
         ...
 
     def journal(

@@ -9,6 +9,7 @@ from pathlib import Path
 from forewarn.core.model import Operation, ScheduledEvent
 from forewarn.ports import (
     Change,
+    Definition,
     FirstRead,
     JournalLine,
     Remembered,
@@ -86,6 +87,9 @@ class FaultyStore:
 
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
         return self._store.first_reads(event_id)
+
+    def definition(self, vm: str) -> Definition | None:
+        return self._store.definition(vm)
 
     def journal(
         self, *, after: int, limit: int, scope: str | None, event_id: str | None

@@ -18,6 +18,7 @@ from forewarn.adapters.sqlite_database import Database, Reading, Unstorable
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (
     Change,
+    Definition,
     FirstRead,
     JournalLine,
     Remembered,
@@ -109,6 +110,7 @@ class SqliteStore:
                 operations=_open_operations(reading),
                 heartbeat_ms=None if heartbeat is None else int(heartbeat),
                 inventory=meta.get("inventory"),
+                digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
             )
 
     def event(self, event_id: str) -> ScheduledEvent | None:
@@ -139,6 +141,12 @@ class SqliteStore:
         with self._database.reading() as reading:
             found = reading.rows(name, {"limit": max(0, limit)})
             return tuple(_operation(reading, row) for row in found)
+
+    def definition(self, vm: str) -> Definition | None:
+        """What a VM was when a host last showed it otherwise, as last committed."""
+        with self._database.reading() as reading:
+            row = reading.row("definition", {"vm": vm})
+        return None if row is None else rows.definition_value(row)
 
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
         """The receipts of an event, oldest first."""
@@ -210,6 +218,11 @@ class _Saving:
         self._database.write_all("insert_fact", map(rows.fact_cells, change.facts))
         self._database.write_all(
             "insert_first_read", map(rows.first_read_cells, change.first_reads)
+        )
+        gone = ({"vm": vm} for vm in change.removed_definitions)
+        self._database.write_all("delete_definition", gone)
+        self._database.write_all(
+            "upsert_definition", map(rows.definition_cells, change.definitions)
         )
         if change.remembered is not None:
             self._remember(change.remembered)

@@ -34,7 +34,7 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
-from forewarn.ports import FirstRead, JournalLine, Remembered
+from forewarn.ports import Definition, FirstRead, JournalLine, Remembered
 
 Cells = dict[str, str | int | None]
 
@@ -59,6 +59,7 @@ def host_cells(host: Host) -> Cells:
         "health": host.health.value,
         "fenced": int(host.fenced),
         "listed": int(host.listed),
+        "joined": int(host.joined),
     }
 
 
@@ -71,6 +72,7 @@ def host_value(row: Row) -> Host:
         health=Health(row["health"]),
         fenced=bool(row["fenced"]),
         listed=bool(row["listed"]),
+        joined=bool(row["joined"]),
     )
 
 
@@ -337,6 +339,26 @@ def journal_line(row: Row) -> JournalLine:
             by=row["by_whom"],
             detail=_detail.decode(row["detail"]),
         ),
+    )
+
+
+def definition_cells(definition: Definition) -> Cells:
+    return {
+        "vm": definition.vm,
+        "host": definition.host,
+        "definition": definition.text,
+        "digest": definition.digest,
+        "seen_ms": definition.seen_ms,
+    }
+
+
+def definition_value(row: Row) -> Definition:
+    return Definition(
+        vm=row["vm"],
+        host=row["host"],
+        text=row["definition"],
+        digest=row["digest"],
+        seen_ms=row["seen_ms"],
     )
 
 

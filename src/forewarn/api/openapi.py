@@ -137,6 +137,7 @@ _HOST = {
     "health": _one_of(Health),
     "fenced": YES_NO,
     "listed": YES_NO,
+    "joined": YES_NO,
     "revision": WHOLE,
     "alive": YES_NO,
     "placement": TEXT,

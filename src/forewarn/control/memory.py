@@ -8,12 +8,13 @@ and nothing here decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from forewarn.core import edits, invariants, planning
 from forewarn.core.errors import NotFound
+from forewarn.core.machines import Power
 from forewarn.core.model import (
     ActionKind,
     Decision,
@@ -26,7 +27,7 @@ from forewarn.core.model import (
     Vm,
 )
 from forewarn.core.spelling import meant
-from forewarn.ports import Change, FirstRead, Ids, Remembered, Snapshot, Store
+from forewarn.ports import Change, Definition, FirstRead, Ids, Remembered, Snapshot, Store
 
 
 class Liveness(Protocol):
@@ -59,6 +60,14 @@ def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
                 yield action.target_host, vm
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A VM as its host showed it last; `problem` says what about it cannot be used."""
+
+    power: Power
+    problem: str = ""
+
+
 class Memory:
     """Open scopes, hosts and operations by name, with the indexes that rules ask for."""
 
@@ -68,6 +77,10 @@ class Memory:
         self.hosts: dict[str, Host] = {}
         self.operations: dict[str, Operation] = {}
         self.inventory = snapshot.inventory  # the last applied text
+        # Of the definitions that are kept, by VM: those VMs, and only those, a host has shown.
+        self.digests: dict[str, str] = dict(snapshot.digests)
+        # What each host showed last, by host and VM. Only in memory: it is shown again.
+        self.shown: dict[str, Mapping[str, Shown]] = {}
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}
@@ -176,6 +189,8 @@ class Transaction:
         self._heartbeat_ms: int | None = None
         self._inventory: str | None = None
         self._inventory_before = memory.inventory
+        self._definitions: dict[str, Definition] = {}
+        self._digests_before: dict[str, str | None] = {}
         self._ended_operations: dict[str, Operation] = {}
         self._on_take_back: list[Callable[[], None]] = []
         self._places: Sequence[tuple[Host, int]] | None = None  # until the next change
@@ -299,6 +314,19 @@ class Transaction:
         """Keep the text of the inventory that this transaction applies."""
         self._inventory = self.memory.inventory = text
 
+    def define(self, definition: Definition) -> None:
+        """Keep what a host showed of a VM, for as long as the VM is in the fleet."""
+        self._put_digest(definition.vm, definition.digest)
+        self._definitions[definition.vm] = definition
+
+    def _put_digest(self, vm: str, digest: str | None) -> None:
+        digests = self.memory.digests
+        self._digests_before.setdefault(vm, digests.get(vm))
+        if digest is None:
+            digests.pop(vm, None)
+        else:
+            digests[vm] = digest
+
     # For the writer.
 
     def seal(self) -> Change | None:
@@ -319,6 +347,7 @@ class Transaction:
             invariants.check(before, sealed, self.now_ms)
             scopes.append((before, sealed))
             self.memory.put_scope(name, edits.open_only(sealed))
+        self._forget_definitions()
         hosts, removed_hosts = self._seal_hosts()
         change = Change(
             scopes=tuple(scopes),
@@ -331,8 +360,22 @@ class Transaction:
             remembered=self._remembered,
             heartbeat_ms=self._heartbeat_ms,
             inventory=self._inventory,
+            definitions=tuple(self._definitions.values()),
+            removed_definitions=tuple(
+                vm for vm in sorted(self._digests_before) if vm not in self.memory.digests
+            ),
         )
         return None if change == Change() else change
+
+    def _forget_definitions(self) -> None:
+        """What was kept of VMs that have left the fleet goes with them."""
+        if not self.memory.digests:
+            return
+        for before in self._before.scopes.values():
+            for vm in before.vms if before is not None else ():
+                if vm.name not in self.memory.scope_of_vm and vm.name in self.memory.digests:
+                    self._put_digest(vm.name, None)
+                    self._definitions.pop(vm.name, None)
 
     def _seal_hosts(self) -> tuple[tuple[tuple[Host | None, Host], ...], tuple[str, ...]]:
         changed: list[tuple[Host | None, Host]] = []
@@ -363,6 +406,8 @@ class Transaction:
         for restore in reversed(self._on_take_back):
             restore()
         self.memory.inventory = self._inventory_before
+        for vm, digest in self._digests_before.items():
+            self._put_digest(vm, digest)
         for name, scope in self._before.scopes.items():
             self.memory.put_scope(name, scope)
         for name, host in self._before.hosts.items():

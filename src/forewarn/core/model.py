@@ -258,6 +258,7 @@ class Host:
     health: Health = Health.OK
     fenced: bool = False
     listed: bool = True  # False once the inventory no longer lists it but VMs are still there
+    joined: bool = False  # it has a daemon of its own, which says what is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +337,13 @@ class FactKind(StrEnum):
     HOST_FAILED = "host-failed"
     HOST_FENCED = "host-fenced"
     HOST_REPAIRED = "host-repaired"
+    HOST_JOINED = "host-joined"
+    HOST_LEFT = "host-left"
+    VM_SEEN = "vm-seen"
+    VM_CHANGED = "vm-changed"
+    VM_POWER = "vm-power"
+    VM_TWICE = "vm-twice"
+    VM_GONE = "vm-gone"
     INVENTORY_APPLIED = "inventory-applied"
     DOWNTIME = "downtime"
     CLOCK_STEPPED = "clock-stepped"

@@ -141,6 +141,7 @@ def host_json(host: Host) -> Json:
         "health": host.health.value,
         "fenced": host.fenced,
         "listed": host.listed,
+        "joined": host.joined,
         "revision": host.revision,
     }
 

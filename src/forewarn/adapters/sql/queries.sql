@@ -2,15 +2,15 @@
 
 -- name: insert_host
 -- A new host.
-INSERT INTO host (name, revision, capacity, closed, health, fenced, listed)
-VALUES (:name, :revision, :capacity, :closed, :health, :fenced, :listed)
+INSERT INTO host (name, revision, capacity, closed, health, fenced, listed, joined)
+VALUES (:name, :revision, :capacity, :closed, :health, :fenced, :listed, :joined)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: update_host
 -- Write a host if nobody wrote it since it was loaded.
 UPDATE host
    SET revision = :revision, capacity = :capacity, closed = :closed, health = :health,
-       fenced = :fenced, listed = :listed
+       fenced = :fenced, listed = :listed, joined = :joined
  WHERE name = :name AND revision = :revision_before;
 
 -- name: delete_host
@@ -286,6 +286,26 @@ SELECT * FROM journal WHERE event_id = :event_id AND scope = :scope AND number >
 -- name: journal_end
 -- The number of the newest line.
 SELECT COALESCE(MAX(number), 0) AS number FROM journal;
+
+-- name: upsert_definition
+-- What a VM is now, in place of what it was.
+INSERT INTO definition (vm, host, definition, digest, seen_ms)
+VALUES (:vm, :host, :definition, :digest, :seen_ms)
+ON CONFLICT (vm) DO UPDATE
+   SET host = excluded.host, definition = excluded.definition, digest = excluded.digest,
+       seen_ms = excluded.seen_ms;
+
+-- name: delete_definition
+-- A VM has left the fleet.
+DELETE FROM definition WHERE vm = :vm;
+
+-- name: definition
+-- What a VM was when a host last showed it otherwise.
+SELECT * FROM definition WHERE vm = :vm;
+
+-- name: definition_digests
+-- Which definitions there are, without their texts.
+SELECT vm, digest FROM definition;
 
 -- name: insert_first_read
 -- A receipt; the first one stays.
