@@ -1,0 +1,273 @@
+"""What each host is shown: which scopes, what of them is new to it, and whether it has work.
+
+Lives on the event loop and is told of every commit. Nothing here is durable: an `epoch` is one
+life of this control plane, and a host that was told in another one is told everything anew.
+
+A revision counts commits that some host is shown something of. What is new to a host is looked
+at when it asks: a commit only marks the scopes and rings, so a change that concerns two hundred
+hosts costs the writer's next batch next to nothing. What a host is shown of a scope is encoded
+once for each host and change, whoever asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from forewarn.control.memory import hosts_mentioned
+from forewarn.control.own_vms import as_shown_to
+from forewarn.core import edits
+from forewarn.core.errors import Unavailable
+from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
+from forewarn.ports import Change
+from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Since
+
+WAITING_PER_HOST_MAX = 8  # one daemon needs one; what is left of broken connections ends by itself
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EncodedChanges(msgspec.Struct, frozen=True):
+    """`wire.host_json.Changes`, with scopes as they go over the wire."""
+
+    epoch: str
+    revision: int
+    names: tuple[str, ...]
+    scopes: tuple[msgspec.Raw, ...]
+    work: bool
+    adoptions: tuple[Adoption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A scope as last committed, with the hosts it mentions and the actions that wait there."""
+
+    scope: Scope
+    hosts: frozenset[str]
+    waiting: Mapping[str, frozenset[str]]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a host is shown of a scope since a revision. `looked` is the last one it was made of."""
+
+    what: Scope
+    encoded: msgspec.Raw
+    since: int
+    looked: int
+
+
+@dataclass(slots=True)
+class _View:
+    """What one host is shown. `rung` is the last revision with something else that is new."""
+
+    names: set[str] = field(default_factory=set)
+    shown: dict[str, _Shown] = field(default_factory=dict)
+    marked: set[str] = field(default_factory=set)  # names that may have changed since they were
+    rung: int = 0
+    worked: int = 0
+    ring: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+
+class Views:
+    """Answers `/link/changes`. Belongs to the event loop.
+
+    `adoptions` are those that wait for a host; ring it when there is a new one.
+    """
+
+    def __init__(self, *, adoptions: Callable[[str], tuple[Adoption, ...]] = lambda _: ()) -> None:
+        self.epoch = secrets.token_urlsafe(12)
+        self.revision = 1
+        self._adoptions = adoptions
+        self._scopes: dict[str, _Scope] = {}
+        self._operations: dict[str, Operation] = {}  # whose action nobody has claimed yet
+        self._views: dict[str, _View] = {}
+        self._closed = False
+
+    def load(self, scopes: Iterable[Scope], operations: Iterable[Operation]) -> None:
+        """Begin with what was open before anybody asks."""
+        for scope in scopes:
+            self._put_scope(scope)
+        for operation in operations:
+            self._put_operation(operation)
+
+    def published(self, changes: Sequence[Change]) -> None:
+        """Take over what was committed, and wake the hosts it concerns."""
+        if not any(c.scopes or c.operations or c.removed_scopes for c in changes):
+            return
+        self.revision += 1
+        for change in changes:
+            for _, after in change.scopes:
+                self._put_scope(edits.open_only(after))
+            for name in change.removed_scopes:
+                self._drop_scope(name)
+            for _, operation in change.operations:
+                self._put_operation(operation)
+
+    def ring(self, host: str) -> None:
+        """There is something new for the host that is no scope and no work."""
+        self.revision += 1
+        view = self._view(host)
+        view.rung = self.revision
+        view.ring.set()
+
+    def close(self) -> None:
+        """Nobody waits any more, now or later: the service is stopping."""
+        self._closed = True
+        for view in self._views.values():
+            view.ring.set()
+
+    async def changes(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
+        """What is new for the host since then, as soon as there is anything, or when time is up.
+
+        Raises Unavailable if the host waits too often at once already.
+        """
+        view = self._view(host)
+        if view.waiting >= WAITING_PER_HOST_MAX:
+            raise Unavailable(f"Host {host} waits {view.waiting} times at once already.")
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + max(0, min(wait_s, CHANGES_WAIT_S_MAX))
+        known = self._known(since)
+        view.waiting += 1
+        try:
+            while True:
+                ring = view.ring
+                if ring.is_set():
+                    ring = view.ring = asyncio.Event()
+                found = self._look(host, view, known)
+                if found is not None or self._closed or loop.time() >= give_up_s:
+                    return found or self._answer(host, view, (), work=False)
+                await _rung(ring, give_up_s - loop.time())
+        finally:
+            view.waiting -= 1
+
+    def _known(self, since: Since | None) -> int:
+        """The revision that a host knows; 0 if it has to be told everything."""
+        if since is None or since.epoch != self.epoch or since.revision > self.revision:
+            return 0
+        return max(0, since.revision)
+
+    # Looking.
+
+    def _look(self, host: str, view: _View, known: int) -> EncodedChanges | None:
+        """What is new for the host, None if nothing is."""
+        for name in view.marked:
+            self._refresh(host, view, name)
+        view.marked.clear()
+        fresh = [view.shown[name] for name in sorted(view.names) if view.shown[name].since > known]
+        work = view.worked > known and self._has_work(host, view)
+        if known and not fresh and not work and view.rung <= known:
+            return None
+        return self._answer(host, view, (one.encoded for one in fresh), work=work)
+
+    def _answer(
+        self, host: str, view: _View, scopes: Iterable[msgspec.Raw], *, work: bool
+    ) -> EncodedChanges:
+        return EncodedChanges(
+            epoch=self.epoch,
+            revision=self.revision,
+            names=tuple(sorted(view.names)),
+            scopes=tuple(scopes),
+            work=work,
+            adoptions=self._adoptions(host),
+        )
+
+    def _refresh(self, host: str, view: _View, name: str) -> None:
+        """Have what the host is shown of a scope as it is now."""
+        scope = self._scopes[name]
+        before = view.shown.get(name)
+        if before is not None and before.looked == scope.revision:
+            return
+        what = as_shown_to(scope.scope, host)
+        if before is not None and before.what == what:
+            view.shown[name] = replace(before, looked=scope.revision)
+            return
+        view.shown[name] = _Shown(
+            what=what,
+            encoded=msgspec.Raw(_encode(what)),
+            since=scope.revision,
+            looked=scope.revision,
+        )
+
+    def _has_work(self, host: str, view: _View) -> bool:
+        if any(operation.host == host for operation in self._operations.values()):
+            return True
+        return any(host in self._scopes[name].waiting for name in view.names)
+
+    # Taking over what was committed.
+
+    def _put_scope(self, scope: Scope) -> None:
+        before = self._scopes.get(scope.name)
+        now = self._scopes[scope.name] = _Scope(
+            scope=scope,
+            hosts=frozenset(hosts_mentioned(scope)),
+            waiting=_waiting(scope),
+            revision=self.revision,
+        )
+        if before is not None:
+            for host in before.hosts - now.hosts:
+                self._take_away(host, scope.name)
+        for host in now.hosts:
+            view = self._view(host)
+            view.names.add(scope.name)
+            view.marked.add(scope.name)
+            old = before.waiting.get(host, frozenset()) if before else frozenset()
+            if now.waiting.get(host, frozenset()) - old:
+                view.worked = self.revision
+            view.ring.set()
+
+    def _drop_scope(self, name: str) -> None:
+        before = self._scopes.pop(name, None)
+        for host in before.hosts if before else ():
+            self._take_away(host, name)
+
+    def _take_away(self, host: str, name: str) -> None:
+        view = self._view(host)
+        view.names.discard(name)
+        view.shown.pop(name, None)
+        view.marked.discard(name)
+        view.rung = self.revision
+        view.ring.set()
+
+    def _put_operation(self, operation: Operation) -> None:
+        known = operation.operation_id in self._operations
+        if operation.phase is OperationPhase.ENDED or not _unclaimed(operation.action):
+            self._operations.pop(operation.operation_id, None)
+            return
+        self._operations[operation.operation_id] = operation
+        if not known:
+            view = self._view(operation.host)
+            view.worked = self.revision
+            view.ring.set()
+
+    def _view(self, host: str) -> _View:
+        return self._views.setdefault(host, _View())
+
+
+def _waiting(scope: Scope) -> dict[str, frozenset[str]]:
+    """The actions of a scope that nobody has claimed yet, by the host that has to."""
+    found: dict[str, set[str]] = {}
+    for event in scope.events:
+        for action in event.actions:
+            if action.host is not None and _unclaimed(action):
+                found.setdefault(action.host, set()).add(action.action_id)
+    return {host: frozenset(actions) for host, actions in found.items()}
+
+
+def _unclaimed(action: Action | None) -> bool:
+    return action is not None and action.phase is ActionPhase.PENDING
+
+
+async def _rung(ring: asyncio.Event, seconds: float) -> None:
+    """Wait for a ring, at most this long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ring.wait()
+    except TimeoutError:
+        return
