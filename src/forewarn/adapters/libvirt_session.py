@@ -1,0 +1,211 @@
+"""Calls on one open connection to libvirt, by the names of domains. They block.
+
+The module `libvirt` is handed in by `libvirt_connection`, which also puts its errors into words;
+nothing here catches more of them than it can answer for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from forewarn.adapters.libvirt_xml import (
+    MARK_NAMESPACE,
+    MARK_PREFIX,
+    TRAITS_NAMESPACE,
+    TRAITS_PREFIX,
+    Mark,
+    mark_element,
+)
+from forewarn.core.machines import Power
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A domain as libvirt shows it now. `live_xml` is empty while it is not active."""
+
+    name: str
+    uuid: str
+    power: Power
+    active: bool
+    persistent: bool
+    live_xml: str
+    config_xml: str
+
+
+class Session:
+    """Blocking calls on one open connection, by the names of domains. Only within `call`."""
+
+    def __init__(self, libvirt: Any, connect: Any) -> None:
+        self._lv = libvirt
+        self._connect = connect
+
+    def views(self) -> list[View]:
+        """Every domain. One that vanishes meanwhile is left out."""
+        found = []
+        for domain in self._connect.listAllDomains(0):
+            try:
+                found.append(self._view(domain))
+            except self._lv.libvirtError as error:
+                if error.get_error_code() != self._lv.VIR_ERR_NO_DOMAIN:
+                    raise
+        return found
+
+    def view(self, name: str) -> View | None:
+        """One domain, None if there is none of that name."""
+        try:
+            return self._view(self._connect.lookupByName(name))
+        except self._lv.libvirtError as error:
+            if error.get_error_code() == self._lv.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    def _view(self, domain: Any) -> View:
+        lv = self._lv
+        condition, reason = domain.state()
+        active = bool(domain.isActive())
+        power = {
+            lv.VIR_DOMAIN_PAUSED: Power.PAUSED,
+            lv.VIR_DOMAIN_PMSUSPENDED: Power.PAUSED,
+            lv.VIR_DOMAIN_CRASHED: Power.CRASHED,
+            lv.VIR_DOMAIN_SHUTOFF: Power.OFF,
+        }.get(condition, Power.RUNNING)
+        if condition == lv.VIR_DOMAIN_SHUTOFF and reason == lv.VIR_DOMAIN_SHUTOFF_CRASHED:
+            power = Power.CRASHED
+        return View(
+            name=domain.name(),
+            uuid=domain.UUIDString(),
+            power=power,
+            active=active,
+            persistent=bool(domain.isPersistent()),
+            live_xml=domain.XMLDesc(0) if active else "",
+            config_xml=domain.XMLDesc(lv.VIR_DOMAIN_XML_INACTIVE),
+        )
+
+    def definition(self, name: str) -> str:
+        """What another host needs to run the domain, with the secrets in it (VNC passwords)."""
+        flags = self._lv.VIR_DOMAIN_XML_INACTIVE | self._lv.VIR_DOMAIN_XML_SECURE
+        return str(self._domain(name).XMLDesc(flags))
+
+    def set_mark(self, name: str, mark: Mark, *, live: bool, config: bool) -> None:
+        """Write the mark into the running domain, into its configuration, or into both."""
+        self._set_metadata(
+            name, mark_element(mark), MARK_PREFIX, MARK_NAMESPACE, live=live, config=config
+        )
+
+    def set_traits(self, name: str, element: str, *, live: bool, config: bool) -> None:
+        """Write the element of traits likewise."""
+        self._set_metadata(name, element, TRAITS_PREFIX, TRAITS_NAMESPACE, live=live, config=config)
+
+    def _set_metadata(
+        self, name: str, element: str, prefix: str, namespace: str, *, live: bool, config: bool
+    ) -> None:
+        lv = self._lv
+        flags = (lv.VIR_DOMAIN_AFFECT_LIVE if live else 0) | (
+            lv.VIR_DOMAIN_AFFECT_CONFIG if config else 0
+        )
+        if flags:
+            self._domain(name).setMetadata(
+                lv.VIR_DOMAIN_METADATA_ELEMENT, element, prefix, namespace, flags
+            )
+
+    def press(self, name: str) -> None:
+        """Press the power button. That it returns says nothing of what the guest does."""
+        domain = self._domain(name)
+        try:
+            domain.shutdownFlags(self._lv.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+        except self._lv.libvirtError as error:
+            if error.get_error_code() not in self._not_offered():
+                raise
+            domain.shutdown()  # a driver without that choice (test:///)
+
+    def go_off_when_shut_down(self, name: str) -> None:
+        """Let a running domain with another `on_poweroff` go off at its next shutdown."""
+        lv = self._lv
+        self._domain(name).setLifecycleAction(
+            lv.VIR_DOMAIN_LIFECYCLE_POWEROFF,
+            lv.VIR_DOMAIN_LIFECYCLE_ACTION_DESTROY,
+            lv.VIR_DOMAIN_AFFECT_LIVE,
+        )
+
+    def destroy(self, name: str) -> None:
+        """Pull the plug."""
+        self._domain(name).destroy()
+
+    def create(self, name: str, *, paused: bool = False) -> None:
+        """Start a defined domain that is off."""
+        domain = self._domain(name)
+        if paused:
+            domain.createWithFlags(self._lv.VIR_DOMAIN_START_PAUSED)
+        else:
+            domain.create()
+
+    def suspend(self, name: str) -> None:
+        self._domain(name).suspend()
+
+    def resume(self, name: str) -> None:
+        self._domain(name).resume()
+
+    def define(self, xml: str) -> None:
+        """Make a domain persistent, new or with a new configuration."""
+        self._connect.defineXML(xml)
+
+    def undefine(self, name: str) -> None:
+        """Forget a domain with everything libvirt itself keeps of it. Disks are left alone."""
+        lv = self._lv
+        domain = self._domain(name)
+        kept = lv.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | lv.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+        more = lv.VIR_DOMAIN_UNDEFINE_NVRAM | lv.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+        try:
+            domain.undefineFlags(kept | more)
+        except lv.libvirtError as error:
+            if error.get_error_code() not in self._not_offered():
+                raise
+            domain.undefineFlags(kept)  # a driver that has neither (test:///)
+
+    def migrate(self, name: str, uri: str) -> None:
+        """Move a running domain to the libvirt at `uri`; returns when it runs there."""
+        lv = self._lv
+        flags = (
+            lv.VIR_MIGRATE_LIVE
+            | lv.VIR_MIGRATE_PEER2PEER
+            | lv.VIR_MIGRATE_PERSIST_DEST
+            | lv.VIR_MIGRATE_UNDEFINE_SOURCE
+            | lv.VIR_MIGRATE_ABORT_ON_ERROR
+            | lv.VIR_MIGRATE_AUTO_CONVERGE
+        )
+        self._domain(name).migrateToURI3(uri, {}, flags)
+
+    def migrating(self, name: str) -> bool:
+        """Whether libvirt is at work on the domain, whoever asked it to."""
+        try:
+            kind = self._domain(name).jobStats().get("type")
+        except self._lv.libvirtError as error:
+            if error.get_error_code() in (*self._not_offered(), self._lv.VIR_ERR_OPERATION_INVALID):
+                return False
+            raise
+        return kind in (self._lv.VIR_DOMAIN_JOB_BOUNDED, self._lv.VIR_DOMAIN_JOB_UNBOUNDED)
+
+    def abort(self, name: str) -> None:
+        """End what libvirt is at work on; a migrating domain goes on here."""
+        self._domain(name).abortJob()
+
+    def bridge_of(self, network: str) -> str | None:
+        """The bridge of a libvirt network, None if it has none."""
+        try:
+            return str(self._connect.networkLookupByName(network).bridgeName())
+        except self._lv.libvirtError:
+            return None
+
+    def _domain(self, name: str) -> Any:
+        return self._connect.lookupByName(name)
+
+    def _not_offered(self) -> tuple[int, ...]:
+        lv = self._lv
+        return (
+            lv.VIR_ERR_NO_SUPPORT,
+            lv.VIR_ERR_INVALID_ARG,
+            lv.VIR_ERR_ARGUMENT_UNSUPPORTED,
+            lv.VIR_ERR_OPERATION_UNSUPPORTED,
+            lv.VIR_ERR_CONFIG_UNSUPPORTED,
+        )
