@@ -1,0 +1,295 @@
+"""The host's side of the link: questions to control over HTTPS, each with a time limit.
+
+`ControlLink` is `ports.HostLink` and `ports.Elsewhere` for one host. Whatever keeps an answer from
+coming (no route, TLS, time, a control that is starting or does not admit this host) is Unavailable,
+in words; refusals of rules come as the refusals of `core.errors` that they are at control.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+
+from forewarn.core import errors
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.machines import SeenVm
+from forewarn.core.model import Action, Outcome
+from forewarn.wire import host_json as wire
+
+CONNECT_LIMIT_S = 4.0
+ANSWER_LIMIT_S = 8.0
+SIGHT_LIMIT_S = 30.0  # many definitions in one question
+# A poll is waited for no longer than this, so that a connection that died without a word is
+# noticed soon.
+CHANGES_WAIT_S = 10
+CHANGES_EXTRA_S = 8.0
+KEPT_OPEN_S = 30.0
+CONNECTIONS_PER_LANE = 8
+PROBLEM_CHARS_MAX = 500
+
+T = TypeVar("T")
+Heard = Callable[[int, int, int], None]
+
+
+class NotAdmitted(Unavailable):
+    """Control answers, but does not take this host for one of its own, or cannot speak with it."""
+
+
+def _kinds(kind: type[Refusal]) -> Iterator[type[Refusal]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds(one)
+
+
+def refusals_by_code() -> dict[str, type[Refusal]]:
+    """The refusals that control can answer with, by their stable name."""
+    known = (k for k in _kinds(Refusal) if k.__module__ == errors.__name__)
+    return {kind("").code: kind for kind in known}
+
+
+_REFUSALS = refusals_by_code()
+
+
+class Lane:
+    """Connections for one kind of question, so that no kind keeps another waiting."""
+
+    def __init__(
+        self, url: str, context: ssl.SSLContext, *, monotonic_ms: Callable[[], int], heard: Heard
+    ) -> None:
+        self._url = url
+        self._monotonic_ms = monotonic_ms
+        self._heard = heard
+        self._client = httpx.AsyncClient(
+            verify=context,
+            trust_env=False,  # no proxy stands between a host and its control
+            follow_redirects=False,
+            limits=httpx.Limits(
+                max_connections=CONNECTIONS_PER_LANE,
+                max_keepalive_connections=CONNECTIONS_PER_LANE,
+                keepalive_expiry=KEPT_OPEN_S,
+            ),
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def ask(
+        self, name: str, question: msgspec.Struct, answer: type[T], *, limit_s: float
+    ) -> T:
+        """The answer to one question. Raises Refusal or Unavailable."""
+        content = msgspec.json.encode(question)
+        response, body = await self.send("POST", f"/link/{name}", content, limit_s=limit_s)
+        if response.status_code != HTTPStatus.OK:
+            raise problem(response.status_code, body)
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except msgspec.DecodeError as error:
+            raise NotAdmitted(
+                f"Control at {self._url} answered {name} in words that this host does not know"
+                f" ({error}). Upgrade control first, then its hosts."
+            ) from error
+
+    async def send(
+        self, method: str, path: str, content: bytes = b"", *, limit_s: float
+    ) -> tuple[httpx.Response, bytes]:
+        """One request, sent again once if a connection was closed under it: all may be repeated."""
+        try:
+            async with asyncio.timeout(limit_s):
+                try:
+                    return await self._send(method, path, content, limit_s)
+                except httpx.RemoteProtocolError:
+                    return await self._send(method, path, content, limit_s)
+        except TimeoutError:
+            raise Unavailable(
+                f"Control at {self._url} did not answer within {limit_s:g} s."
+            ) from None
+        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+            raise Unavailable(
+                f"Control at {self._url} cannot be reached: {_reason(error)}."
+            ) from error
+
+    async def _send(
+        self, method: str, path: str, content: bytes, limit_s: float
+    ) -> tuple[httpx.Response, bytes]:
+        asked_ms = self._monotonic_ms()
+        timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))
+        headers = {wire.VERSION_HEADER: str(wire.LINK_VERSION), "content-type": "application/json"}
+        async with self._client.stream(
+            method, f"{self._url}{path}", content=content, headers=headers, timeout=timeout
+        ) as response:
+            now = response.headers.get(wire.NOW_HEADER, "")
+            if not (now.isascii() and now.isdigit() and len(now) < 18):
+                raise NotAdmitted(
+                    f"{self._url} does not answer as a control that hosts can join. Give the URL"
+                    " that `forewarn control` prints for hosts."
+                )
+            self._heard(int(now), asked_ms, self._monotonic_ms())
+            body = bytearray()
+            async for some in response.aiter_bytes():
+                body += some
+                if len(body) > wire.BODY_BYTES_MAX:
+                    raise NotAdmitted(f"An answer of {self._url} is larger than any may be.")
+        return response, bytes(body)
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, and what to do about what people meet most."""
+    words = str(error).strip().rstrip(".") or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        if "hostname" in cause.verify_message.lower() or "ip address" in str(cause).lower():
+            return (
+                f"its certificate does not name that address ({cause.verify_message}); use the"
+                " address that control was given as hosts_url, or set hosts_url there"
+            )
+        return (
+            f"its certificate is not by the authority this host has joined"
+            f" ({cause.verify_message}); join again with a new token if control was made anew"
+        )
+    return words
+
+
+def problem(status: int, body: bytes) -> Exception:
+    """What an answer that is no answer means: Refusal, NotAdmitted or Unavailable."""
+    try:
+        told = msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        told = {}
+    detail = str(told.get("detail") or f"Control answered {status}.")[:PROBLEM_CHARS_MAX]
+    remedy = str(told.get("remedy") or "")[:PROBLEM_CHARS_MAX]
+    kind = _REFUSALS.get(str(told.get("code")))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Unavailable(f"{detail} {remedy}".strip())
+    if kind is not None and status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return kind(detail, remedy)
+    return NotAdmitted(f"{detail} {remedy}".strip())
+
+
+class ControlLink:
+    """Everything one host says to control. Made and used inside one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        context: ssl.SSLContext,
+        *,
+        monotonic_ms: Callable[[], int],
+        heard: Heard = lambda _now_ms, _asked_ms, _heard_ms: None,
+    ) -> None:
+        self._url = url
+        self._monotonic_ms = monotonic_ms
+        self._heard = heard
+        self._lanes = self._new_lanes(context)
+
+    def _new_lanes(self, context: ssl.SSLContext) -> tuple[Lane, Lane, Lane]:
+        def lane() -> Lane:
+            return Lane(self._url, context, monotonic_ms=self._monotonic_ms, heard=self._heard)
+
+        return lane(), lane(), lane()
+
+    async def use(self, context: ssl.SSLContext) -> None:
+        """Speak with another certificate from now on; what is under way there ends."""
+        before, self._lanes = self._lanes, self._new_lanes(context)
+        for lane in before:
+            await lane.close()
+
+    async def close(self) -> None:
+        for lane in self._lanes:
+            await lane.close()
+
+    async def __aenter__(self) -> ControlLink:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _host(
+        self, name: str, question: msgspec.Struct, answer: type[T], limit_s: float = ANSWER_LIMIT_S
+    ) -> T:
+        return await self._lanes[0].ask(name, question, answer, limit_s=limit_s)
+
+    async def _guest(self, name: str, question: msgspec.Struct) -> None:
+        await self._lanes[1].ask(name, question, wire.Done, limit_s=ANSWER_LIMIT_S)
+
+    # ports.HostLink. Who asks is in the certificate; `host` is only whose words they are here.
+
+    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:  # noqa: ARG002
+        await self._host("heartbeat", wire.Heartbeat(dict(holding)), wire.Done)
+
+    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:  # noqa: ARG002
+        return (await self._host("claim", wire.Claim(boot_id), wire.Claimed)).actions
+
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:  # noqa: ARG002
+        return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds
+
+    async def report(
+        self,
+        host: str,  # noqa: ARG002
+        action_id: str,
+        *,
+        epoch: int,
+        outcome: Outcome,
+        detail: str,
+    ) -> None:
+        await self._host("report", wire.Report(action_id, epoch, outcome, detail), wire.Done)
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:  # noqa: ARG002
+        await self._host("confirm", wire.Confirm(scope, incarnation), wire.Done)
+
+    # ports.Elsewhere.
+
+    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:  # noqa: ARG002
+        return (await self._host("targets", wire.AskTargets(tuple(vms)), wire.Targets)).targets
+
+    async def definition(self, host: str, vm: str) -> str | None:  # noqa: ARG002
+        return (await self._host("definition", wire.AskDefinition(vm), wire.Definition)).definition
+
+    # What the host follows and tells.
+
+    async def changes(self, since: wire.Since | None, wait_s: int = CHANGES_WAIT_S) -> wire.Changes:
+        """What is new since then; waits for it, up to `wait_s`."""
+        return await self._lanes[2].ask(
+            "changes",
+            wire.AskChanges(since, wait_s),
+            wire.Changes,
+            limit_s=wait_s + CHANGES_EXTRA_S,
+        )
+
+    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+        """These are my VMs; the answer says what of them cannot be used, by name."""
+        question = wire.Sighting(tuple(vms))
+        return (await self._host("sight", question, wire.Sighted, SIGHT_LIMIT_S)).problems
+
+    async def adopted(self, adoption_id: str, problem: str) -> None:
+        """An adoption is written, or `problem` says why not."""
+        await self._host("adopted", wire.Adopted(adoption_id, problem), wire.Done)
+
+    async def renew(self, request: str) -> wire.Joined:
+        """A new certificate for this host."""
+        return await self._host("renew", wire.Renew(request), wire.Joined)
+
+    # What guests do.
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """Durable when it returns."""
+        await self._guest("approve", wire.Approve(vm, event_ids))
+
+    async def enable(self, scope: str, vm: str) -> None:
+        await self._guest("enable", wire.Enable(scope, vm))
+
+    async def traces(self, traces: wire.Traces) -> None:
+        await self._guest("traces", traces)
