@@ -33,7 +33,7 @@ run: $(READY) ## start the service with the demo fleet
 	$(BIN)/forewarn serve
 
 test: $(READY) ## run every test; SEEDS=n sets how many simulated worlds
-	FOREWARN_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2
+	FOREWARN_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 4
 	$(BIN)/python guest/oldest.py
 
 check: $(READY) ## ruff, mypy --strict, import-linter
