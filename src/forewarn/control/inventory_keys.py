@@ -57,6 +57,16 @@ def _name(value: object) -> str:
     return value
 
 
+def need_host_name(name: str) -> str:
+    """The name, if an inventory file could give it to a host. Raises Invalid."""
+    try:
+        return _name(name)
+    except Wrong:
+        raise Invalid(
+            f"{shown(name)} is no name for a host.", f"Accepted: {_NAME_ACCEPTED}."
+        ) from None
+
+
 def _vm_name(value: object) -> str:
     name = _name(value)
     if name.casefold() in RESERVED_NAMES:

@@ -1,0 +1,154 @@
+"""Who may speak as a host: invitations, and the hosts that have joined.
+
+An invitation is known by the digest of its token; a host by the digest of its public key, so a
+renewed certificate is the same host and a copied name is not. Joining twice with one token is
+allowed to the same key only: an answer that was lost can be asked for again, a token that was
+read over somebody's shoulder is worth nothing once it was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from forewarn.core.errors import Conflict, NameTaken, NotFound, NotInvited, NotMember
+from forewarn.core.model import DAY_MS
+from forewarn.core.spelling import meant
+
+INVITATIONS_MAX = 1_000
+ENDED_KEPT_MS = 7 * DAY_MS  # so long a used or expired token is told apart from a foreign one
+VALID_MS_MAX = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A host that has joined. `key` is the digest of its public key."""
+
+    name: str
+    key: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """A token that lets one host in, once. Without a name it lets in any host that is new.
+
+    `replaces`: the host takes over the name from whoever has it. `used_by` and `used_key` are
+    the name and key of the host that it has let in.
+    """
+
+    digest: str
+    name: str | None
+    expires_ms: int
+    replaces: bool = False
+    used_by: str | None = None
+    used_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Everybody who has joined, by name, and the invitations, oldest first."""
+
+    members: Mapping[str, Member] = field(default_factory=dict)
+    invitations: tuple[Invitation, ...] = ()
+
+
+def invite(
+    known: Members,
+    *,
+    digest: str,
+    name: str | None,
+    valid_ms: int,
+    now_ms: int,
+    replaces: bool = False,
+) -> Members:
+    """With one more invitation. One for the same name that nobody has used ends with it."""
+    if name is not None and name in known.members and not replaces:
+        raise NameTaken(
+            f"Host {name} has joined already.",
+            f"If it has lost its key, or another machine takes its place, say "
+            f"`forewarn host invite {name} --replace`.",
+        )
+    open_ones = [
+        one
+        for one in known.invitations
+        if now_ms - one.expires_ms < ENDED_KEPT_MS
+        and (name is None or one.used_by is not None or one.name != name)
+    ]
+    if len(open_ones) >= INVITATIONS_MAX:
+        raise Conflict(
+            f"There are {len(open_ones)} invitations.",
+            "Use them, or wait until some have been expired for a week.",
+        )
+    made = Invitation(
+        digest=digest,
+        name=name,
+        expires_ms=now_ms + min(valid_ms, VALID_MS_MAX),
+        replaces=replaces,
+    )
+    return replace(known, invitations=(*open_ones, made))
+
+
+def join(known: Members, *, name: str, key: str, digest: str, now_ms: int) -> Members:
+    """With the host as a member and its invitation used. Raises NotInvited or NameTaken."""
+    found = _need_invitation(known, digest, name=name, key=key, now_ms=now_ms)
+    taken = known.members.get(name)
+    if taken is not None and taken.key != key and not found.replaces:
+        raise NameTaken(
+            f"Another host has joined as {name}.",
+            f"Choose another name; or, if this machine takes its place, use the token of "
+            f"`forewarn host invite {name} --replace`.",
+        )
+    used = replace(found, used_by=name, used_key=key)
+    since_ms = taken.since_ms if taken is not None and taken.key == key else now_ms
+    return Members(
+        members={**known.members, name: Member(name=name, key=key, since_ms=since_ms)},
+        invitations=tuple(used if one is found else one for one in known.invitations),
+    )
+
+
+def _need_invitation(
+    known: Members, digest: str, *, name: str, key: str, now_ms: int
+) -> Invitation:
+    again = f"Make a new one on the control machine: `forewarn host invite {name}`."
+    found = next((one for one in known.invitations if one.digest == digest), None)
+    if found is None:
+        raise NotInvited("The token is not one of this control plane.", again)
+    if found.used_key is not None and (found.used_key, found.used_by) != (key, name):
+        raise NotInvited(f"The token was used already, by host {found.used_by}.", again)
+    if now_ms >= found.expires_ms:
+        raise NotInvited("The token has expired.", again)
+    if found.name is not None and found.name != name:
+        raise NotInvited(f"The token is for host {found.name}, not for {name}.", again)
+    return found
+
+
+def revoke(known: Members, name: str) -> Members:
+    """Without the host, and without what invites it. Raises NotFound if it has not joined."""
+    if name not in known.members:
+        raise NotFound(
+            f"No host has joined as {name}.",
+            f"{meant(name, known.members)} `forewarn host list` shows who has.",
+        )
+    return Members(
+        members={other: member for other, member in known.members.items() if other != name},
+        invitations=tuple(one for one in known.invitations if name not in (one.name, one.used_by)),
+    )
+
+
+def need_member(known: Members, *, name: str, key: str) -> Member:
+    """The member that has this name and key. Raises NotMember."""
+    member = known.members.get(name)
+    if member is None:
+        raise NotMember(
+            f"Host {name} has not joined, or was revoked.",
+            f"Say `forewarn host invite {name}` on the control machine and start the host with "
+            "the token it prints.",
+        )
+    if member.key != key:
+        raise NotMember(
+            f"Another machine has taken the place of this one as host {name}.",
+            f"Stop this daemon; or, to take the place back, say "
+            f"`forewarn host invite {name} --replace` on the control machine.",
+        )
+    return member
