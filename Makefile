@@ -12,11 +12,15 @@ EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.
 PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
+# What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.
+PACKAGES += libvirt-daemon-system libvirt-clients libvirt-dev pkg-config qemu-system-x86
+PACKAGES += linux-image-cloud-amd64 busybox-static nftables
+LIFECYCLES ?= 10
 
-.PHONY: help install packages run test check bench dist format clean
+.PHONY: help install packages run test check bench rig rig-down test-rig dist format clean
 
 help:
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
 
 $(READY): pyproject.toml guest/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +48,15 @@ check: $(READY) ## ruff, mypy --strict, import-linter
 
 bench: $(READY) ## measure against nginx in one run; writes bench/results.json
 	$(BIN)/python -m bench
+
+rig: $(READY) ## two hypervisors with real guests on this machine, until Ctrl-C (needs root)
+	$(BIN)/python -m rig
+
+rig-down: $(READY) ## remove what a rig that was killed has left
+	$(BIN)/python -m rig down
+
+test-rig: $(READY) ## real lifecycles and faults on the rig; LIFECYCLES=n sets how many
+	FOREWARN_RIG_LIFECYCLES=$(LIFECYCLES) $(BIN)/python -m pytest rig/tests
 
 dist: $(READY) ## write dist/forewarn-VERSION-ABI.pyz: one file to download and run
 	$(BIN)/python -m bundle
