@@ -42,20 +42,30 @@ class Hosts:
         hypervisor: Hypervisor,
         documents: Documents,
         step_timeout_s: float = STEP_TIMEOUT_S,
+        busy_step_every_s: float = BUSY_STEP_EVERY_S,
     ) -> None:
         self._link = link
         self._hypervisor = hypervisor
         self._documents = documents
         self._executors: dict[str, Executor] = {}
         self._step_timeout_s = step_timeout_s
+        self._busy_step_every_s = busy_step_every_s
+        self._why_not: dict[tuple[str, str], str] = {}
         self._ring = asyncio.Event()
-        self._wanted: set[str] = set()
+        self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
+        self._looking: set[str] = set()
         self._stepping: set[str] = set()
         self._turns = asyncio.Semaphore(STEPS_AT_ONCE)
         self._newly_shown = asyncio.Event()
         self._unconfirmed: dict[tuple[str, str], int] = {}
         self.failures = 0
+        self.heartbeats = 0
         self.set_names(names)
+
+    @property
+    def held(self) -> int:
+        """How many claims these hosts hold."""
+        return sum(executor.held for executor in self._executors.values())
 
     def set_names(self, names: Iterable[str]) -> None:
         """Have exactly these hosts."""
@@ -106,11 +116,19 @@ class Hosts:
             try:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
                     await executor.heartbeat()
+                self.heartbeats += 1
+                self._why_not.pop(("heartbeat_refused", executor.host), None)
             except (Refusal, Unavailable) as why:
-                log.warning("heartbeat_refused", host=executor.host, why=str(why))
+                self._say_once("heartbeat_refused", executor.host, str(why))
             except Exception:
                 log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
                 self.failures += 1
+
+    def _say_once(self, what: str, host: str, why: str, **more: str) -> None:
+        """Log what control would not take, once for each reason: it may be away for hours."""
+        if self._why_not.get((what, host)) != why:
+            log.warning(what, host=host, why=why, **more)
+        self._why_not[what, host] = why
 
     async def _heartbeats(self) -> None:
         while True:
@@ -143,13 +161,14 @@ class Hosts:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
                     await self._link.confirm(host, scope, shown)
             except (Refusal, Unavailable) as why:
-                log.warning("confirmation_not_kept", host=host, scope=scope, why=str(why))
+                self._say_once("confirmation_not_kept", host, str(why), scope=scope)
                 all_kept = False
             except Exception:
                 log.exception("confirmation_failed", host=host, scope=scope)  # the others go on
                 self.failures += 1
                 all_kept = False
             else:
+                self._why_not.pop(("confirmation_not_kept", host), None)
                 if self._unconfirmed.get((host, scope)) == incarnation:
                     del self._unconfirmed[host, scope]
         return all_kept
@@ -167,28 +186,31 @@ class Hosts:
                 self._wanted.update(self._executors)
             busy = [name for name, executor in self._executors.items() if executor.busy]
             if now_s() >= busy_at_s:
-                busy_at_s = now_s() + BUSY_STEP_EVERY_S
-                self._wanted.update(busy)
+                busy_at_s = now_s() + self._busy_step_every_s
+                self._looking.update(busy)
             self._begin(tasks)
             await _rung(self._ring, (min(busy_at_s, sweep_at_s) if busy else sweep_at_s) - now_s())
 
     def _begin(self, tasks: asyncio.TaskGroup) -> None:
         """Begin the steps that are wanted; a host in the middle of one stays wanted."""
-        for name in sorted(self._wanted - self._stepping):
-            self._wanted.discard(name)
+        for name in sorted((self._wanted | self._looking) - self._stepping):
             executor = self._executors.get(name)
             if executor is not None:
                 self._stepping.add(name)
-                tasks.create_task(self._step_one(executor))
+                claim = name in self._wanted
+                tasks.create_task(self._step_one(executor, claim=claim))
+            self._wanted.discard(name)
+            self._looking.discard(name)
 
-    async def _step_one(self, executor: Executor) -> None:
+    async def _step_one(self, executor: Executor, *, claim: bool = True) -> None:
         name = executor.host
         try:
-            await self._step_within_its_time(executor)
+            await self._step_within_its_time(executor, claim=claim)
+            self._why_not.pop(("step_put_off", name), None)
         except Unavailable as why:
-            log.warning("step_put_off", host=name, why=str(why))
+            self._say_once("step_put_off", name, str(why))
         except Refusal as why:
-            log.warning("step_refused", host=name, why=str(why))
+            self._say_once("step_refused", name, str(why))
         except TimeoutError:
             log.warning("step_timed_out", host=name, after_s=self._step_timeout_s)
             self.failures += 1
@@ -200,10 +222,10 @@ class Hosts:
             if executor.busy or name in self._wanted:
                 self._ring.set()
 
-    async def _step_within_its_time(self, executor: Executor) -> None:
+    async def _step_within_its_time(self, executor: Executor, *, claim: bool) -> None:
         turn_s = min(STEP_TURN_S, self._step_timeout_s)
         async with self._turns:
-            step = asyncio.ensure_future(executor.step())
+            step = asyncio.ensure_future(executor.step(claim=claim))
             try:
                 await asyncio.wait([step], timeout=turn_s)
             except asyncio.CancelledError:

@@ -37,8 +37,16 @@ class Executor:
             self.host, {action.action_id: action.epoch for action in self._held.values()}
         )
 
-    async def step(self) -> None:
-        """Claim what is there, then look at everything held: begin it, or report its end."""
+    @property
+    def held(self) -> int:
+        """How many claims the host holds."""
+        return len(self._held)
+
+    async def step(self, *, claim: bool = True) -> None:
+        """Claim what is there, then look at everything held: begin it, or report its end.
+
+        Without `claim` only what is held already is looked at.
+        """
         try:
             boot_id = await self._hypervisor.boot_id(self.host)
         except HypervisorFailed as failed:
@@ -47,8 +55,9 @@ class Executor:
             self._unreachable = True
             return
         self._unreachable = False
-        for action in await self._link.claim(self.host, boot_id):
-            self._held[action.action_id] = action
+        if claim:
+            for action in await self._link.claim(self.host, boot_id):
+                self._held[action.action_id] = action
         for action in list(self._held.values()):
             await self._work_on(action)
 
