@@ -123,7 +123,7 @@ class Gate:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if answered:
                 raise  # half an answer is out; the server cuts the connection
-            await _broken()(scope, receive, counted)
+            await broken_response()(scope, receive, counted)
 
     def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -144,7 +144,8 @@ def _no_token() -> Response:
     return problem_response(content, 401, [("WWW-Authenticate", 'Bearer realm="forewarn"')])
 
 
-def _broken() -> Response:
+def broken_response() -> Response:
+    """The answer to what must not happen."""
     content = problem(
         "internal", 500, "Something broke on our side.", "The log of the service says what."
     )

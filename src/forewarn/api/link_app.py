@@ -1,0 +1,164 @@
+"""The link as an ASGI application: who asks, in which version, and what is answered in words.
+
+Every answer carries the wall clock of control. A caller without a certificate of a member learns
+the authority's certificate, may join, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
+from forewarn.api.link_protocol import CERTIFICATE_KEY
+from forewarn.api.link_routes import JOIN_BYTES_MAX, Asking, LinkRoutes
+from forewarn.api.requests import read_body
+from forewarn.control.joining import Joining
+from forewarn.core.errors import Invalid, NotMember
+from forewarn.core.membership import Member
+from forewarn.ports import Clock
+from forewarn.wire import host_json as wire
+
+# What a larger body would keep the event loop from doing meanwhile, a thread does.
+DECODED_AT_ONCE_BYTES_MAX = 256 * 1_024
+BODY_TIMEOUT_S = 60.0
+VERSION_CHARS_MAX = 16
+
+log = structlog.get_logger(__name__)
+
+
+def create_link_app(routes: LinkRoutes, joining: Joining, *, clock: Clock) -> Starlette:
+    """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
+    asked = [
+        Route(f"/link/{name}", _answering(asking, joining), methods=["POST"])
+        for name, asking in routes.table().items()
+    ]
+    app = Starlette(
+        routes=[
+            Route("/link/authority", _authority(joining), methods=["GET"]),
+            Route("/link/join", _joining(routes), methods=["POST"]),
+            *asked,
+        ],
+        middleware=[Middleware(partial(_Gate, clock=clock))],
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Question = TypeVar("Question", bound=msgspec.Struct)
+
+
+def _authority(joining: Joining) -> Handler:
+    async def handler(_: Request) -> Response:
+        return Response(joining.authority_pem, media_type="application/x-pem-file")
+
+    return handler
+
+
+def _joining(routes: LinkRoutes) -> Handler:
+    async def handler(request: Request) -> Response:
+        check_version(request)
+        body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
+        return _json(await routes.join(_decoded(body, wire.Join)))
+
+    return handler
+
+
+def _answering(asking: Asking, joining: Joining) -> Handler:
+    async def handler(request: Request) -> Response:
+        member = _member(request, joining)
+        check_version(request)
+        body = await read_body(request, bytes_max=asking.bytes_max, timeout_s=BODY_TIMEOUT_S)
+        if len(body) > DECODED_AT_ONCE_BYTES_MAX:
+            question = await asyncio.to_thread(_decoded, body, asking.kind)
+        else:
+            question = _decoded(body, asking.kind)
+        answer = await asking.answer(member, question)
+        _member(request, joining)  # a poll may have waited; who is out by now is told nothing
+        return _json(answer)
+
+    return handler
+
+
+def _member(request: Request, joining: Joining) -> Member:
+    certificate: bytes | None = request.scope.get(CERTIFICATE_KEY)
+    if certificate is None:
+        raise NotMember(
+            "Hosts show a certificate; none was shown.",
+            "Join first: `forewarn host invite NAME` on the control machine prints the command.",
+        )
+    return joining.need_member(certificate)
+
+
+def check_version(request: Request) -> None:
+    """Raises Invalid unless the caller speaks the link as we do."""
+    given = request.headers.get(wire.VERSION_HEADER, "")
+    if given == str(wire.LINK_VERSION):
+        return
+    newer = given.isdecimal() and len(given) < VERSION_CHARS_MAX and int(given) > wire.LINK_VERSION
+    shown = ascii(given[:VERSION_CHARS_MAX]) if given else "no version"
+    raise Invalid(
+        f"The host speaks {shown} of the link, this control version {wire.LINK_VERSION}.",
+        "Upgrade control first, then its hosts."
+        if newer
+        else "Upgrade the host to the version of control.",
+    )
+
+
+def _decoded(body: bytes, kind: type[Question]) -> Question:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(
+            f"The question was not understood: {str(error)[:300]}.",
+            f"Accepted: {kind.__name__} of version {wire.LINK_VERSION} of the link, as JSON.",
+        ) from None
+
+
+def _json(content: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")
+
+
+class _Gate:
+    """ASGI middleware: the time on every answer, and no error left unanswered."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answered = False
+
+        async def timed(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                now = (wire.NOW_HEADER.encode(), str(self._clock.now_ms()).encode())
+                message = {**message, "headers": [*message["headers"], now]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, timed)
+        except ClientDisconnect:
+            return  # nobody is left to answer
+        except Exception:
+            log.exception("link_request_failed", path=scope["path"])
+            if answered:
+                raise  # half an answer is out; the server cuts the connection
+            await broken_response()(scope, receive, timed)

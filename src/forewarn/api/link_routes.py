@@ -1,0 +1,128 @@
+"""What hosts ask of control: one function for each question of `wire.host_json`.
+
+Who asks is a member, found before anything here is called. What a host may speak for is decided
+in `control.own_vms` and `control.dispatch`, inside the transaction that would change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from forewarn.control import own_vms
+from forewarn.control.control import Control
+from forewarn.control.joining import Joining
+from forewarn.control.views import EncodedChanges, Views
+from forewarn.core.errors import Invalid
+from forewarn.core.membership import Member
+from forewarn.wire import host_json as wire
+
+QUESTION_BYTES_MAX = 1_024 * 1_024
+JOIN_BYTES_MAX = 64 * 1_024
+HOLDING_MAX = 10_000
+EVENT_IDS_MAX = 1_000
+FIRST_READS_MAX = 5_000
+TRACES_MAX = 10_000
+DETAIL_CHARS_MAX = 4_096
+BOOT_ID_CHARS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One kind of question: what it looks like, how long it may be, and who answers it."""
+
+    kind: type[msgspec.Struct]
+    answer: Callable[[Member, Any], Awaitable[msgspec.Struct]]
+    bytes_max: int = QUESTION_BYTES_MAX
+
+
+class LinkRoutes:
+    """The functions behind `/link/*`, and what they share."""
+
+    def __init__(self, control: Control, *, views: Views, joining: Joining) -> None:
+        self._control = control
+        self._views = views
+        self._joining = joining
+
+    def table(self) -> Mapping[str, Asking]:
+        """Every question that a member may ask, by its name in the path."""
+        return {
+            "renew": Asking(wire.Renew, self.renew),
+            "changes": Asking(wire.AskChanges, self.changes),
+            "heartbeat": Asking(wire.Heartbeat, self.heartbeat),
+            "claim": Asking(wire.Claim, self.claim),
+            "holds": Asking(wire.Holds, self.holds),
+            "report": Asking(wire.Report, self.report),
+            "confirm": Asking(wire.Confirm, self.confirm),
+            "approve": Asking(wire.Approve, self.approve),
+            "enable": Asking(wire.Enable, self.enable),
+            "traces": Asking(wire.Traces, self.traces),
+        }
+
+    async def join(self, asked: wire.Join) -> wire.Joined:
+        certificate = await self._joining.join(asked.name, asked.token, asked.request)
+        return wire.Joined(certificate=certificate, authority=self._joining.authority_pem)
+
+    async def renew(self, member: Member, asked: wire.Renew) -> wire.Joined:
+        certificate = await self._joining.renew(member, asked.request)
+        return wire.Joined(certificate=certificate, authority=self._joining.authority_pem)
+
+    async def changes(self, member: Member, asked: wire.AskChanges) -> EncodedChanges:
+        return await self._views.changes(member.name, asked.since, asked.wait_s)
+
+    async def heartbeat(self, member: Member, asked: wire.Heartbeat) -> wire.Done:
+        _at_most(len(asked.holding), HOLDING_MAX, "claims in one heartbeat")
+        await self._control.submit(self._control.dispatch.heartbeat(member.name, asked.holding))
+        return wire.Done()
+
+    async def claim(self, member: Member, asked: wire.Claim) -> wire.Claimed:
+        _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
+        taken = await self._control.submit(self._control.dispatch.claim(member.name, asked.boot_id))
+        return wire.Claimed(actions=tuple(taken))
+
+    async def holds(self, member: Member, asked: wire.Holds) -> wire.Held:
+        held = await self._control.submit(
+            self._control.dispatch.holds(member.name, asked.action_id, asked.epoch)
+        )
+        return wire.Held(holds=held)
+
+    async def report(self, member: Member, asked: wire.Report) -> wire.Done:
+        await self._control.submit(
+            self._control.dispatch.report(
+                member.name,
+                asked.action_id,
+                epoch=asked.epoch,
+                outcome=asked.outcome,
+                detail=asked.detail[:DETAIL_CHARS_MAX],
+            )
+        )
+        return wire.Done()
+
+    async def confirm(self, member: Member, asked: wire.Confirm) -> wire.Done:
+        await self._control.submit(own_vms.confirm(member.name, asked.scope, asked.incarnation))
+        return wire.Done()
+
+    async def approve(self, member: Member, asked: wire.Approve) -> wire.Done:
+        _at_most(len(asked.event_ids), EVENT_IDS_MAX, "event ids in one approval")
+        ids = tuple(event_id.upper() for event_id in asked.event_ids)
+        await self._control.submit(own_vms.approve(member.name, asked.vm, ids))
+        return wire.Done()
+
+    async def enable(self, member: Member, asked: wire.Enable) -> wire.Done:
+        await self._control.submit(own_vms.enable(member.name, asked.scope, asked.vm))
+        return wire.Done()
+
+    async def traces(self, member: Member, asked: wire.Traces) -> wire.Done:
+        _at_most(len(asked.first_reads), FIRST_READS_MAX, "first reads in one question")
+        _at_most(len(asked.polls), TRACES_MAX, "polls in one question")
+        _at_most(len(asked.returned), TRACES_MAX, "returned VMs in one question")
+        await self._control.submit(own_vms.keep_traces(member.name, asked))
+        return wire.Done()
+
+
+def _at_most(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise Invalid(f"{count} {what} are too many.", f"At most {limit} are accepted.")
