@@ -85,3 +85,17 @@ def test_a_standstill_is_told_until_it_was_accounted_for(*, beats_first: bool) -
     assert timekeeper.read().stalled_ms == 0
     timekeeper.pulse()
     assert timekeeper.read().stalled_ms == 0
+
+
+def test_a_clock_that_runs_faster_than_the_pulse_beats_is_no_standstill_but_one_is_told() -> None:
+    clock, real = TurnedClock(), TurnedClock()
+    timekeeper = Timekeeper(clock, pulse_clock=real)
+    timekeeper.pulse()
+    for _ in range(100):
+        clock.pass_ms(30_000)
+        real.pass_ms(250)
+        assert timekeeper.read().stalled_ms == 0
+        timekeeper.pulse()
+    clock.pass_ms(500_000)
+    real.pass_ms(STALL_NOTICED_FROM_MS + 1)
+    assert timekeeper.read().stalled_ms == 500_000

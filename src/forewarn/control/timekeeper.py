@@ -34,34 +34,40 @@ class Timekeeper:
     """Reads the clock for the writer, once per batch of commands.
 
     The offset between wall and monotonic time is compared with the one last accounted for, so
-    many small steps are noticed as surely as a large one.
+    many small steps are noticed as surely as a large one. `pulse_clock` is what decides whether
+    the event loop stood still: the time it beats in, where `clock` runs faster than that.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, pulse_clock: Clock | None = None) -> None:
         self._clock = clock
+        self._pulse_clock = clock if pulse_clock is None else pulse_clock
         now_ms, monotonic_ms = self._both_ms()
         self._offset_ms = now_ms - monotonic_ms
-        self._served_ms: int | None = None  # monotonic; None while nobody beats the pulse
+        # Monotonic, by `clock` and by `pulse_clock`; None while nobody beats the pulse.
+        self._served_ms: tuple[int, int] | None = None
         self._stalled_ms = 0  # noticed by the pulse itself, not yet accounted for
 
     def pulse(self) -> None:
         """The event loop runs. Called from its thread, every PULSE_EVERY_S."""
         now_ms = self._clock.monotonic_ms()
-        if self._served_ms is not None:
-            gap_ms = now_ms - self._served_ms
-            if gap_ms > STALL_NOTICED_FROM_MS:
-                self._stalled_ms += gap_ms
-        self._served_ms = now_ms
+        pulse_ms = self._pulse_clock.monotonic_ms()
+        self._stalled_ms += self._stood_still_ms(now_ms, pulse_ms)
+        self._served_ms = now_ms, pulse_ms
 
     def read(self) -> Reading:
         """The time now. A step or a standstill is told again until it was `accounted` for."""
         now_ms, monotonic_ms = self._both_ms()
         moved_ms = now_ms - monotonic_ms - self._offset_ms
         stepped_ms = moved_ms if abs(moved_ms) > STEP_NOTICED_FROM_MS else 0
-        served_ms = monotonic_ms if self._served_ms is None else self._served_ms
-        gap_ms = monotonic_ms - served_ms
-        open_ms = gap_ms if gap_ms > STALL_NOTICED_FROM_MS else 0
+        open_ms = self._stood_still_ms(monotonic_ms, self._pulse_clock.monotonic_ms())
         return Reading(now_ms, monotonic_ms, stepped_ms, self._stalled_ms + open_ms)
+
+    def _stood_still_ms(self, now_ms: int, pulse_ms: int) -> int:
+        """For how long nobody has been served by now; 0 if that is less than what is noticed."""
+        if self._served_ms is None:
+            return 0
+        served_ms, served_pulse_ms = self._served_ms
+        return now_ms - served_ms if pulse_ms - served_pulse_ms > STALL_NOTICED_FROM_MS else 0
 
     def _both_ms(self) -> tuple[int, int]:
         """Wall and monotonic time of one instant.
@@ -81,4 +87,5 @@ class Timekeeper:
         self._offset_ms += reading.stepped_ms
         if reading.stalled_ms:
             self._stalled_ms = 0
-            self._served_ms = max(self._served_ms or 0, reading.monotonic_ms)
+            now = reading.monotonic_ms, self._pulse_clock.monotonic_ms()
+            self._served_ms = max(self._served_ms or now, now)

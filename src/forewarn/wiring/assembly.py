@@ -102,7 +102,7 @@ class ControlParts:
         self.clock = adapters.clock
         self._show_changes = show
         self._ring = ring
-        self.timekeeper = Timekeeper(adapters.clock)
+        self.timekeeper = Timekeeper(adapters.clock, pulse_clock=adapters.lease_clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.dispatch = Dispatch(adapters.lease_clock)
