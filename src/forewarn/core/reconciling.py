@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from forewarn.core import edits
+from forewarn.core import belonging, edits
 from forewarn.core.fleet import Fleet
 from forewarn.core.inventory import (
     Applied,
@@ -27,7 +27,7 @@ from forewarn.core.inventory import (
     event_words,
     remedy,
 )
-from forewarn.core.model import Decision, Fact, Host, Phase, ScheduledEvent, Scope, Vm
+from forewarn.core.model import Decision, Fact, Host, Scope, Vm
 from forewarn.core.placing import host_clashes
 
 
@@ -137,16 +137,16 @@ class _Work:
             else:
                 self._keep(scope, vm, entry)
         for entry in self.new:
-            self._add(entry.scope, _vm(entry, vm_id=self.new_id().lower(), host=entry.host))
+            self._add(entry.scope, vm_of(entry, vm_id=self.new_id().lower(), host=entry.host))
         self._mark_deleted(listed)
 
     def _remove(self, scope: Scope, vm: Vm) -> None:
-        binding = next(_binding(scope, vm.name), None)
-        if binding is not None:
+        bound = next(belonging.binding(scope, vm.name), None)
+        if bound is not None:
             self.clash(
                 None,
-                f"VM {vm.name} is not in the file, but {event_words(binding)} names it.",
-                f"List it again. {remedy(binding)} To have it deleted with notice, say "
+                f"VM {vm.name} is not in the file, but {event_words(bound)} names it.",
+                f"List it again. {remedy(bound)} To have it deleted with notice, say "
                 f"`forewarn vm delete {vm.name}`.",
             )
             return
@@ -154,29 +154,23 @@ class _Work:
 
     def _take_out(self, scope: Scope, vm: str, *, because: str) -> None:
         """Take a VM out of its scope, with the silent events that were scheduled for it."""
-        after = self.scopes[scope.name]
-        after = replace(after, vms=tuple(v for v in after.vms if v.name != vm))
-        if any(vm in recovery.waiting_for for recovery in after.recoveries):
-            after, back = edits.vm_returned(after, vm, self.now_ms)
-            self.facts.extend(back)
-        after, left = edits.vm_leaves(
-            after, vm, because=because, now_ms=self.now_ms, except_event=""
+        self.scopes[scope.name], facts = belonging.without_vm(
+            self.scopes[scope.name], vm, because=because, now_ms=self.now_ms
         )
-        self.facts.extend(left)
-        self.scopes[scope.name] = after
+        self.facts.extend(facts)
 
     def _keep(self, scope: Scope, vm: Vm, entry: VmEntry) -> None:
-        after = _vm(entry, vm_id=vm.vm_id, host=vm.host)  # an order may have moved it
+        after = vm_of(entry, vm_id=vm.vm_id, host=vm.host)  # an order may have moved it
         moved = entry.scope != scope.name
         if after == vm and not moved:
             return
         self.vms_changed.append(vm.name)
-        changes = list(_bound_changes(scope, vm, entry, after))
-        for what, binding in changes:
+        changes = list(belonging.bound_changes(scope, vm, scope_after=entry.scope, after=after))
+        for what, bound in changes:
             self.clash(
                 entry,
-                f"the {what} of VM {vm.name} cannot change: {event_words(binding)} names it.",
-                f"Keep it as it was. {remedy(binding)}",
+                f"the {what} of VM {vm.name} cannot change: {event_words(bound)} names it.",
+                f"Keep it as it was. {remedy(bound)}",
             )
         if changes:
             return
@@ -192,18 +186,9 @@ class _Work:
         self.scopes[scope] = replace(into, vms=(*into.vms, vm))
 
     def _go_ahead_of(self, left: Scope, name: str) -> None:
-        """Let a scope go on above what its new VM may have read in the scope it left.
-
-        Else a tag from there could be one of here, and the answer 304 for another document. A
-        document that never changed was empty, and says the same at incarnation 1 everywhere.
-        """
-        if left.incarnation == 1:
-            return
         before = self.scopes_before.get(name)
         own = 1 if before is None else before.incarnation
-        into = self.scopes[name]
-        ahead = max(own, left.incarnation) + 1
-        self.scopes[name] = replace(into, incarnation=max(into.incarnation, ahead))
+        self.scopes[name] = belonging.ahead_of(left, self.scopes[name], own=own)
 
     def _mark_deleted(self, listed: Mapping[str, VmEntry]) -> None:
         """Keep the marks of deleted VMs that the file lists, where it lists them."""
@@ -259,9 +244,7 @@ class _Work:
             if before.incarnation == 1 and not before.events and not stays_somewhere:
                 removed.append(name)
                 continue
-            self.scopes[name] = replace(
-                scope, enabled=False, polled_ms=None, hold=None, recoveries=()
-            )
+            self.scopes[name] = belonging.emptied(scope)
         return tuple(sorted(removed))
 
     def _next_hosts(self) -> Iterator[Host]:
@@ -297,7 +280,8 @@ class _Work:
         )
 
 
-def _vm(entry: VmEntry, *, vm_id: str, host: str) -> Vm:
+def vm_of(entry: VmEntry, *, vm_id: str, host: str) -> Vm:
+    """The VM that a file describes, on the host where it really is."""
     return Vm(
         name=entry.name,
         vm_id=vm_id,
@@ -312,36 +296,6 @@ def _vm(entry: VmEntry, *, vm_id: str, host: str) -> Vm:
         os_type=entry.os_type,
         computer_name=entry.computer_name,
     )
-
-
-def _open_events(scope: Scope, vm: str) -> Iterator[ScheduledEvent]:
-    return (e for e in scope.events if vm in e.resources and not e.phase.ended)
-
-
-def _binding(scope: Scope, vm: str) -> Iterator[ScheduledEvent]:
-    """Events that guests can see, or that are being carried out unseen."""
-    return (e for e in _open_events(scope, vm) if e.visible or e.phase is Phase.STARTED)
-
-
-def _bound_changes(
-    scope: Scope, vm: Vm, entry: VmEntry, after: Vm
-) -> Iterator[tuple[str, ScheduledEvent]]:
-    """What changes of the VM although an event depends on it, and that event.
-
-    An event is of one scope and update domain, so a silent one binds these two as well.
-    """
-    open_event = next(_open_events(scope, vm.name), None)
-    binding = next(_binding(scope, vm.name), None)
-    if open_event is not None:
-        if entry.scope != scope.name:
-            yield "scope", open_event
-        if after.update_domain != vm.update_domain:
-            yield "update_domain", open_event
-    if binding is not None:
-        if after.address != vm.address:
-            yield "address", binding
-        if after.listen != vm.listen:
-            yield "listen", binding
 
 
 def _described(scope: Scope) -> tuple[object, ...]:
