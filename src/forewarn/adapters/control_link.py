@@ -169,7 +169,7 @@ def problem(status: int, body: bytes) -> Exception:
     kind = _REFUSALS.get(str(told.get("code")))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         return Unavailable(f"{detail} {remedy}".strip())
-    if kind is not None and status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if kind is not None and kind not in (errors.NotMember, errors.Forbidden):
         return kind(detail, remedy)
     return NotAdmitted(f"{detail} {remedy}".strip())
 

@@ -11,7 +11,6 @@ is built on them. The key is made here and never leaves the machine.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import ssl
 from contextlib import suppress
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from forewarn.adapters.data_folder import unusable
+from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Conflict
 from forewarn.core.model import SECOND_MS
 
@@ -137,7 +137,7 @@ def joining_key(folder: Path) -> str:
         with suppress(ValueError, TypeError):  # half a key is no loss: nothing was signed with it
             return _pem_of(serialization.load_pem_private_key(text.encode(), None))
     made = _pem_of(ec.generate_private_key(ec.SECP256R1()))
-    write_private(path, made)
+    _write(path, made)
     return made
 
 
@@ -164,7 +164,7 @@ def keep(
     lines = (f"control: {control}", f"token: {token_digest}", key_pem, certificate_pem)
     text = "\n".join(line.strip() for line in (*lines, authority_pem)) + "\n"
     checked = _checked(folder, text)
-    write_private(folder / HOST_FILE, text)
+    _write(folder / HOST_FILE, text)
     with suppress(OSError):
         (folder / JOINING_FILE).unlink()
     return checked
@@ -191,24 +191,9 @@ def _read(path: Path) -> str | None:
     return content.decode("utf-8", "replace")
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, durably, whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+def _write(path: Path, text: str) -> None:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        scratch.unlink(missing_ok=True)
-        made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(made, "w", encoding="utf-8") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        scratch.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        make_private_folder(path.parent)
+        write_private(path, text.encode())
     except OSError as error:
-        with suppress(OSError):  # what cannot be removed is not ours
-            scratch.unlink()
         raise unusable(path.parent, error) from error

@@ -14,6 +14,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
+from forewarn.host.ringing import rung
 from forewarn.ports import HostLink, Hypervisor
 
 log = structlog.get_logger(__name__)
@@ -143,7 +144,7 @@ class Hosts:
             all_kept = await self._confirm()
             if self._unconfirmed:
                 pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
-                await _rung(self._newly_shown, pause_s)
+                await rung(self._newly_shown, pause_s)
             else:
                 await self._newly_shown.wait()
 
@@ -189,7 +190,7 @@ class Hosts:
                 busy_at_s = now_s() + self._busy_step_every_s
                 self._looking.update(busy)
             self._begin(tasks)
-            await _rung(self._ring, (min(busy_at_s, sweep_at_s) if busy else sweep_at_s) - now_s())
+            await rung(self._ring, (min(busy_at_s, sweep_at_s) if busy else sweep_at_s) - now_s())
 
     def _begin(self, tasks: asyncio.TaskGroup) -> None:
         """Begin the steps that are wanted; a host in the middle of one stays wanted."""
@@ -233,12 +234,3 @@ class Hosts:
                 raise
         async with asyncio.timeout(self._step_timeout_s - turn_s):
             await step
-
-
-async def _rung(ring: asyncio.Event, seconds: float) -> None:
-    """Wait for a ring, at most this long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await ring.wait()
-    except TimeoutError:
-        return

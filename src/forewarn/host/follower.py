@@ -16,6 +16,7 @@ import structlog
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
+from forewarn.host.ringing import rung
 from forewarn.wire.host_json import Adoption, Changes, Since
 
 log = structlog.get_logger(__name__)
@@ -125,7 +126,7 @@ class Follower:
                 await asyncio.sleep(ASK_AGAIN_AFTER_S)
                 continue
             in_a_row += 1
-            await _rung(self._hurry, back_off_s(in_a_row, self._chance()))
+            await rung(self._hurry, back_off_s(in_a_row, self._chance()))
 
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
@@ -210,12 +211,3 @@ def goes_back(shown: Scope, sent: Scope) -> bool:
     if sent.incarnation >= shown.incarnation:
         return False
     return not {vm.vm_id for vm in shown.vms}.isdisjoint(vm.vm_id for vm in sent.vms)
-
-
-async def _rung(ring: asyncio.Event, seconds: float) -> None:
-    """Wait for a ring, at most this long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await ring.wait()
-    except TimeoutError:
-        return
