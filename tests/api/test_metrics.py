@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.control import metadata
 from forewarn.control.measures import Measures
+from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.endpoint.service import Counters
 from operator_world import World, running
 
@@ -137,7 +138,7 @@ def test_ticker_lag_and_store_failures_are_shown() -> None:
 
 def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
     measures, counters = Measures(), Counters()
-    measures.endpoint(counters)
+    measures.endpoint(EndpointMeasures(counters))
     counters.polls_200 += 3
     counters.polls_304 += 2
     counters.parked = 7

@@ -55,6 +55,9 @@ def refusals_by_code() -> dict[str, type[Refusal]]:
 
 
 _REFUSALS = refusals_by_code()
+# Said to a host that control does not take for one of its own, or does not understand: nothing of
+# what it was asked is refused for good.
+_NO_ANSWERS = (errors.NotMember, errors.Forbidden, errors.Invalid)
 
 
 class Lane:
@@ -169,7 +172,7 @@ def problem(status: int, body: bytes) -> Exception:
     kind = _REFUSALS.get(str(told.get("code")))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         return Unavailable(f"{detail} {remedy}".strip())
-    if kind is not None and kind not in (errors.NotMember, errors.Forbidden):
+    if kind is not None and kind not in _NO_ANSWERS:
         return kind(detail, remedy)
     return NotAdmitted(f"{detail} {remedy}".strip())
 

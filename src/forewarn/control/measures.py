@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,24 +34,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)
 
 OPERATOR = "operator"
-
-
-class EndpointCounters(Protocol):
-    """What is read from the guest endpoint at a scrape."""
-
-    polls_200: int
-    polls_304: int
-    waits: int
-    parked: int
-    connections: int
-    approvals: int
-    first_reads: int
-    failures: int
-
-    @property
-    def refusals(self) -> Mapping[str, int]: ...
-
-    def answers(self) -> Mapping[int, int]: ...
 
 
 class Measures:
@@ -138,9 +119,9 @@ class Measures:
         for scope in scopes:
             self._keep_open(scope)
 
-    def endpoint(self, counters: EndpointCounters) -> None:
-        """Read these counters too, at every scrape. Call it once."""
-        self._registry.register(_Endpoint(counters))
+    def endpoint(self, counters: Collector) -> None:
+        """Ask the guest endpoint for its numbers too, at every scrape. Call it once."""
+        self._registry.register(counters)
 
     def count(self, name: str, text: str, read: Callable[[], int]) -> None:
         """Ask for this number too, at every scrape. It only grows. Once per name."""
@@ -275,43 +256,6 @@ class _Asked(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _plain(self._name, self._text, self._read())
-
-
-class _Endpoint(Collector):
-    """The counters of the guest endpoint, as they are when somebody asks."""
-
-    def __init__(self, counters: EndpointCounters) -> None:
-        self._counters = counters
-
-    def collect(self) -> Iterator[Metric]:
-        now = self._counters
-        polls = CounterMetricFamily(
-            "forewarn_guest_polls", "Polls answered, by status.", labels=("status",)
-        )
-        polls.add_metric(("200",), now.polls_200)
-        polls.add_metric(("304",), now.polls_304)
-        yield polls
-        answers = CounterMetricFamily(
-            "forewarn_guest_answers", "Answers to guests, by status.", labels=("status",)
-        )
-        for status, count in sorted(now.answers().items()):
-            answers.add_metric((str(status),), count)
-        yield answers
-        refusals = CounterMetricFamily(
-            "forewarn_guest_refusals", "Requests of guests refused, by reason.", labels=("reason",)
-        )
-        for reason, count in sorted(now.refusals.items()):
-            refusals.add_metric((reason,), count)
-        yield refusals
-        yield _plain("forewarn_guest_waits", "Polls that were parked.", now.waits)
-        yield _plain("forewarn_guest_approvals", "POSTs of guests answered 200.", now.approvals)
-        yield _plain("forewarn_guest_errors", "Errors of ours in the endpoint.", now.failures)
-        yield GaugeMetricFamily(
-            "forewarn_guest_parked", "Polls that are parked now.", value=now.parked
-        )
-        yield GaugeMetricFamily(
-            "forewarn_guest_connections", "Open connections of guests.", value=now.connections
-        )
 
 
 def _plain(name: str, text: str, value: int) -> Metric:

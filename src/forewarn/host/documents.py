@@ -110,7 +110,7 @@ class Documents:
             return guest
         if guest.vm is vm and guest.page is page:
             return guest
-        moved = guest.page is not page
+        moved = guest.page is not page or guest.vm.vm_id != vm.vm_id  # or another VM of that name
         readdressed = guest.vm.address != vm.address
         if readdressed:
             self._identity.forget_address(guest)

@@ -7,9 +7,11 @@ Whoever is not known is None, and the endpoint tells it nothing (P7).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
 from forewarn.core.errors import Invalid
+from forewarn.core.machines import SeenVm
 from forewarn.endpoint.pages import Guest
 
 
@@ -79,3 +81,30 @@ class Identity:
         """Who is at the other end of a connection to the shared listener."""
         peer = transport.get_extra_info("peername")
         return None if not peer else self.by_address(peer[0])
+
+
+class WitnessedIdentity(Identity):
+    """Knows a guest by name only if the VM that is seen by that name is the one that is meant.
+
+    Two hosts may each have a VM of one name; control takes one of them into the fleet. The other
+    must not read its document, nor approve for it, whoever gave it that name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, str] = {}
+
+    def witness(self, seen: Iterable[SeenVm]) -> None:
+        """These VMs are on this host now. Who is no longer who it was is cut off."""
+        before, self._seen = self._seen, {vm.name: vm.vm_id.casefold() for vm in seen}
+        for name, vm_id in before.items():
+            if self._seen.get(name) != vm_id:
+                guest = super().by_name(name)
+                if guest is not None:
+                    guest.cut()
+
+    def by_name(self, vm: str) -> Guest | None:
+        guest = super().by_name(vm)
+        if guest is None or self._seen.get(vm) != guest.vm.vm_id.casefold():
+            return None
+        return guest

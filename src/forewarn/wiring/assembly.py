@@ -29,6 +29,7 @@ from forewarn.core import edits
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Health, Host, Scope, Vm
 from forewarn.endpoint.endpoint import Endpoint
+from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
@@ -198,7 +199,7 @@ class Assembly(ControlParts):
 
     def serve_guests(self, endpoint: Endpoint) -> Listeners:
         """Let guests ask this endpoint. The listeners are open once they are told what to open."""
-        self.measures.endpoint(endpoint.counters)
+        self.measures.endpoint(EndpointMeasures(endpoint.counters))
         return Listeners(endpoint, self.identity)
 
     def _show_all(self, changes: Sequence[Change]) -> None:
