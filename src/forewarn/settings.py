@@ -78,6 +78,8 @@ class Settings:
     inventory: Path | None = None
     guest: str = "127.0.0.1:8254"
     operator: str = "127.0.0.1:8255"
+    hosts: str = "0.0.0.0:8256"
+    hosts_url: str = ""
     guest_requests_per_second: int = 5
     enablement: Enablement = "first-poll"
     metadata_header: MetadataHeader = "as-documented"
@@ -118,6 +120,7 @@ class Settings:
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.()-]{0,89}"
 _NAME_ACCEPTED = "1 to 90 letters, digits and `_ . ( ) -`, beginning with a letter or digit"
+_HTTPS = r"|https://([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
 _GUID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 
 _KINDS: dict[str, Kind] = {
@@ -125,6 +128,10 @@ _KINDS: dict[str, Kind] = {
     "inventory": TOML_FILE,
     "guest": LISTEN,
     "operator": LISTEN,
+    "hosts": LISTEN,
+    "hosts_url": pattern(
+        "https://NAME:PORT as hosts reach control, like https://ctl.example:8256", _HTTPS
+    ),
     "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
     "enablement": choice(*get_args(Enablement)),
     "metadata_header": choice(*get_args(MetadataHeader)),
@@ -180,11 +187,10 @@ def load(
 
 
 def _clashes(settings: Settings) -> Iterable[str]:
-    if settings.guest == settings.operator and not settings.guest.endswith(":0"):
-        yield (
-            f"guest and operator are both {settings.guest}. "
-            "Give each an address or port of its own."
-        )
+    for one, other in (("guest", "operator"), ("guest", "hosts"), ("operator", "hosts")):
+        where = getattr(settings, one)
+        if where == getattr(settings, other) and not where.endswith(":0"):
+            yield f"{one} and {other} are both {where}. Give each an address or port of its own."
 
 
 def emulator_folder(environment: Mapping[str, str]) -> Path:

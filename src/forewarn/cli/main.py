@@ -36,6 +36,7 @@ app.command("restore")(service.restore)
 # These import the whole service, the emulator or the conformance kit.
 _HEAVY = {
     "serve": ("run", "serve"),
+    "control": ("control", "control"),
     "simulate": ("simulate", "simulate"),
     "clock": ("clock", "clock"),
     "scenario": ("scenarios", "scenario"),
@@ -48,7 +49,7 @@ _LIGHT = frozenset(
 )
 _OF_ROOT = ("--data", "--settings")
 # They take these options themselves.
-_RUNNING = frozenset({"serve", "simulate"})
+_RUNNING = frozenset({"serve", "control", "simulate"})
 
 
 @app.callback(invoke_without_command=True)

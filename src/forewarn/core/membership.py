@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from forewarn.core.errors import Conflict, NameTaken, NotFound, NotInvited, NotMember
+from forewarn.core.errors import NameTaken, NotFound, NotInvited, NotMember
 from forewarn.core.model import DAY_MS
 from forewarn.core.spelling import meant
 
@@ -69,24 +69,30 @@ def invite(
             f"If it has lost its key, or another machine takes its place, say "
             f"`forewarn host invite {name} --replace`.",
         )
-    open_ones = [
+    others = [
         one
         for one in known.invitations
         if now_ms - one.expires_ms < ENDED_KEPT_MS
         and (name is None or one.used_by is not None or one.name != name)
     ]
-    if len(open_ones) >= INVITATIONS_MAX:
-        raise Conflict(
-            f"There are {len(open_ones)} invitations.",
-            "Use them, or wait until some have been expired for a week.",
-        )
     made = Invitation(
         digest=digest,
         name=name,
         expires_ms=now_ms + min(valid_ms, VALID_MS_MAX),
         replaces=replaces,
     )
-    return replace(known, invitations=(*open_ones, made))
+    return replace(known, invitations=_most_needed([*others, made], now_ms))
+
+
+def _most_needed(invitations: list[Invitation], now_ms: int) -> tuple[Invitation, ...]:
+    """At most INVITATIONS_MAX of them: those that have ended go first, then the oldest."""
+    too_many = len(invitations) - INVITATIONS_MAX
+    if too_many <= 0:
+        return tuple(invitations)
+    ended = [one for one in invitations if one.used_by is not None or now_ms >= one.expires_ms]
+    still_open = [one for one in invitations if one not in ended]
+    gone = {one.digest for one in [*ended, *still_open][:too_many]}
+    return tuple(one for one in invitations if one.digest not in gone)
 
 
 def join(known: Members, *, name: str, key: str, digest: str, now_ms: int) -> Members:

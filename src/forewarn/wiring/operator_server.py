@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from forewarn.adapters.data_folder import FolderUnusable, unusable
 from forewarn.api.guarded_protocol import GuardedProtocol
-from forewarn.core.addresses import read_listen
+from forewarn.core.addresses import listen_text, read_listen
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE, OPERATOR_URL_FILE
 
@@ -35,13 +35,19 @@ async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
         server_header=False,
         timeout_graceful_shutdown=STOP_GRACE_S,
     )
-    async with _serving(uvicorn.Server(config), listen) as (address, port):
-        yield f"http://{_bracketed(address)}:{port}"
+    server = uvicorn.Server(config)
+    async with listening(server, listen, what="the operator API", option="--operator") as where:
+        yield f"http://{listen_text(*where)}"
 
 
 @asynccontextmanager
-async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[str, int]]:
-    """Serve the operator API on `listen`; yields where it really is."""
+async def listening(
+    server: uvicorn.Server, listen: str, *, what: str, option: str
+) -> AsyncIterator[tuple[str, int]]:
+    """Run a server on `listen` for the length of the block; yields where it really is.
+
+    Raises ListenFailed, which names what was to be opened and the option that says where.
+    """
     address, port = read_listen(listen)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -51,8 +57,8 @@ async def _serving(server: uvicorn.Server, listen: str) -> AsyncIterator[tuple[s
     except OSError as error:
         sock.close()
         raise ListenFailed(
-            f"Cannot open the operator API on {listen}: {error.strerror or error}. "
-            "Choose a free address and port with --operator; with port 0 any is taken."
+            f"Cannot open {what} on {listen}: {error.strerror or error}. "
+            f"Choose a free address and port with {option}; with port 0 any is taken."
         ) from error
     serving = asyncio.get_running_loop().create_task(_serve(server, sock))
     try:
@@ -72,10 +78,6 @@ async def _serve(server: uvicorn.Server, sock: socket.socket) -> None:
     """uvicorn without its own signal handlers: the service stops it."""
     server.capture_signals = nullcontext  # type: ignore[method-assign,assignment]
     await server.serve(sockets=[sock])
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def operator_token(data: Path) -> str:

@@ -1,0 +1,128 @@
+"""`forewarn control`: the control plane on one machine, its hosts on others."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forewarn.cli.client import Stop
+from forewarn.cli.logs import log_to_stderr
+from forewarn.cli.run import program, run_to_end
+from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load
+from forewarn.wiring.process import CannotStart
+
+if TYPE_CHECKING:
+    from forewarn.wiring.control import ControlWhere
+
+
+def control(
+    context: typer.Context,
+    *,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
+    ] = None,
+    inventory: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What is to be said of VMs beside what hosts show."),
+    ] = None,
+    operator: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help="Where hosts connect.")
+    ] = None,
+    hosts_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="How hosts reach that, as an https URL.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the control plane: operator API, rules and journal here, a host daemon elsewhere.
+
+    With --json it prints one line, once everything listens: where.
+    """
+    session = session_of(context)
+    options = {
+        "data": _text(data or session.data),
+        "inventory": _text(inventory),
+        "operator": operator,
+        "hosts": hosts,
+        "hosts_url": hosts_url,
+    }
+    try:
+        chosen = load(file=settings or session.settings, environment=os.environ, options=options)
+    except BadSettings as bad:
+        raise Stop(2, f"the settings are wrong.\n{bad}") from None
+    log_to_stderr()
+
+    try:
+        # Certificates need a library that only control and hosts have.
+        from forewarn.wiring.control import open_control  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as missing:
+        raise Stop(
+            1, f"cannot start without {missing.name}.", "Install it: pip install 'forewarn[hosts]'"
+        ) from None
+
+    async def everything() -> None:
+        await open_control(chosen).run(_say_where_in_json if as_json else _say_where)
+
+    try:
+        run_to_end(everything())
+    except CannotStart as why:
+        raise Stop(1, f"cannot start. {why}") from None
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def join_command(hosts_url: str, name: str, token: str) -> str:
+    """What to say on a hypervisor to have it join."""
+    return f"forewarn host --control {hosts_url} --name {name} --token {token}"
+
+
+def _say_where_in_json(where: ControlWhere) -> None:
+    """The same for a program: one JSON document on one line."""
+    Session.show_json_line(
+        {
+            "operator_url": where.operator_url,
+            "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
+            "hosts_url": where.hosts_url,
+            "hosts_listen": where.hosts_listen,
+            "members": where.members,
+            "token": where.token or None,
+            "data": str(where.data),
+        }
+    )
+
+
+def _say_where(where: ControlWhere) -> None:
+    """Tell a person where to go on, with lines that work when pasted."""
+    sys.stdout.write("\n".join(_lines(where)) + "\n")
+    sys.stdout.flush()
+
+
+def _lines(where: ControlWhere) -> Iterator[str]:
+    token = where.data / OPERATOR_TOKEN_FILE
+    this, data = program(), shlex.quote(str(where.data))
+    yield "forewarn control is running; Ctrl-C stops it."
+    yield f"  data folder     {where.data}"
+    yield f"  operator API    {where.operator_url}   (token in {token})"
+    yield f"  hosts connect   {where.hosts_url}   (listening on {where.hosts_listen})"
+    if where.members:
+        yield f"  hosts joined    {where.members}: `{this} --data {data} host list`"
+        return
+    yield ""
+    yield "No host has joined yet. Within an hour, on a hypervisor, with a NAME of your choice:"
+    yield f"  {join_command(where.hosts_url, 'NAME', where.token)}"
+    yield "For each further one, and later:"
+    yield f"  {this} --data {data} host invite NAME"

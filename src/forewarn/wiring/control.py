@@ -1,0 +1,267 @@
+"""`forewarn control`: the control plane on one machine, its hosts on others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+import uvicorn
+
+from forewarn.adapters.authority import Authority, read_peer, read_request
+from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.membership import MembersFile
+from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.system import RandomIds, SystemClock
+from forewarn.api.app import create_app
+from forewarn.api.link_app import create_link_app
+from forewarn.api.link_protocol import LinkProtocol
+from forewarn.api.link_routes import LinkRoutes
+from forewarn.control import inventory, ticker
+from forewarn.control.joining import Joining, Signing, host_joined
+from forewarn.control.views import Views
+from forewarn.core.addresses import listen_text, read_listen
+from forewarn.core.errors import InventoryConflict
+from forewarn.ports import Change, Clock
+from forewarn.settings import Settings
+from forewarn.wiring.assembly import Adapters, ControlParts
+from forewarn.wiring.operator_server import (
+    STOP_GRACE_S,
+    Announcement,
+    listening,
+    operator_token,
+    serving,
+)
+from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+
+log = structlog.get_logger(__name__)
+
+LINK_FOLDER = "link"
+CERTIFICATE_LOOK_EVERY_S = 3_600.0
+# Longer than hosts keep an idle connection, so that they close it and not we under their question.
+KEEP_ALIVE_S = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlWhere:
+    """Where the control plane really is, once it is there.
+
+    `token` lets the first host in; empty once one has joined.
+    """
+
+    operator_url: str
+    hosts_url: str
+    hosts_listen: str
+    token: str
+    members: int
+    data: Path
+
+
+class ControlService:
+    """The control plane of `forewarn control`. Made and run inside one event loop.
+
+    `clock` is what rules decide by. Leases, tokens and certificates follow the machine's own.
+    """
+
+    def __init__(self, settings: Settings, store: SqliteStore, clock: Clock) -> None:
+        real = SystemClock()
+        self._settings = settings
+        self.parts = ControlParts(
+            settings,
+            Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
+            show=self._show,
+            ring=self._ring,
+        )
+        self.views = Views()
+        self.views.load(self.parts.memory.scopes.values(), self.parts.memory.operations.values())
+        folder = settings.data / LINK_FOLDER
+        self._authority = Authority(folder)
+        members = MembersFile(folder)
+        self.joining = Joining(
+            members.load(),
+            keep=members.keep,
+            signing=Signing(
+                fingerprint=self._authority.fingerprint,
+                pem=self._authority.pem,
+                read_request=read_request,
+                read_peer=read_peer,
+                sign=lambda request, name: self._authority.sign(request, name=name),
+            ),
+            control=self.parts.control,
+            clock=real,
+            host_joined=host_joined,
+            left=self.views.ring,
+        )
+        self._told_to_stop = asyncio.Event()
+
+    def _show(self, changes: Sequence[Change]) -> None:
+        self.views.published(changes)
+
+    def _ring(self) -> None:
+        self.parts.ticker.ring()
+
+    def stop(self) -> None:
+        """End `run`, as a signal does."""
+        self._told_to_stop.set()
+
+    async def run(self, started: Callable[[ControlWhere], None]) -> None:
+        """Start in the order that keeps the promises, run until told to stop, end cleanly.
+
+        Raises one of CannotStart with nothing left open. `started` is called once everything
+        listens.
+        """
+        with stop_signals(self.stop):
+            self.parts.writer.start()
+            try:
+                await self._start_and_run(started)
+            finally:
+                await self.parts.writer.stop()
+                self.parts.store.close()
+
+    async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
+        parts, settings = self.parts, self._settings
+        await self._apply_inventory()
+        await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
+        app = create_app(
+            parts.control,
+            token=operator_token(settings.data),
+            measures=parts.measures,
+            doorbell=parts.doorbell,
+            scratch=settings.data,
+        )
+        async with (
+            self._link() as (hosts_listen, hosts_url),
+            serving(app, settings.operator) as url,
+        ):
+            with Announcement(settings.data, url):
+                members = len(self.joining.members())
+                started(
+                    ControlWhere(
+                        operator_url=url,
+                        hosts_url=hosts_url,
+                        hosts_listen=hosts_listen,
+                        token="" if members else await self.joining.invite(None),
+                        members=members,
+                        data=settings.data,
+                    )
+                )
+                try:
+                    await self._work_until_stopped()
+                finally:
+                    parts.doorbell.close()
+                    self.views.close()
+
+    async def _apply_inventory(self) -> None:
+        """As in `serve`, but without a file there is no fleet other than what hosts show."""
+        if self._settings.inventory is None:
+            return
+        try:
+            text = self._settings.inventory_text()
+            await self.parts.control.submit(inventory.apply(text, by="inventory"))
+        except InventoryConflict as why:
+            if not self.parts.memory.hosts:
+                raise
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
+            )
+
+    @asynccontextmanager
+    async def _link(self) -> AsyncIterator[tuple[str, str]]:
+        """The link on its socket; yields where it listens and the URL for hosts."""
+        names = server_names(self._settings)
+        context = self._authority.server_context(names)
+        app = create_link_app(
+            LinkRoutes(self.parts.control, views=self.views, joining=self.joining),
+            self.joining,
+            clock=self.parts.clock,
+        )
+        config = uvicorn.Config(
+            app,
+            http=LinkProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_GRACE_S,
+        )
+        config.load()
+        config.ssl = context
+        server = uvicorn.Server(config)
+        renewing = asyncio.get_running_loop().create_task(self._renew_server(context, names))
+        try:
+            async with listening(
+                server, self._settings.hosts, what="the link for hosts", option="--hosts"
+            ) as where:
+                yield listen_text(*where), hosts_url(self._settings, port=where[1])
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _renew_server(self, context: ssl.SSLContext, names: Sequence[str]) -> None:
+        """Have the server's certificate live on, however long the process does."""
+        while True:
+            await asyncio.sleep(CERTIFICATE_LOOK_EVERY_S)
+            try:
+                await asyncio.to_thread(self._authority.refresh, context, names)
+            except DatabaseRefused as why:
+                log.error("certificate_not_renewed", why=str(why))  # noqa: TRY400 - says it all
+
+    async def _work_until_stopped(self) -> None:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(run()) for run in (self.parts.pulse, self.parts.ticker.run)]
+        stopping = loop.create_task(self._told_to_stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in [*tasks, stopping]:
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ends by itself has failed: say so and stop
+
+
+def hosts_url(settings: Settings, *, port: int) -> str:
+    """How hosts reach the link: as the settings say, else by the name of this machine."""
+    if settings.hosts_url:
+        return settings.hosts_url.rstrip("/")
+    address, _ = read_listen(settings.hosts)
+    loopback = address in ("localhost", "127.0.0.1", "::1")
+    return f"https://{listen_text(address, port) if loopback else f'{_own_name()}:{port}'}"
+
+
+def server_names(settings: Settings) -> tuple[str, ...]:
+    """What the server's certificate is for: all that hosts may reach it by."""
+    names = {"localhost", "127.0.0.1", "::1", _own_name()}
+    address, _ = read_listen(settings.hosts)
+    if address not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not opened
+        names.add(address)
+    told = urlsplit(settings.hosts_url).hostname if settings.hosts_url else None
+    if told:
+        names.add(told)
+    return tuple(sorted(names))
+
+
+def _own_name() -> str:
+    """The name of this machine, if a certificate can be for it."""
+    name = socket.gethostname().rstrip(".").lower()
+    return name if name and name.isascii() else "localhost"
+
+
+def open_control(settings: Settings, *, clock: Clock | None = None) -> ControlService:
+    """Open the data folder and build the control plane. Call it inside the event loop that runs it.
+
+    Raises one of CannotStart.
+    """
+    raise_descriptor_limit()
+    store = SqliteStore.in_folder(settings.data)
+    try:
+        return ControlService(settings, store, clock or SystemClock())
+    except BaseException:
+        store.close()
+        raise
