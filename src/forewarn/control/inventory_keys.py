@@ -31,7 +31,7 @@ _NAME_ACCEPTED = (
 )
 # Who else the journal and forewarn_approvals_total may name where a VM can stand.
 RESERVED_NAMES = (OPERATOR, AUTO_APPROVED_BY)
-_AUTO_APPROVE = {"reboot": EventType.REBOOT, "redeploy": EventType.REDEPLOY}
+AUTO_APPROVE = {"reboot": EventType.REBOOT, "redeploy": EventType.REDEPLOY}
 NOTICE_MINUTES = tuple(ms // MINUTE_MS for ms in TERMINATE_NOTICE_MS)
 
 
@@ -117,9 +117,9 @@ def _listen(value: object) -> str:
 def _auto_approve(value: object) -> frozenset[EventType]:
     if not isinstance(value, list):
         raise Wrong
-    if not all(isinstance(word, str) and word in _AUTO_APPROVE for word in value):
+    if not all(isinstance(word, str) and word in AUTO_APPROVE for word in value):
         raise Wrong
-    return frozenset(_AUTO_APPROVE[word] for word in value)
+    return frozenset(AUTO_APPROVE[word] for word in value)
 
 
 def _tags(value: object) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forewarn.core.model import Fact, FactKind, Operation, ScheduledEvent
+from forewarn.core.model import Fact, FactKind, Operation, ScheduledEvent, Vm
 
 Detail = Mapping[str, object]
 
@@ -57,3 +57,10 @@ def host_fact(
 ) -> Fact:
     """Something was said of a host."""
     return Fact(kind=kind, at_ms=at_ms, host=host, by=by, detail=detail or {})
+
+
+def vm_fact(
+    kind: FactKind, scope: str, vm: Vm, at_ms: int, *, detail: Detail | None = None
+) -> Fact:
+    """Something was seen of a VM, which is on the host it is on."""
+    return Fact(kind=kind, at_ms=at_ms, scope=scope, host=vm.host, vm=vm.name, detail=detail or {})

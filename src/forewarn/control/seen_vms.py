@@ -1,0 +1,112 @@
+"""What hosts show, judged one VM at a time by the rules that inventory files are judged by.
+
+A host is not trusted to keep to them: its report is read here before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES, TABLES, Wrong
+from forewarn.core.errors import Invalid
+from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.model import MINUTE_MS
+from forewarn.core.notice import TERMINATE_NOTICE_MS
+from forewarn.core.spelling import shown
+
+VMS_PER_HOST_MAX = 10_000
+DEFINITION_CHARS_MAX = 256 * 1_024
+PROBLEM_CHARS_MAX = 2_000
+DIGEST_BYTES = 16
+
+_VM_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_KEYS = TABLES["vm"][0]
+# What an operator knows a trait as: the attribute of the metadata element.
+_ATTRIBUTES = ("scope", "update_domain", "address", "fault_domain", "zone")
+
+
+def digested(host: str, seen: SeenVm) -> SeenVm:
+    """The VM with a digest in place of its definition, which is long.
+
+    The same definition on two hosts has two digests: it is also kept where it was seen.
+    """
+    text = kept_text(seen)
+    problem = seen.problem
+    if text != seen.definition:
+        too_long = f"its definition has more than {DEFINITION_CHARS_MAX} characters and is not kept"
+        problem = f"{problem} {too_long}: no other host could start it.".strip()
+    digest = blake2b(f"{host}\0{text}".encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return replace(seen, definition=digest, problem=problem)
+
+
+def kept_text(seen: SeenVm) -> str:
+    """What is kept of a VM's definition: the whole, or nothing of one that is too long."""
+    return seen.definition if len(seen.definition) <= DEFINITION_CHARS_MAX else ""
+
+
+def refuse_too_many(host: str, vms: Sequence[SeenVm]) -> None:
+    """Raise Invalid for a report that no host would make."""
+    if len(vms) > VMS_PER_HOST_MAX:
+        raise Invalid(
+            f"Host {host} shows {len(vms)} VMs.", f"Up to {VMS_PER_HOST_MAX} are accepted."
+        )
+
+
+def read(seen: SeenVm) -> SeenVm | str:
+    """The VM with what can be used of it, or why nothing can.
+
+    Traits that cannot be used are all left out, and `problem` says so: half of what an owner said
+    is not what they said.
+    """
+    try:
+        _KEYS["name"].read(seen.name)
+    except Wrong as wrong:
+        return (
+            f"its name cannot be used. {wrong} Accepted: {_KEYS['name'].accepted}. "
+            f"Rename it while it is off: `virsh domrename {shown(seen.name)} NEW`."
+        )
+    if not _VM_ID.fullmatch(seen.vm_id):
+        return f"its UUID {shown(seen.vm_id)} is none."
+    problem = seen.problem[:PROBLEM_CHARS_MAX]
+    try:
+        return replace(seen, problem=problem, traits=read_traits(seen.traits))
+    except Invalid as refused:
+        said = f"{problem} {refused} Its metadata is not used.".strip()
+        return replace(seen, problem=said, traits=Traits())
+
+
+def read_traits(said: Traits) -> Traits:
+    """The traits in their canonical form. Raises Invalid with what would be accepted."""
+    found = next(_mistakes(said), None)
+    if found is not None:
+        raise Invalid(*found)
+    address = said.address and str(_KEYS["address"].read(said.address))
+    return replace(said, address=address or None, tags=tuple(sorted(said.tags)))
+
+
+def _mistakes(said: Traits) -> Iterator[tuple[str, str]]:
+    for key in _ATTRIBUTES:
+        value = getattr(said, key)
+        if value in (None, ""):
+            continue
+        try:
+            _KEYS[key].read(value)
+        except Wrong as wrong:
+            refused = str(wrong) or f"{key.replace('_', '-')} = {shown(value)} is refused."
+            yield refused, f"Accepted: {_KEYS[key].accepted}."
+    try:
+        _KEYS["tags"].read(dict(said.tags))
+    except Wrong as wrong:
+        yield str(wrong) or "the tags are refused.", f"Accepted: {_KEYS['tags'].accepted}."
+    notice_ms = said.terminate_notice_ms
+    low_ms, high_ms = TERMINATE_NOTICE_MS
+    if notice_ms is not None and not low_ms <= notice_ms <= high_ms:
+        low, high = NOTICE_MINUTES
+        minutes = f"{notice_ms / MINUTE_MS:g}"
+        yield f"terminate-notice = {minutes} minutes is refused.", f"Accepted: {low} to {high}."
+    wrong_types = sorted((said.auto_approve or frozenset()).difference(AUTO_APPROVE.values()))
+    if wrong_types:
+        yield f"auto-approve of {wrong_types[0]} is refused.", "Accepted: Reboot and Redeploy."
