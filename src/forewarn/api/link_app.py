@@ -24,7 +24,7 @@ from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
 from forewarn.api.link_protocol import CERTIFICATE_KEY
 from forewarn.api.link_routes import JOIN_BYTES_MAX, Asking, LinkRoutes
 from forewarn.api.requests import read_body
-from forewarn.control.joining import Joining
+from forewarn.control.membership import Membership
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.membership import Member
 from forewarn.ports import Clock
@@ -38,15 +38,15 @@ VERSION_CHARS_MAX = 16
 log = structlog.get_logger(__name__)
 
 
-def create_link_app(routes: LinkRoutes, joining: Joining, *, clock: Clock) -> Starlette:
+def create_link_app(routes: LinkRoutes, membership: Membership, *, clock: Clock) -> Starlette:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
     asked = [
-        Route(f"/link/{name}", _answering(asking, joining), methods=["POST"])
+        Route(f"/link/{name}", _answering(asking, membership), methods=["POST"])
         for name, asking in routes.table().items()
     ]
     app = Starlette(
         routes=[
-            Route("/link/authority", _authority(joining), methods=["GET"]),
+            Route("/link/authority", _authority(membership), methods=["GET"]),
             Route("/link/join", _joining(routes), methods=["POST"]),
             *asked,
         ],
@@ -61,9 +61,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 Question = TypeVar("Question", bound=msgspec.Struct)
 
 
-def _authority(joining: Joining) -> Handler:
+def _authority(membership: Membership) -> Handler:
     async def handler(_: Request) -> Response:
-        return Response(joining.authority_pem, media_type="application/x-pem-file")
+        return Response(membership.authority_pem, media_type="application/x-pem-file")
 
     return handler
 
@@ -77,9 +77,9 @@ def _joining(routes: LinkRoutes) -> Handler:
     return handler
 
 
-def _answering(asking: Asking, joining: Joining) -> Handler:
+def _answering(asking: Asking, membership: Membership) -> Handler:
     async def handler(request: Request) -> Response:
-        member = _member(request, joining)
+        member = _member(request, membership)
         check_version(request)
         body = await read_body(request, bytes_max=asking.bytes_max, timeout_s=BODY_TIMEOUT_S)
         if len(body) > DECODED_AT_ONCE_BYTES_MAX:
@@ -87,20 +87,20 @@ def _answering(asking: Asking, joining: Joining) -> Handler:
         else:
             question = _decoded(body, asking.kind)
         answer = await asking.answer(member, question)
-        _member(request, joining)  # a poll may have waited; who is out by now is told nothing
+        _member(request, membership)  # a poll may have waited; who is out by now is told nothing
         return _json(answer)
 
     return handler
 
 
-def _member(request: Request, joining: Joining) -> Member:
+def _member(request: Request, membership: Membership) -> Member:
     certificate: bytes | None = request.scope.get(CERTIFICATE_KEY)
     if certificate is None:
         raise NotMember(
             "Hosts show a certificate; none was shown.",
             "Join first: `forewarn host invite NAME` on the control machine prints the command.",
         )
-    return joining.need_member(certificate)
+    return membership.need_member(certificate)
 
 
 def check_version(request: Request) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from forewarn.control import own_vms
 from forewarn.control.control import Control
-from forewarn.control.joining import Joining
+from forewarn.control.membership import Membership
 from forewarn.control.views import EncodedChanges, Views
 from forewarn.core.errors import Invalid
 from forewarn.core.membership import Member
@@ -42,10 +42,10 @@ class Asking:
 class LinkRoutes:
     """The functions behind `/link/*`, and what they share."""
 
-    def __init__(self, control: Control, *, views: Views, joining: Joining) -> None:
+    def __init__(self, control: Control, *, views: Views, membership: Membership) -> None:
         self._control = control
         self._views = views
-        self._joining = joining
+        self._membership = membership
 
     def table(self) -> Mapping[str, Asking]:
         """Every question that a member may ask, by its name in the path."""
@@ -63,12 +63,12 @@ class LinkRoutes:
         }
 
     async def join(self, asked: wire.Join) -> wire.Joined:
-        certificate = await self._joining.join(asked.name, asked.token, asked.request)
-        return wire.Joined(certificate=certificate, authority=self._joining.authority_pem)
+        certificate = await self._membership.join(asked.name, asked.token, asked.request)
+        return wire.Joined(certificate=certificate, authority=self._membership.authority_pem)
 
     async def renew(self, member: Member, asked: wire.Renew) -> wire.Joined:
-        certificate = await self._joining.renew(member, asked.request)
-        return wire.Joined(certificate=certificate, authority=self._joining.authority_pem)
+        certificate = await self._membership.renew(member, asked.request)
+        return wire.Joined(certificate=certificate, authority=self._membership.authority_pem)
 
     async def changes(self, member: Member, asked: wire.AskChanges) -> EncodedChanges:
         return await self._views.changes(member.name, asked.since, asked.wait_s)

@@ -85,11 +85,6 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def join_command(hosts_url: str, name: str, token: str) -> str:
-    """What to say on a hypervisor to have it join."""
-    return f"forewarn host --control {hosts_url} --name {name} --token {token}"
-
-
 def _say_where_in_json(where: ControlWhere) -> None:
     """The same for a program: one JSON document on one line."""
     Session.show_json_line(
@@ -123,6 +118,6 @@ def _lines(where: ControlWhere) -> Iterator[str]:
         return
     yield ""
     yield "No host has joined yet. Within an hour, on a hypervisor, with a NAME of your choice:"
-    yield f"  {join_command(where.hosts_url, 'NAME', where.token)}"
+    yield f"  {where.join_command}"
     yield "For each further one, and later:"
     yield f"  {this} --data {data} host invite NAME"

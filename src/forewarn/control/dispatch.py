@@ -114,6 +114,10 @@ class Dispatch:
         heard = self._heard.get(host)
         return heard is not None and self._clock.monotonic_ms() - heard < HOST_SILENT_AFTER_MS
 
+    def was_heard(self, host: str) -> bool:
+        """True once the host was heard since our own start."""
+        return host in self._heard
+
     def silent_ms(self, host: str) -> int:
         """For how long the host has not been heard, counted from our own start at most."""
         return self._clock.monotonic_ms() - self._heard.get(host, self._began_monotonic_ms)

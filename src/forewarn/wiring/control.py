@@ -23,8 +23,9 @@ from forewarn.api.app import create_app
 from forewarn.api.link_app import create_link_app
 from forewarn.api.link_protocol import LinkProtocol
 from forewarn.api.link_routes import LinkRoutes
+from forewarn.api.member_routes import MemberRoutes
 from forewarn.control import inventory, ticker
-from forewarn.control.joining import Joining, Signing, host_joined
+from forewarn.control.membership import Membership, Signing, host_joined
 from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
@@ -52,15 +53,28 @@ KEEP_ALIVE_S = 75
 class ControlWhere:
     """Where the control plane really is, once it is there.
 
-    `token` lets the first host in; empty once one has joined.
+    `token` lets the first host in, with the `join_command`; both are empty once one has joined.
     """
 
     operator_url: str
     hosts_url: str
     hosts_listen: str
     token: str
+    join_command: str
     members: int
     data: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where the link listens, and the URL by which hosts reach it."""
+
+    listen: str
+    url: str
+
+    def join_command(self, name: str, token: str) -> str:
+        """What to say on a hypervisor to have it join."""
+        return f"forewarn host --control {self.url} --name {name} --token {token}"
 
 
 class ControlService:
@@ -83,7 +97,7 @@ class ControlService:
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
         members = MembersFile(folder)
-        self.joining = Joining(
+        self.membership = Membership(
             members.load(),
             keep=members.keep,
             signing=Signing(
@@ -128,34 +142,34 @@ class ControlService:
         parts, settings = self.parts, self._settings
         await self._apply_inventory()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
-        app = create_app(
-            parts.control,
-            token=operator_token(settings.data),
-            measures=parts.measures,
-            doorbell=parts.doorbell,
-            scratch=settings.data,
-        )
-        async with (
-            self._link() as (hosts_listen, hosts_url),
-            serving(app, settings.operator) as url,
-        ):
-            with Announcement(settings.data, url):
-                members = len(self.joining.members())
-                started(
-                    ControlWhere(
-                        operator_url=url,
-                        hosts_url=hosts_url,
-                        hosts_listen=hosts_listen,
-                        token="" if members else await self.joining.invite(None),
-                        members=members,
-                        data=settings.data,
-                    )
-                )
-                try:
+        async with self._link() as link:
+            app = create_app(
+                parts.control,
+                token=operator_token(settings.data),
+                measures=parts.measures,
+                doorbell=parts.doorbell,
+                scratch=settings.data,
+                more=MemberRoutes(
+                    parts.control, self.membership, command=link.join_command
+                ).table(),
+            )
+            async with serving(app, settings.operator) as url:
+                with Announcement(settings.data, url):
+                    started(await self._where(url, link))
                     await self._work_until_stopped()
-                finally:
-                    parts.doorbell.close()
-                    self.views.close()
+
+    async def _where(self, operator_url: str, link: Link) -> ControlWhere:
+        members = len(self.membership.members())
+        token = "" if members else await self.membership.invite(None)
+        return ControlWhere(
+            operator_url=operator_url,
+            hosts_url=link.url,
+            hosts_listen=link.listen,
+            token=token,
+            join_command=link.join_command("NAME", token) if token else "",
+            members=members,
+            data=self._settings.data,
+        )
 
     async def _apply_inventory(self) -> None:
         """As in `serve`, but without a file there is no fleet other than what hosts show."""
@@ -172,13 +186,13 @@ class ControlService:
             )
 
     @asynccontextmanager
-    async def _link(self) -> AsyncIterator[tuple[str, str]]:
-        """The link on its socket; yields where it listens and the URL for hosts."""
+    async def _link(self) -> AsyncIterator[Link]:
+        """The link on its socket; yields where it is."""
         names = server_names(self._settings)
         context = self._authority.server_context(names)
         app = create_link_app(
-            LinkRoutes(self.parts.control, views=self.views, joining=self.joining),
-            self.joining,
+            LinkRoutes(self.parts.control, views=self.views, membership=self.membership),
+            self.membership,
             clock=self.parts.clock,
         )
         config = uvicorn.Config(
@@ -200,7 +214,7 @@ class ControlService:
             async with listening(
                 server, self._settings.hosts, what="the link for hosts", option="--hosts"
             ) as where:
-                yield listen_text(*where), hosts_url(self._settings, port=where[1])
+                yield Link(listen_text(*where), hosts_url(self._settings, port=where[1]))
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
@@ -222,6 +236,8 @@ class ControlService:
         for task in [*tasks, stopping]:
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        self.parts.doorbell.close()
+        self.views.close()
         for task in done - {stopping}:
             task.result()  # a loop that ends by itself has failed: say so and stop
 

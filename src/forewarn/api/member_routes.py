@@ -1,0 +1,160 @@
+"""The operator's word on who may be a host: look, invite, revoke. Only a control has these routes.
+
+A service that has its hosts in its own process has no link, and nobody who could join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forewarn.api.orders import BODY_BYTES_MAX, NoWords, words
+from forewarn.api.requests import NoQuery, read_body, read_query
+from forewarn.api.route_table import RouteSpec
+from forewarn.control.control import Control
+from forewarn.control.membership import TOKEN_VALID_MS, Membership
+from forewarn.control.memory import Transaction
+from forewarn.core.membership import VALID_MS_MAX
+from forewarn.core.model import SECOND_MS
+from forewarn.wire.operator_json import time_text
+
+VALID_SECONDS_MIN = 10
+VALID_SECONDS_MAX = VALID_MS_MAX // SECOND_MS
+
+
+class InviteWords(msgspec.Struct, forbid_unknown_fields=True):
+    """How long the token is valid; `replace`: the host takes the name from whoever has it."""
+
+    valid_seconds: Annotated[int, Meta(ge=VALID_SECONDS_MIN, le=VALID_SECONDS_MAX)] = (
+        TOKEN_VALID_MS // SECOND_MS
+    )
+    replace: bool = False
+
+
+class HostInvited(msgspec.Struct):
+    """A one-time token for one host, and the command that it is for. It is shown once."""
+
+    name: str
+    token: str
+    valid_seconds: int
+    command: str
+
+
+class HostRevoked(msgspec.Struct):
+    """The host that is out."""
+
+    name: str
+
+
+class MemberShown(msgspec.Struct):
+    """A host that has joined. `heard_seconds` is how long ago its last heartbeat was, if any."""
+
+    name: str
+    joined: str
+    alive: bool
+    heard_seconds: float | None
+
+
+class MemberPage(msgspec.Struct):
+    """All hosts that have joined, by name."""
+
+    items: list[MemberShown]
+    more: bool
+
+
+class MemberRoutes:
+    """The functions behind the routes. `command` is what to say on the machine that joins."""
+
+    def __init__(
+        self, control: Control, membership: Membership, *, command: Callable[[str, str], str]
+    ) -> None:
+        self._control = control
+        self._membership = membership
+        self._command = command
+
+    def table(self) -> list[RouteSpec]:
+        """The routes, for `create_app(more=...)`."""
+        return [
+            RouteSpec(
+                method="GET",
+                path="/v1/members",
+                name="list-members",
+                summary="The hosts that have joined, by name.",
+                handler=self.list_members,
+                answer=MemberPage,
+            ),
+            RouteSpec(
+                method="POST",
+                path="/v1/hosts/{name}/invite",
+                name="host-invite",
+                summary="Make a one-time token with which a host may join under that name.",
+                handler=self.invite,
+                answer=HostInvited,
+                body=InviteWords,
+                keyed=False,
+            ),
+            RouteSpec(
+                method="POST",
+                path="/v1/hosts/{name}/revoke",
+                name="host-revoke",
+                summary="Shut a host out: its certificate is worth nothing from now on.",
+                handler=self.revoke,
+                answer=HostRevoked,
+                body=NoWords,
+                keyed=False,
+            ),
+        ]
+
+    async def list_members(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        members = self._membership.members()
+
+        def look(tx: Transaction) -> list[MemberShown]:
+            dispatch = self._control.dispatch
+            return [
+                MemberShown(
+                    name=member.name,
+                    joined=time_text(member.since_ms) or "",
+                    alive=tx.alive(member.name),
+                    heard_seconds=(
+                        dispatch.silent_ms(member.name) / SECOND_MS
+                        if dispatch.was_heard(member.name)
+                        else None
+                    ),
+                )
+                for member in members
+            ]
+
+        return _json(MemberPage(items=await self._control.ask(look), more=False))
+
+    async def invite(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), InviteWords)
+        name = str(request.path_params["name"])
+        token = await self._membership.invite(
+            name, valid_ms=said.valid_seconds * SECOND_MS, replaces=said.replace
+        )
+        return _json(
+            HostInvited(
+                name=name,
+                token=token,
+                valid_seconds=said.valid_seconds,
+                command=self._command(name, token),
+            )
+        )
+
+    async def revoke(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        words(await read_body(request, bytes_max=BODY_BYTES_MAX), NoWords)
+        name = str(request.path_params["name"])
+        await self._membership.revoke(name)
+        return _json(HostRevoked(name=name))
+
+
+def _json(content: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(content), media_type="application/json")

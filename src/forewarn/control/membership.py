@@ -1,0 +1,185 @@
+"""How hosts come to belong to this control plane: invited, joined, renewed, revoked.
+
+What is allowed is `core.membership`; keys and certificates are somebody else's (`sign`, `read`).
+Every change is kept before anybody is told of it, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forewarn.control.control import Control
+from forewarn.control.inventory_keys import need_host_name
+from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
+from forewarn.core import membership
+from forewarn.core.errors import Invalid
+from forewarn.core.membership import Member, Members
+from forewarn.core.model import HOUR_MS, Decision, Host
+from forewarn.ports import Clock
+
+TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
+SECRET_BYTES = 24
+TOKEN_VALID_MS = HOUR_MS
+
+
+class Asked(Protocol):
+    """Who a certificate, or the request for one, is for. `key` is what a host is known by."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signing:
+    """What the certificate authority can do. `sign` raises Invalid for a request it does not take.
+
+    `fingerprint` is that of the authority's own certificate; `pem` is the certificate.
+    """
+
+    fingerprint: str
+    pem: str
+    read_request: Callable[[str], Asked]
+    read_peer: Callable[[bytes], Asked]
+    sign: Callable[[str, str], str]
+
+
+class Membership:
+    """The members of the link. Belongs to the event loop.
+
+    `clock` is that of the machine, by which certificates are checked too. `host_joined` is the
+    command that gives a host its place in the fleet; `left` is told of a host that is out.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        *,
+        keep: Callable[[Members], None],
+        signing: Signing,
+        control: Control,
+        clock: Clock,
+        host_joined: Callable[[str], Command[None]],
+        left: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._members = members
+        self._keep = keep
+        self._signing = signing
+        self._control = control
+        self._clock = clock
+        self._host_joined = host_joined
+        self._left = left
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def authority_pem(self) -> str:
+        return self._signing.pem
+
+    def members(self) -> Sequence[Member]:
+        """Everybody who has joined, by name."""
+        return sorted(self._members.members.values(), key=lambda member: member.name)
+
+    async def invite(
+        self, name: str | None, *, valid_ms: int = TOKEN_VALID_MS, replaces: bool = False
+    ) -> str:
+        """A new one-time token, for this host or for any that is new. Raises Refusal."""
+        if name is not None:
+            need_host_name(name)
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        async with self._one_at_a_time:
+            await self._change(
+                membership.invite(
+                    self._members,
+                    digest=_digest(secret),
+                    name=name,
+                    valid_ms=valid_ms,
+                    now_ms=self._clock.now_ms(),
+                    replaces=replaces,
+                )
+            )
+        return f"{TOKEN_FORM}.{secret}.{self._signing.fingerprint}"
+
+    async def join(self, name: str, token: str, request: str) -> str:
+        """The certificate of a host that shows a token, once. Raises Refusal or Unavailable.
+
+        The same token with the same key is answered again: an answer may have been lost.
+        """
+        need_host_name(name)
+        asked = await asyncio.to_thread(self._signing.read_request, request)
+        if asked.name != name:
+            raise Invalid(
+                f"The certificate signing request is for {asked.name}, not for {name}.",
+                "Ask for the name that the host joins with.",
+            )
+        async with self._one_at_a_time:
+            after = membership.join(
+                self._members,
+                name=name,
+                key=asked.key,
+                digest=_digest(_secret(token)),
+                now_ms=self._clock.now_ms(),
+            )
+            certificate = await asyncio.to_thread(self._signing.sign, request, name)
+            # The host's place comes first: kept without it, a member could not even be heard.
+            await self._control.submit(self._host_joined(name))
+            await self._change(after)
+        return certificate
+
+    async def renew(self, member: Member, request: str) -> str:
+        """A new certificate for a member, for the same name and key. Raises Refusal."""
+        asked = await asyncio.to_thread(self._signing.read_request, request)
+        if (asked.name, asked.key) != (member.name, member.key):
+            raise Invalid(
+                "A certificate is renewed for the same name and key only.",
+                f"To change them say `forewarn host invite {member.name} --replace`.",
+            )
+        return await asyncio.to_thread(self._signing.sign, request, member.name)
+
+    async def revoke(self, name: str) -> None:
+        """Shut a host out, now. Raises NotFound if it has not joined."""
+        async with self._one_at_a_time:
+            await self._change(membership.revoke(self._members, name))
+        self._left(name)
+
+    def need_member(self, certificate: bytes) -> Member:
+        """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
+        asked = self._signing.read_peer(certificate)
+        return membership.need_member(self._members, name=asked.name, key=asked.key)
+
+    async def _change(self, after: Members) -> None:
+        await asyncio.to_thread(self._keep, after)
+        self._members = after
+
+
+def host_joined(name: str) -> Command[None]:
+    """Give a host its place in the fleet. Without effect if it has one."""
+
+    def command(tx: Transaction) -> None:
+        if tx.host(name) is None:
+            tx.apply(Decision(hosts=(Host(name=name),)))
+
+    return command
+
+
+def _secret(token: str) -> str:
+    """The part of a token that must be known to nobody else. Raises Invalid."""
+    form, _, rest = token.strip().partition(".")
+    secret, _, fingerprint = rest.partition(".")
+    if form != TOKEN_FORM or not secret or not fingerprint:
+        raise Invalid(
+            "The token is not one that `forewarn host invite` prints.",
+            f"Give it whole; it begins with {TOKEN_FORM}. and has three parts.",
+        )
+    return secret
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
