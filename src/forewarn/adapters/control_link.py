@@ -192,6 +192,7 @@ class ControlLink:
         self._monotonic_ms = monotonic_ms
         self._heard = heard
         self._lanes = self._new_lanes(context)
+        self._used: list[Lane] = []
 
     def _new_lanes(self, context: ssl.SSLContext) -> tuple[Lane, Lane, Lane]:
         def lane() -> Lane:
@@ -199,13 +200,18 @@ class ControlLink:
 
         return lane(), lane(), lane()
 
-    async def use(self, context: ssl.SSLContext) -> None:
-        """Speak with another certificate from now on; what is under way there ends."""
-        before, self._lanes = self._lanes, self._new_lanes(context)
-        for lane in before:
-            await lane.close()
+    def use(self, context: ssl.SSLContext) -> None:
+        """Speak with another certificate from now on; what is under way is answered still."""
+        self._used.extend(self._lanes)
+        self._lanes = self._new_lanes(context)
+
+    async def close_used(self) -> None:
+        """Close the connections of certificates that are no longer used."""
+        while self._used:
+            await self._used.pop().close()
 
     async def close(self) -> None:
+        await self.close_used()
         for lane in self._lanes:
             await lane.close()
 

@@ -6,6 +6,7 @@ plane believes can be compared with what "really" happened. Time is the clock's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from forewarn.core.model import SECOND_MS, Action, ActionKind
@@ -38,8 +39,13 @@ class SimulatedHypervisor:
         self._held_ms: dict[str, int] = {}  # by event or operation
         self._dead: set[str] = set()
         self._down: set[str] = set()  # VMs that went down with their host
+        self._changed: Callable[[], None] = lambda: None
 
     # What a test or the emulator arranges.
+
+    def on_change(self, ring: Callable[[], None]) -> None:
+        """Call `ring` when an action has taken effect. One at a time."""
+        self._changed = ring
 
     def place(self, vm: str, host: str) -> None:
         """Let a VM run on a host, if it does not run yet."""
@@ -156,6 +162,7 @@ class SimulatedHypervisor:
         elif action.kind is ActionKind.REBOOT_HOST:
             self._boots[host] = self._boots.get(host, 0) + 1
         self._done[key] = Sight(SightKind.DONE)
+        self._changed()
 
 
 def _owner(action: Action) -> str:

@@ -16,7 +16,6 @@ import structlog
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
-from forewarn.host.ringing import rung
 from forewarn.wire.host_json import Adoption, Changes, Since
 
 log = structlog.get_logger(__name__)
@@ -85,7 +84,6 @@ class Follower:
         self._refused: set[str] = set()
         self._why_not = ""
         self._heard_ms: int | None = None
-        self._hurry = asyncio.Event()
         self.answers = 0
         self.failures = 0
         self.epochs = 0
@@ -112,21 +110,16 @@ class Follower:
         """Scopes whose document control wants to take back to an older incarnation."""
         return frozenset(self._refused)
 
-    def hurry(self) -> None:
-        """Control was heard of by other ways: do not wait for the end of a back-off."""
-        self._hurry.set()
-
     async def run(self) -> None:
         """Follow until canceled."""
         in_a_row = 0
         while True:
-            self._hurry.clear()
             if await self.once():
                 in_a_row = 0
                 await asyncio.sleep(ASK_AGAIN_AFTER_S)
                 continue
             in_a_row += 1
-            await rung(self._hurry, back_off_s(in_a_row, self._chance()))
+            await asyncio.sleep(back_off_s(in_a_row, self._chance()))
 
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""

@@ -1,0 +1,333 @@
+"""`forewarn host`: the daemon of one hypervisor. It serves guests, acts, and follows control.
+
+The order at the start keeps the promises: join or load the certificate, ask control, show, open
+channels, and only then say that the host is there. Control or hypervisor away: it keeps trying,
+says so once, and serves what it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from forewarn.adapters import host_credentials, joining
+from forewarn.adapters.control_link import ControlLink
+from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
+from forewarn.adapters.host_credentials import Credentials
+from forewarn.adapters.system import SystemClock
+from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
+from forewarn.core.machines import SeenVm
+from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.control_time import ControlTime
+from forewarn.host.daemon import Hosts
+from forewarn.host.documents import Documents
+from forewarn.host.follower import Follower, back_off_s
+from forewarn.host.guests import LinkedGuests
+from forewarn.host.identity import Identity, WitnessedIdentity
+from forewarn.host.metrics_server import MetricsServer
+from forewarn.host.ringing import rung
+from forewarn.host.watching import Watch
+from forewarn.host_settings import HostSettings
+from forewarn.ports import Clock, Elsewhere, Hypervisor, Machines
+from forewarn.wiring.host_measures import host_measures
+from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+
+log = structlog.get_logger(__name__)
+
+BUSY_STEP_EVERY_S = 0.2
+RENEWAL_LOOK_EVERY_S = 60.0
+LAST_WORDS_S = 3.0  # how long a stop waits for what guests did last to reach control
+
+
+class Channels(Protocol):
+    """The ways by which VMs ask. Problems are in words, by VM or interface."""
+
+    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[object]: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What a host daemon acts on and is asked by."""
+
+    machines: Machines
+    hypervisor: Hypervisor
+    channels: Callable[[Endpoint, Identity], Channels]
+    close: Callable[[], None] = lambda: None
+
+
+Building = Callable[[str, Elsewhere], Machinery]
+
+
+@dataclass(frozen=True, slots=True)
+class HostWhere:
+    """What a host daemon can say of itself once it serves."""
+
+    name: str
+    control: str
+    data: Path
+    metrics: tuple[str, int] | None
+    vms: int | None  # None while the hypervisor cannot be seen
+
+
+class HostService:
+    """One host daemon. Made and run inside one event loop."""
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        credentials: Credentials,
+        *,
+        build: Building,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = credentials.name
+        self.control = settings.control or credentials.control
+        self._settings = settings
+        self._credentials = credentials
+        self._clock = clock or SystemClock()
+        self._chance = chance
+        self.time = ControlTime()
+        self.link = ControlLink(
+            self.control,
+            credentials.context(),
+            monotonic_ms=self._clock.monotonic_ms,
+            heard=self._heard,
+        )
+        self._machinery = build(self.name, self.link)
+        self.identity = WitnessedIdentity()
+        self.documents = Documents(
+            self.identity, requests_per_s=float(settings.guest_requests_per_second)
+        )
+        self.guests = LinkedGuests(
+            self.link,
+            polled=self.documents.polled,
+            now_ms=self._now_ms,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
+        self.endpoint = Endpoint(
+            self.guests,
+            now_ms=self._now_ms,
+            place=settings.place(),
+            metadata_header=settings.metadata_header,
+        )
+        self.channels = self._machinery.channels(self.endpoint, self.identity)
+        self.hosts = Hosts(
+            [self.name],
+            link=self.link,
+            hypervisor=self._machinery.hypervisor,
+            documents=self.documents,
+            busy_step_every_s=BUSY_STEP_EVERY_S,
+        )
+        self.watch = Watch(
+            self.name,
+            machines=self._machinery.machines,
+            link=self.link,
+            channels=self.channels,
+            witness=self.identity.witness,
+        )
+        self.follower = Follower(
+            self.name,
+            link=self.link,
+            documents=self.documents,
+            hosts=self.hosts,
+            monotonic_ms=self._clock.monotonic_ms,
+            chance=chance,
+            wants=self.watch.adopt,
+            reconnected=self._reconnected,
+        )
+        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _heard(self, now_ms: int, asked_ms: int, heard_ms: int) -> None:
+        self.time.heard(now_ms, asked_monotonic_ms=asked_ms, heard_monotonic_ms=heard_ms)
+
+    def _now_ms(self) -> int:
+        """The wall clock of control: that of this machine says nothing."""
+        return self.time.now_ms(self._clock.monotonic_ms())
+
+    def _reconnected(self) -> None:
+        """Control may have forgotten what it saw here, and what it asked for."""
+        self.watch.tell_again()
+        self.hosts.ring([self.name])
+
+    # Running.
+
+    async def run(self, started: Callable[[HostWhere], None]) -> None:
+        """Serve until a signal says stop. `started` is called once guests are served.
+
+        Raises one of CannotStart with nothing left open.
+        """
+        stop = asyncio.Event()
+        with stop_signals(stop.set):
+            await self.serve(stop, started)
+
+    async def serve(self, stop: asyncio.Event, started: Callable[[HostWhere], None]) -> None:
+        """The same until `stop` is set."""
+        try:
+            where = None
+            if self._settings.metrics:
+                where = await self._metrics.open(self._settings.metrics)
+            if await self._connect(stop):
+                await self.watch.look()
+                await self.hosts.heartbeat()
+                seen = self.watch.seen
+                count = None if seen is None else len(seen)
+                started(HostWhere(self.name, self.control, self._settings.data, where, count))
+                await self._work(stop)
+        finally:
+            await self.channels.close()
+            await self.endpoint.close()
+            await self._metrics.close()
+            await self.link.close()
+            self._machinery.close()
+
+    async def _connect(self, stop: asyncio.Event) -> bool:
+        """Ask control until it has answered once; False if told to stop before that."""
+        failures = 0
+        while not stop.is_set():
+            asking = asyncio.ensure_future(self.follower.once())
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait([asking, stopping], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if asking.done() and asking.result():
+                return True
+            asking.cancel()
+            await asyncio.gather(asking, stopping, return_exceptions=True)
+            failures += 1
+            await rung(stop, back_off_s(failures, self._chance()))
+        return False
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        loops = (
+            self.follower.run,
+            self.hosts.run,
+            self.guests.run,
+            self.watch.run,
+            self._renewals,
+        )
+        tasks = [asyncio.ensure_future(run()) for run in loops]
+        stopping = asyncio.ensure_future(stop.wait())
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in [*tasks, stopping]:
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+        for task in done - {stopping}:
+            task.result()  # a loop that ends by itself has failed: say so and stop
+        await self._last_words()
+
+    async def _last_words(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                self.guests.gather_polls()
+                await self.guests.send()
+        except (Unavailable, TimeoutError) as why:
+            log.warning("guest_traces_lost", why=str(why))
+
+    # The certificate.
+
+    async def _renewals(self) -> None:
+        said = ""
+        while True:
+            try:
+                await self.renew_if_due()
+                said = ""
+            except (DatabaseRefused, Refusal, Unavailable) as why:
+                if str(why) != said:
+                    log.warning("certificate_not_renewed", host=self.name, why=str(why))
+                said = str(why)
+            await asyncio.sleep(RENEWAL_LOOK_EVERY_S)
+
+    async def renew_if_due(self) -> bool:
+        """Renew the certificate when two thirds of its life have passed, by control's clock."""
+        await self.link.close_used()
+        if not self.time.known or not self._credentials.renewal_due(self._now_ms()):
+            return False
+        before = self._credentials
+        joined = await self.link.renew(before.request())
+        self._credentials = await asyncio.to_thread(
+            host_credentials.keep,
+            before.folder,
+            key_pem=before.key_pem,
+            certificate_pem=joined.certificate,
+            authority_pem=joined.authority,
+            control=before.control,
+            token_digest=before.token_digest,
+        )
+        self.link.use(self._credentials.context())
+        log.info("certificate_renewed", host=self.name)
+        return True
+
+    # What can be seen of it.
+
+    def _healthz(self) -> str:
+        age_s = self.follower.age_s
+        heard = "was never heard" if age_s is None else f"heard {age_s:.1f} s ago"
+        seen = self.watch.seen
+        vms = "hypervisor away" if seen is None else f"{len(seen)} VMs seen"
+        problems = len(self.watch.problems) + len(self.watch.channel_problems)
+        return f"ok: host {self.name}, control {heard}, {vms}, {problems} problems"
+
+
+async def membership(settings: HostSettings, token: str | None) -> Credentials:
+    """The host's credentials: those it has, or those that the token gets it.
+
+    A token that was used already by this host is passed over, so that the command that joined it
+    starts it ever after; another one makes it join anew. Raises Refusal, Unavailable or
+    DatabaseRefused.
+    """
+    try:
+        known = host_credentials.load(settings.data)
+    except Conflict:
+        if token is None:
+            raise
+        known = None  # what is damaged is made anew
+    if known is not None and settings.name and known.name != settings.name and not token:
+        raise Conflict(
+            f"This machine has joined as {known.name}, not as {settings.name}: {settings.data}"
+            " has that certificate.",
+            f"Start it with --name {known.name}; or, to rename it, invite {settings.name} with"
+            f" `forewarn host invite {settings.name}` and give the token with --token.",
+        )
+    same = known is not None and (not settings.name or known.name == settings.name)
+    if known is not None and same and _is_used(known, token):
+        return known
+    if token is None:
+        raise Invalid(
+            f"This machine has not joined a control yet: there is no certificate in"
+            f" {settings.data}.",
+            "On the control machine `forewarn host invite NAME` prints the command to join with.",
+        )
+    control = settings.control or (known.control if known is not None else "")
+    name = settings.name or (known.name if known is not None else "")
+    if not control or not name:
+        raise Invalid("To join, control and a name are needed.", "Give --control URL --name NAME.")
+    return await joining.join(settings.data, control=control, name=name, token=token)
+
+
+def _is_used(known: Credentials, token: str | None) -> bool:
+    return token is None or host_credentials.digest_of(token.strip()) == known.token_digest
+
+
+async def run_host(
+    settings: HostSettings,
+    *,
+    token: str | None,
+    build: Callable[[HostSettings], Building],
+    started: Callable[[HostWhere], None],
+) -> None:
+    """Run a host daemon until it is told to stop. Raises one of CannotStart."""
+    raise_descriptor_limit()
+    lock = FolderLock(settings.data)
+    try:
+        credentials = await membership(settings, token)
+        await HostService(settings, credentials, build=build(settings)).run(started)
+    finally:
+        lock.release()

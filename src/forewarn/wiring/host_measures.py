@@ -1,0 +1,90 @@
+"""The numbers that a host daemon shows at /metrics: what each is called, and who knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from forewarn.endpoint.endpoint import Endpoint
+from forewarn.endpoint.measures import EndpointMeasures
+from forewarn.host.daemon import Hosts
+from forewarn.host.follower import Follower
+from forewarn.host.guests import LinkedGuests
+from forewarn.host.measures import HostMeasures
+from forewarn.host.watching import Watch
+
+Numbers = Mapping[str, tuple[str, Callable[[], float | None]]]
+
+
+class Measured(Protocol):
+    """The parts of a host daemon that know numbers."""
+
+    endpoint: Endpoint
+    follower: Follower
+    guests: LinkedGuests
+    hosts: Hosts
+    watch: Watch
+
+
+def host_measures(host: Measured) -> HostMeasures:
+    """Everything a host daemon counts, read when somebody asks."""
+    measures = HostMeasures()
+    for name, (text, read) in _gauges(host).items():
+        measures.gauge(name, text, read)
+    for name, (text, read) in _counters(host).items():
+        measures.count(name, text, read)
+    measures.add(EndpointMeasures(host.endpoint.counters))
+    return measures
+
+
+def _gauges(host: Measured) -> Numbers:
+    follower, watch = host.follower, host.watch
+    return {
+        "forewarn_link_up": ("1 while control answers.", lambda: int(follower.up)),
+        "forewarn_documents_age_seconds": (
+            "How long ago control last said that the documents on show are the right ones.",
+            lambda: follower.age_s,
+        ),
+        "forewarn_scopes_shown": ("Scopes on show.", lambda: len(follower.names)),
+        "forewarn_documents_refused": (
+            "Scopes whose document control wants to take back to an older incarnation.",
+            lambda: len(follower.refused),
+        ),
+        "forewarn_claims_held": ("Actions under way.", lambda: host.hosts.held),
+        "forewarn_vms_seen": (
+            "VMs on this hypervisor; absent while it is away.",
+            lambda: None if watch.seen is None else len(watch.seen),
+        ),
+        "forewarn_vm_problems": (
+            "VMs that cannot be used as they are.",
+            lambda: len(watch.problems),
+        ),
+        "forewarn_channel_problems": (
+            "Bridges, taps and VMs that cannot be served.",
+            lambda: len(watch.channel_problems),
+        ),
+    }
+
+
+def _counters(host: Measured) -> Numbers:
+    follower, watch, hosts, guests = host.follower, host.watch, host.hosts, host.guests
+    return {
+        "forewarn_link_failures": ("Asking for changes failed.", lambda: follower.failures),
+        "forewarn_control_epochs": (
+            "Controls that were followed: one more after each restart of control.",
+            lambda: follower.epochs,
+        ),
+        "forewarn_heartbeats": ("Heartbeats that control took.", lambda: hosts.heartbeats),
+        "forewarn_host_errors": (
+            "Steps, heartbeats, confirmations, looks and other turns that broke or hung.",
+            lambda: hosts.failures + watch.failures + guests.failures,
+        ),
+        "forewarn_sightings": (
+            "Times that control was told what is here.",
+            lambda: watch.sightings,
+        ),
+        "forewarn_first_reads_dropped": (
+            "First reads that were not kept.",
+            lambda: guests.dropped,
+        ),
+    }
