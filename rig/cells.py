@@ -177,7 +177,7 @@ class Cell:
             raise CommandFailed(f"{self.name}: {' '.join(words)}: {said}")
         return done.stdout
 
-    def start(self, name: str, words: Sequence[str], *, log: Path) -> Daemon:
+    def start(self, name: str, words: Sequence[str], *, log: Path, **variables: str) -> Daemon:
         """Start a process that stays, with its output appended to `log`."""
         with log.open("ab") as output:
             entering = subprocess.Popen(
@@ -185,7 +185,7 @@ class Cell:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment(),
+                env={**environment(), **variables},
                 start_new_session=True,
             )
         daemon = Daemon(name, entering, log)

@@ -1,0 +1,269 @@
+"""Real lifecycles: order, let notice pass, watch what happens to the guests, and have it judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rig.domains import Guest
+from rig.judge import SILENCE_S, Evidence, judge, milliseconds
+from rig.operator import Unreachable
+from rig.service import Service
+from rig.waiting import NotInTime, wait_for
+
+FAST = 120  # a quarter of an hour of notice in seven and a half seconds
+NEARLY_MS = 45_000  # so long before NotBefore the clock is slowed down
+NEARLY = 20
+SEEN_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
+END_LIMIT_S = 120.0
+BACK_LIMIT_S = 60.0
+FREEZE_S = 4
+
+_VERBS = {"Reboot": "restart", "Redeploy": "redeploy", "Terminate": "delete", "Preempt": "evict"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """One event of one VM from order to end, and what the judge has to say."""
+
+    kind: str
+    consent: bool
+    vm: str
+    complaints: tuple[str, ...]
+    notice_s: float  # of control's time, from being shown to the start
+    lasted_s: float  # real, from the start to the end
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """An event under way."""
+
+    kind: str
+    vm: str
+    event_id: str
+    operation_id: str | None
+    before: dict[str, str]
+
+
+class Lifecycles:
+    """Carries out waves: the same thing for several VMs at once, all of one mind."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._rig = service.rig
+        self.done: list[Lifecycle] = []
+
+    # What can be ordered.
+
+    def order(self, kind: str, vms: Sequence[str]) -> None:
+        """Reboot, Redeploy, Terminate or Preempt these VMs, as their owners."""
+        self._wave(kind, vms, lambda: [self._order(kind, vm) for vm in vms])
+
+    def freeze(self, host: str) -> None:
+        """Freeze a host, with every VM on it."""
+        self._maintain("Freeze", host, duration_seconds=FREEZE_S)
+
+    def _maintain(self, kind: str, host: str, **words: object) -> None:
+        vms = [vm for vm, power in self._rig.hypervisors[host].vms().items() if power == "running"]
+
+        def maintain() -> list[dict[str, Any]]:
+            answer = self._service.operator.post(
+                f"/v1/hosts/{host}/maintain", event_type=kind, **words
+            )
+            return list(answer["events"])
+
+        self._wave(kind, vms, maintain)
+
+    def fail(self, host: str) -> None:
+        """Pull the plug of a host and say so; its VMs start at the other. Then it comes back."""
+        vms = [vm for vm, power in self._rig.hypervisors[host].vms().items() if power == "running"]
+
+        def fail() -> list[dict[str, Any]]:
+            self._service.fail_host(host)
+            answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True)
+            return list(answer["events"])
+
+        self._wave("Failure", vms, fail)
+        self.bring_back(host)
+
+    def bring_back(self, host: str) -> None:
+        """Switch a failed hypervisor on again, as one that was repaired and holds no VMs."""
+        hypervisor = self._rig.hypervisors[host]
+        hypervisor.power_on()
+        self._rig.note()
+        for vm in hypervisor.vms():
+            hypervisor.virsh("undefine", vm)
+        self._service.start_host(host)
+        self._service.operator.post(f"/v1/hosts/{host}/repair")
+
+    def _order(self, kind: str, vm: str) -> dict[str, Any]:
+        answer = self._service.operator.post(f"/v1/vms/{vm}/{_VERBS[kind]}")
+        return dict(answer)
+
+    # How it goes.
+
+    def _wave(
+        self, kind: str, vms: Sequence[str], begin: Callable[[], list[dict[str, Any]]]
+    ) -> None:
+        guests = [self._rig.guests[vm] for vm in vms]
+        minds = {guest.approves for guest in guests}
+        if len(minds) != 1:
+            raise ValueError(f"A wave is of one mind; {vms} are not.")
+        before = {vm: self._rig.where(vm) for vm in vms}
+        ordered_s = time.monotonic()
+        opened = [
+            _Open(
+                kind=kind,
+                vm=event["resources"][0],
+                event_id=event["event_id"],
+                operation_id=event["operation_id"],
+                before=before[event["resources"][0]],
+            )
+            for event in begin()
+        ]
+        if {one.vm for one in opened} != set(vms):
+            raise ValueError(f"Ordered for {sorted(vms)}, events for {[one.vm for one in opened]}.")
+        if not minds.pop() and kind != "Failure":
+            self._let_notice_pass(opened)
+        self._await_end(opened)
+        ended_s = time.monotonic()
+        self.done += [self._finish(one, ordered_s, ended_s) for one in opened]
+
+    def _event(self, one: _Open) -> dict[str, Any]:
+        return dict(self._service.operator.get(f"/v1/events/{one.event_id}"))
+
+    def _let_notice_pass(self, opened: Sequence[_Open]) -> None:
+        """Turn the clock up until nearly NotBefore, so that everything starts in slow motion."""
+        for one in opened:
+            shown = partial(self._shown, one)
+            wait_for(f"{one.vm} is shown its {one.kind}", shown, within_s=SEEN_LIMIT_S)
+        clock = self._service.clock
+        try:
+            clock.run(FAST)
+            first_ms = min(milliseconds(self._event(one)["not_before"]) for one in opened)
+            wait_for(
+                "notice passes",
+                lambda: clock.now_ms() >= first_ms - NEARLY_MS,
+                within_s=START_LIMIT_S,
+            )
+            clock.run(NEARLY)
+            wait_for(
+                "everything has started",
+                lambda: all(self._event(one)["phase"] != "scheduled" for one in opened),
+                within_s=START_LIMIT_S,
+            )
+        except NotInTime as why:
+            raise NotInTime(f"{why} {self._explain(opened)}") from why
+        finally:
+            clock.run(1)
+
+    def _await_end(self, opened: Sequence[_Open]) -> None:
+        try:
+            for one in opened:
+                ended = partial(self._ended, one)
+                wait_for(f"{one.kind} of {one.vm} ends", ended, within_s=END_LIMIT_S)
+        except NotInTime as why:
+            raise NotInTime(f"{why} {self._explain(opened)}") from why
+
+    def _shown(self, one: _Open) -> bool:
+        return self._event(one)["shown"] is not None
+
+    def _ended(self, one: _Open) -> bool:
+        try:
+            return self._event(one)["phase"] in ("completed", "failed", "canceled")
+        except Unreachable:  # control may be down, which is sometimes the point
+            return False
+
+    def _explain(self, opened: Sequence[_Open]) -> str:
+        told = [
+            self._service.operator.get(f"/v1/events/{one.event_id}/explain")
+            for one in opened
+            if not self._ended(one)
+        ]
+        return f"Control explains: {told}"
+
+    def _finish(self, one: _Open, ordered_s: float, ended_s: float) -> Lifecycle:
+        guest = self._rig.guests[one.vm]
+        if one.kind not in ("Terminate", "Preempt"):
+            self._await_back(one, ended_s)
+        event = self._event(one)
+        facts = [
+            fact
+            for fact in self._service.operator.journal()
+            if fact["event_id"] == one.event_id
+            or (one.operation_id is not None and fact["operation_id"] == one.operation_id)
+        ]
+        lines = self._rig.consoles.lines(one.vm)
+        evidence = Evidence(
+            kind=one.kind,
+            consent=guest.approves and one.kind != "Failure",
+            vm=one.vm,
+            event=event,
+            facts=facts,
+            lines=[line for line in lines if line.at_s >= ordered_s - SILENCE_S],
+            ordered_s=ordered_s,
+            ended_s=ended_s,
+            before=one.before,
+            after=self._rig.where(one.vm),
+            when_s=self._service.clock.when_s,
+        )
+        return _judged(evidence)
+
+    def _await_back(self, one: _Open, ended_s: float) -> None:
+        def back() -> bool:
+            line = self._rig.consoles.last_poll(one.vm, since_s=ended_s)
+            return line is not None and one.event_id not in line.events()
+
+        try:
+            wait_for(f"{one.vm} polls again", back, within_s=BACK_LIMIT_S)
+        except NotInTime:
+            return  # the judge says so, with everything else
+
+    def define(self, guest: Guest, on: str) -> None:
+        """Make a guest and wait until it reads its document, and control knows it there."""
+        since_s = time.monotonic()
+        self._rig.define(guest, on)
+        wait_for(
+            f"{guest.name} reads its document",
+            lambda: self._rig.consoles.last_poll(guest.name, since_s=since_s),
+            within_s=BACK_LIMIT_S,
+        )
+
+
+def _judged(evidence: Evidence) -> Lifecycle:
+    event = evidence.event
+    started = event["started"] or event["scheduled"]
+    shown = event["shown"] or started
+    ended = event["ended"] or started
+    lasted_s = evidence.when_s(milliseconds(ended)) - evidence.when_s(milliseconds(started))
+    return Lifecycle(
+        kind=evidence.kind,
+        consent=evidence.consent,
+        vm=evidence.vm,
+        complaints=tuple(judge(evidence)),
+        notice_s=(milliseconds(started) - milliseconds(shown)) / 1000,
+        lasted_s=lasted_s,
+    )
+
+
+def table(done: Sequence[Lifecycle]) -> str:
+    """Counts by kind and consent, as a table."""
+    groups: dict[tuple[str, bool], list[Lifecycle]] = {}
+    for one in done:
+        groups.setdefault((one.kind, one.consent), []).append(one)
+    lines = ["| what | consent | lifecycles | as announced | least notice | longest impact |"]
+    lines.append("|---|---|---|---|---|---|")
+    for (kind, consent), some in sorted(groups.items()):
+        well = sum(not one.complaints for one in some)
+        notice_s = min(one.notice_s for one in some)
+        asked = "-" if kind == "Failure" else "yes" if consent else "no"
+        notice = "-" if kind == "Failure" else f"{notice_s:.1f} s"
+        lasted = f"{max(one.lasted_s for one in some):.1f} s"
+        lines.append(f"| {kind} | {asked} | {len(some)} | {well} | {notice} | {lasted} |")
+    well = sum(not one.complaints for one in done)
+    lines.append(f"| all | | {len(done)} | {well} | | |")
+    return "\n".join(lines)

@@ -1,0 +1,146 @@
+"""Forewarn on the rig: control on its machine, a host daemon on every hypervisor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rig.building import Rig
+from rig.cells import CommandFailed, Daemon
+from rig.clock import ControlTime
+from rig.operator import Operator, Refused, Unreachable
+from rig.waiting import wait_for
+
+START_LIMIT_S = 40.0
+# What a guest that ignores its power button may take; short, so that tests are.
+SHUTDOWN_SECONDS = 6
+ROOT = Path(__file__).resolve().parents[1]
+
+_CONTROL = """\
+data = "{data}"
+operator = "127.0.0.1:8255"
+hosts = "0.0.0.0:8256"
+hosts_url = "https://control:8256"
+domain_recovery_seconds = 0
+freeze_seconds = 4
+"""
+_HOST = """\
+data = "{data}"
+name = "{name}"
+control = "https://control:8256"
+migrate_uri = "qemu+tcp://{{host}}/system"
+shutdown_seconds = {shutdown_seconds}
+boot_id_file = "{boot_id_file}"
+reboot_command = ["touch", "{reboot_wanted}"]
+"""
+
+
+class Service:
+    """What is started, killed and asked. Belongs to one `Rig`, whose end is its end."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.data = rig.folder / "control-data"
+        self.clock = ControlTime(rig.folder / "clock")
+        self.operator = Operator(rig.control, self.data)
+        self.control: Daemon | None = None
+        self.hosts: dict[str, Daemon] = {}
+        self._settings = rig.folder / "control.toml"
+        self._settings.write_text(_CONTROL.format(data=self.data), encoding="utf-8")
+
+    def close(self) -> None:
+        """End the processes as an operator would, hosts first."""
+        for host in self.hosts.values():
+            host.stop()
+        if self.control is not None:
+            self.control.stop()
+        self.operator.close()
+
+    def forewarn(self, *words: str) -> str:
+        """What the command line says on the machine of control."""
+        program = Path(sys.executable).with_name("forewarn")
+        return self.rig.control.run(str(program), "--data", str(self.data), *words)
+
+    # Control.
+
+    def start_control(self) -> None:
+        """Start control and wait until it answers."""
+        words = [sys.executable, "-m", "rig.control_process", str(self.clock.path)]
+        log = self.rig.folder / "control.log"
+        control = self.rig.control.start(
+            "control", [*words, str(self._settings)], log=log, PYTHONPATH=str(ROOT)
+        )
+        self.control = control
+
+        def answers() -> bool:
+            if not control.alive:
+                raise CommandFailed(f"control has ended:\n{control.tail()}")
+            try:
+                self.operator.get("/v1/health")
+            except (Unreachable, Refused):
+                return False
+            return True
+
+        wait_for("control answers", answers, within_s=START_LIMIT_S)
+
+    def restart_control(self) -> None:
+        """kill -9, and start it again."""
+        assert self.control is not None
+        self.control.kill()
+        self.start_control()
+
+    # Hosts.
+
+    def start_host(self, name: str, *, wait: bool = True) -> None:
+        """Start the daemon of a hypervisor, which joins if it has not yet."""
+        hypervisor = self.rig.hypervisors[name]
+        data = hypervisor.folder / "host-data"
+        settings = hypervisor.folder / "host.toml"
+        settings.write_text(
+            _HOST.format(
+                data=data,
+                name=name,
+                shutdown_seconds=SHUTDOWN_SECONDS,
+                boot_id_file=hypervisor.boot_id_file,
+                reboot_wanted=self.reboot_wanted(name),
+            ),
+            encoding="utf-8",
+        )
+        program = Path(sys.executable).with_name("forewarn")
+        words = [str(program), "host", "--settings", str(settings)]
+        if not data.exists():
+            words += ["--token", self.invite(name)]
+        log = hypervisor.folder / "host.log"
+        host = hypervisor.cell.start(f"host {name}", words, log=log)
+        self.hosts[name] = host
+        if wait:
+            self.wait_for_host(name)
+
+    def wait_for_host(self, name: str) -> None:
+        """Until control has heard of the daemon since its start."""
+        host = self.hosts[name]
+
+        def ready() -> bool:
+            if not host.alive:
+                raise CommandFailed(f"{host.name} has ended:\n{host.tail()}")
+            answer = self.rig.hypervisors[name].cell.run(
+                "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:8257/healthz", check=False
+            )
+            return bool(answer)
+
+        wait_for(f"{host.name} is ready", ready, within_s=START_LIMIT_S)
+
+    def invite(self, name: str) -> str:
+        """A one-time token for a hypervisor."""
+        answer = json.loads(self.forewarn("--json", "host", "invite", name))
+        return str(answer["token"])
+
+    def reboot_wanted(self, name: str) -> Path:
+        """The file that the host's reboot command makes: the rig's button for a power cycle."""
+        return self.rig.hypervisors[name].folder / "reboot-wanted"
+
+    def fail_host(self, name: str) -> None:
+        """Pull the plug of a hypervisor."""
+        self.rig.hypervisors[name].power_off()
+        self.hosts.pop(name, None)
