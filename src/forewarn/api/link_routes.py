@@ -15,6 +15,7 @@ import msgspec
 from forewarn.control import own_vms
 from forewarn.control.control import Control
 from forewarn.control.membership import Membership
+from forewarn.control.sightings import Sightings
 from forewarn.control.views import EncodedChanges, Views
 from forewarn.core.errors import Invalid
 from forewarn.core.membership import Member
@@ -42,8 +43,11 @@ class Asking:
 class LinkRoutes:
     """The functions behind `/link/*`, and what they share."""
 
-    def __init__(self, control: Control, *, views: Views, membership: Membership) -> None:
+    def __init__(
+        self, control: Control, *, views: Views, membership: Membership, sightings: Sightings
+    ) -> None:
         self._control = control
+        self._sightings = sightings
         self._views = views
         self._membership = membership
 
@@ -60,6 +64,10 @@ class LinkRoutes:
             "approve": Asking(wire.Approve, self.approve),
             "enable": Asking(wire.Enable, self.enable),
             "traces": Asking(wire.Traces, self.traces),
+            "sight": Asking(wire.Sighting, self.sight, wire.BODY_BYTES_MAX),
+            "adopted": Asking(wire.Adopted, self.adopted),
+            "targets": Asking(wire.AskTargets, self.targets),
+            "definition": Asking(wire.AskDefinition, self.definition),
         }
 
     async def join(self, asked: wire.Join) -> wire.Joined:
@@ -121,6 +129,23 @@ class LinkRoutes:
         _at_most(len(asked.returned), TRACES_MAX, "returned VMs in one question")
         await self._control.submit(own_vms.keep_traces(member.name, asked))
         return wire.Done()
+
+    async def sight(self, member: Member, asked: wire.Sighting) -> wire.Sighted:
+        problems = await self._sightings.take(self._control, member.name, asked.vms)
+        return wire.Sighted(problems=dict(problems))
+
+    async def adopted(self, member: Member, asked: wire.Adopted) -> wire.Done:
+        self._sightings.adopted(member.name, asked.adoption_id, asked.problem[:DETAIL_CHARS_MAX])
+        return wire.Done()
+
+    async def targets(self, member: Member, asked: wire.AskTargets) -> wire.Targets:
+        _at_most(len(asked.vms), TRACES_MAX, "VMs in one question")
+        found = await self._control.ask(self._sightings.targets(member.name, asked.vms))
+        return wire.Targets(targets=found)
+
+    async def definition(self, member: Member, asked: wire.AskDefinition) -> wire.Definition:
+        found = await self._control.ask(self._sightings.definition(member.name, asked.vm))
+        return wire.Definition(definition=found)
 
 
 def _at_most(count: int, limit: int, what: str) -> None:

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from forewarn.control.control import Control
+from forewarn.control.host_places import host_joined, host_left
+from forewarn.control.inventory_file import parse
 from forewarn.control.inventory_keys import need_host_name
+from forewarn.control.measures import OPERATOR
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import membership
-from forewarn.core.errors import Invalid
+from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.membership import Member, Members
-from forewarn.core.model import HOUR_MS, Decision, Host
+from forewarn.core.model import HOUR_MS
 from forewarn.ports import Clock
 
 TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
@@ -55,8 +58,8 @@ class Signing:
 class Membership:
     """The members of the link. Belongs to the event loop.
 
-    `clock` is that of the machine, by which certificates are checked too. `host_joined` is the
-    command that gives a host its place in the fleet; `left` is told of a host that is out.
+    `clock` is that of the machine, by which certificates are checked too. `shut_out` is told of a
+    host that may not speak any more.
     """
 
     def __init__(
@@ -67,16 +70,14 @@ class Membership:
         signing: Signing,
         control: Control,
         clock: Clock,
-        host_joined: Callable[[str], Command[None]],
-        left: Callable[[str], None] = lambda _: None,
+        shut_out: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._members = members
         self._keep = keep
         self._signing = signing
         self._control = control
         self._clock = clock
-        self._host_joined = host_joined
-        self._left = left
+        self._shut_out = shut_out
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -129,7 +130,7 @@ class Membership:
             )
             certificate = await asyncio.to_thread(self._signing.sign, request, name)
             # The host's place comes first: kept without it, a member could not even be heard.
-            await self._control.submit(self._host_joined(name))
+            await self._control.submit(host_joined(name, by=name))
             await self._change(after)
         return certificate
 
@@ -144,10 +145,28 @@ class Membership:
         return await asyncio.to_thread(self._signing.sign, request, member.name)
 
     async def revoke(self, name: str) -> None:
-        """Shut a host out, now. Raises NotFound if it has not joined."""
+        """Shut a host out, now. Raises NotFound if it has not joined, or Unavailable.
+
+        It is out when this is kept; its place in the fleet follows, at the next start if need be.
+        """
         async with self._one_at_a_time:
             await self._change(membership.revoke(self._members, name))
-        self._left(name)
+        self._shut_out(name)
+        await self._control.submit(_left(name, by=OPERATOR))
+
+    async def settle(self) -> None:
+        """Have exactly the members as hosts with a daemon of their own; call it at the start.
+
+        A kill between two writes, and a restored backup, leave one without the other; who has
+        joined is said here and nowhere else.
+        """
+        members = {member.name for member in self.members()}
+        hosts = await self._control.ask(lambda tx: list(tx.hosts()))
+        joined = {host.name for host in hosts if host.joined}
+        for name in sorted(members - joined):
+            await self._control.submit(host_joined(name, by=name))
+        for name in sorted(joined - members):
+            await self._control.submit(_left(name, by=OPERATOR))
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
@@ -159,12 +178,16 @@ class Membership:
         self._members = after
 
 
-def host_joined(name: str) -> Command[None]:
-    """Give a host its place in the fleet. Without effect if it has one."""
+def _left(name: str, *, by: str) -> Command[None]:
+    """Take a host's place, unless an inventory file gives it one too."""
 
     def command(tx: Transaction) -> None:
-        if tx.host(name) is None:
-            tx.apply(Decision(hosts=(Host(name=name),)))
+        text = tx.memory.inventory
+        try:
+            listed = {host.name for host in parse(text).hosts} if text is not None else set()
+        except BadInventory:
+            listed = set()  # written under older rules; what it meant then is in the fleet
+        host_left(name, by=by, listed_by_file=name in listed)(tx)
 
     return command
 

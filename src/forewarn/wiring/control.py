@@ -25,7 +25,8 @@ from forewarn.api.link_protocol import LinkProtocol
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control import inventory, ticker
-from forewarn.control.membership import Membership, Signing, host_joined
+from forewarn.control.membership import Membership, Signing
+from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
@@ -92,7 +93,9 @@ class ControlService:
             show=self._show,
             ring=self._ring,
         )
-        self.views = Views()
+        self.sightings = Sightings(real)
+        self.views = Views(adoptions=self.sightings.adoptions_for)
+        self.sightings.on_adoption(self.views.ring)
         self.views.load(self.parts.memory.scopes.values(), self.parts.memory.operations.values())
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
@@ -109,8 +112,7 @@ class ControlService:
             ),
             control=self.parts.control,
             clock=real,
-            host_joined=host_joined,
-            left=self.views.ring,
+            shut_out=self.views.ring,
         )
         self._told_to_stop = asyncio.Event()
 
@@ -141,6 +143,7 @@ class ControlService:
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
         await self._apply_inventory()
+        await self.membership.settle()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
         async with self._link() as link:
             app = create_app(
@@ -191,7 +194,12 @@ class ControlService:
         names = server_names(self._settings)
         context = self._authority.server_context(names)
         app = create_link_app(
-            LinkRoutes(self.parts.control, views=self.views, membership=self.membership),
+            LinkRoutes(
+                self.parts.control,
+                views=self.views,
+                membership=self.membership,
+                sightings=self.sightings,
+            ),
             self.membership,
             clock=self.parts.clock,
         )
