@@ -167,6 +167,11 @@ def default_folder(environment: Mapping[str, str]) -> Path:
     return state_folder(environment, "forewarn-host")
 
 
+def joined_before(environment: Mapping[str, str]) -> bool:
+    """True if the default data folder is that of a host that has joined."""
+    return (default_folder(environment) / "host.pem").exists()
+
+
 def load(
     *,
     file: Path | None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -53,14 +53,22 @@ class Channels(Protocol):
     async def close(self) -> None: ...
 
 
+async def _nothing() -> None:
+    """There is nothing to close."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machinery:
-    """What a host daemon acts on and is asked by."""
+    """What a host daemon acts on and is asked by.
+
+    `loops` run as long as the daemon works; `close` ends what is open, whatever has run.
+    """
 
     machines: Machines
     hypervisor: Hypervisor
     channels: Callable[[Endpoint, Identity], Channels]
-    close: Callable[[], None] = lambda: None
+    loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
+    close: Callable[[], Awaitable[None]] = _nothing
 
 
 Building = Callable[[str, Elsewhere], Machinery]
@@ -187,7 +195,7 @@ class HostService:
             await self.endpoint.close()
             await self._metrics.close()
             await self.link.close()
-            self._machinery.close()
+            await self._machinery.close()
 
     async def _connect(self, stop: asyncio.Event) -> bool:
         """Ask control until it has answered once; False if told to stop before that."""
@@ -212,6 +220,7 @@ class HostService:
             self.guests.run,
             self.watch.run,
             self._renewals,
+            *self._machinery.loops,
         )
         tasks = [asyncio.ensure_future(run()) for run in loops]
         stopping = asyncio.ensure_future(stop.wait())

@@ -1,0 +1,82 @@
+"""`forewarn host` without a command: the daemon of one hypervisor.
+
+Only its options live here; what it runs is imported when it is run, so that `forewarn host list`
+stays as light as every other question to the service.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from forewarn.cli.client import Stop
+from forewarn.cli.members import host
+from forewarn.cli.session import AsJson, session_of
+
+__all__ = ["host"]
+
+_PREFIX = "FOREWARN_HOST_"
+
+
+@host.callback(invoke_without_command=True)
+def daemon(
+    context: typer.Context,
+    *,
+    control: Annotated[
+        str | None, typer.Option(metavar="URL", help="The control to follow, as it prints it.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The name of this host.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Join with this one-time token; `-` reads it."),
+    ] = None,
+    libvirt: Annotated[
+        str | None, typer.Option(metavar="URI", help="The libvirt of this host.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="MODE", help="Serve guests on: bridge, tap or none.")
+    ] = None,
+    bridges: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only on these bridges, by commas.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="ADDR:PORT", help='Where metrics are; "" for nowhere.')
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at hosts and give orders for them; or, without a command, be the daemon of one.
+
+    The daemon: `forewarn host --control URL --name NAME --token TOKEN` joins a control and runs;
+    later `forewarn host` is enough, or `--settings FILE`. Its data folder (`--data DIR`) keeps its
+    certificate.
+    """
+    options = {
+        "control": control,
+        "name": name,
+        "libvirt": libvirt,
+        "listen": listen,
+        "bridges": bridges,
+        "metrics": metrics,
+    }
+    given = [key for key, value in {**options, "token": token}.items() if value is not None]
+    if context.invoked_subcommand is not None:
+        if given:
+            raise Stop(
+                2,
+                f"--{given[0]} is for the daemon, not for `host {context.invoked_subcommand}`.",
+                "Leave the command out to run the daemon, or the option to give the command.",
+            )
+        return
+    session = session_of(context)
+    meant = given or session.data or session.settings
+    if not meant and not any(variable.startswith(_PREFIX) for variable in os.environ):
+        from forewarn.host_settings import joined_before  # noqa: PLC0415 - as below
+
+        if not joined_before(os.environ):
+            typer.echo(context.get_help())
+            raise typer.Exit(2)
+    from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
+
+    run(session, options, token=token, as_json=as_json)

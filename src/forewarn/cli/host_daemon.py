@@ -1,0 +1,65 @@
+"""What `forewarn host` runs: settings, the way to join, and words for whoever started it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from forewarn.cli.client import Stop
+from forewarn.cli.logs import log_to_stderr
+from forewarn.cli.run import run_to_end, url_of
+from forewarn.cli.session import Session
+from forewarn.host_settings import BadSettings, load
+from forewarn.wiring.host import HostWhere, run_host
+from forewarn.wiring.host_machinery import on_libvirt
+from forewarn.wiring.process import CannotStart
+
+TOKEN_CHARS_MAX = 1_024
+
+
+def run(
+    session: Session, options: Mapping[str, str | None], *, token: str | None, as_json: bool
+) -> None:
+    """Run the daemon until it is told to stop. Raises Stop if it cannot start."""
+    data = None if session.data is None else str(session.data)
+    try:
+        settings = load(
+            file=session.settings, environment=os.environ, options={**options, "data": data}
+        )
+    except BadSettings as bad:
+        raise Stop(2, f"the settings are wrong.\n{bad}") from None
+    if token == "-":  # noqa: S105 - where to read it from
+        token = sys.stdin.readline(TOKEN_CHARS_MAX).strip()
+    log_to_stderr()
+    said = _say_in_json if as_json else _say
+    try:
+        run_to_end(run_host(settings, token=token, build=on_libvirt, started=said))
+    except CannotStart as why:
+        raise Stop(1, f"cannot start. {why}") from None
+
+
+def _say_in_json(where: HostWhere) -> None:
+    Session.show_json_line(
+        {
+            "name": where.name,
+            "control": where.control,
+            "data": str(where.data),
+            "metrics_url": None if where.metrics is None else url_of(where.metrics),
+            "vms": where.vms,
+        }
+    )
+
+
+def _say(where: HostWhere) -> None:
+    vms = "the hypervisor cannot be seen yet" if where.vms is None else f"{where.vms} VMs seen"
+    lines = [
+        f"forewarn is host {where.name}; Ctrl-C stops it.",
+        f"  control      {where.control}",
+        f"  data folder  {where.data}",
+        f"  hypervisor   {vms}",
+    ]
+    if where.metrics is not None:
+        lines.append(f"  metrics      {url_of(where.metrics)}/metrics")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
