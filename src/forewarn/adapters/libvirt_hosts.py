@@ -1,0 +1,345 @@
+"""Actions on a whole host: its VMs are frozen for a while, or brought through its reboot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from forewarn.adapters import libvirt_steps, libvirt_xml
+from forewarn.adapters.libvirt_connection import LibvirtLost, LibvirtRefused
+from forewarn.adapters.libvirt_moves import move_live
+from forewarn.adapters.libvirt_session import View
+from forewarn.adapters.libvirt_steps import Step
+from forewarn.adapters.libvirt_thaw import Guard
+from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended
+from forewarn.adapters.libvirt_xml import Mark, read_mark
+from forewarn.core.errors import Refusal
+from forewarn.core.machines import Power, Traits, WhenHostGoesDown
+from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind
+
+log = structlog.get_logger(__name__)
+
+MOVES_AT_ONCE = 4
+COMMAND_S = 60.0
+REBOOTED_WITHIN_MS = 10 * 60 * SECOND_MS
+NAMES_SHOWN_MAX = 5
+
+
+class Runs(Protocol):
+    """Runs the command that reboots the host: its exit code and what it said."""
+
+    async def __call__(self, command: Sequence[str], seconds: float) -> tuple[int, str]: ...
+
+
+async def run_command(command: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Run a command of the settings. It is ended if it takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        return 127, str(error)
+    try:
+        async with asyncio.timeout(seconds):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return 124, f"it took more than {seconds:g} s"
+    return process.returncode or 0, said.decode(errors="replace").strip()[-500:]
+
+
+def traits_of(view: View) -> Traits:
+    """What the owner said of the VM; what cannot be understood was not said."""
+    try:
+        return libvirt_xml.read_traits(view.config_xml)
+    except libvirt_xml.BadTraits:
+        return Traits()
+
+
+def live_mark(view: View, action_id: str) -> Mark | None:
+    """The mark of an action on a running domain."""
+    mark = read_mark(view.live_xml) if view.active else None
+    return mark if mark is not None and mark.action_id == action_id else None
+
+
+async def move_away(tools: Tools, views: Sequence[View]) -> frozenset[str]:
+    """Move running VMs to where the control plane wants them. The names of those that are gone."""
+    if not views:
+        return frozenset()
+    names = [view.name for view in views]
+    try:
+        targets: Mapping[str, str | None] = await tools.elsewhere.targets(tools.host, names)
+    except (Refusal, HypervisorFailed) as why:
+        log.warning("no_targets", host=tools.host, why=str(why))
+        return frozenset()
+    turns = asyncio.Semaphore(MOVES_AT_ONCE)
+
+    async def move(name: str, target: str) -> str | None:
+        async with turns:
+            try:
+                await move_live(tools, name, target)
+            except HypervisorFailed as failed:
+                log.warning("not_moved_away", vm=name, target=target, why=str(failed))
+                return None
+            return name
+
+    gone = await asyncio.gather(
+        *(move(name, target) for name, target in targets.items() if target and name in names)
+    )
+    return frozenset(name for name in gone if name is not None)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN_MAX
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class FreezeWork(Work):
+    """FREEZE_HOST: every running VM is paused for the announced time, or moved away before.
+
+    What was begun by an earlier work is only ever thawed: nobody is paused twice.
+    """
+
+    def __init__(
+        self, tools: Tools, action: Action, start_guard: Callable[[str, str], Guard]
+    ) -> None:
+        super().__init__(tools, action)
+        self._start_guard = start_guard
+        self._began_here = False
+        self._paused: tuple[str, ...] | None = None  # None until the first of them is
+        self._thaw_at_ms = 0
+        self._notes: list[str] = []
+
+    async def turn(self) -> Sight | None:
+        if self._paused is None:
+            await self._freeze_or_take_over()
+        while self.tools.clock.monotonic_ms() < self._thaw_at_ms:
+            left_s = (self._thaw_at_ms - self.tools.clock.monotonic_ms()) / SECOND_MS
+            await self.tools.wait(min(0.1, left_s))
+        if not await self._thawed():
+            return None
+        return Sight(SightKind.DONE, "; ".join(self._notes))
+
+    async def _freeze_or_take_over(self) -> None:
+        views = await self.tools.views()
+        marks = {v.name: m for v in views if (m := live_mark(v, self.action.action_id))}
+        if not marks or self._began_here:
+            self._began_here = True
+            await self._freeze([view for view in views if view.power is Power.RUNNING])
+            return
+        self._paused = tuple(marks)
+        same_boot = [mark for mark in marks.values() if mark.boot_id == self.tools.boot_id()]
+        self._thaw_at_ms = max((mark.until_ms for mark in same_boot), default=0)
+        self._notes.append("it was interrupted; nobody was paused again")
+
+    async def _freeze(self, running: Sequence[View]) -> None:
+        gone = await move_away(self.tools, [v for v in running if traits_of(v).freeze_by_move])
+        chosen = [view for view in running if view.name not in gone]
+        if not chosen:
+            self._paused = ()
+            return
+        loop, uri = asyncio.get_running_loop(), self.tools.connection.uri
+        guard = await loop.run_in_executor(None, self._start_guard, uri, self.action.action_id)
+        try:
+            lasts_ms = max(0, self.action.duration_s) * SECOND_MS
+            until_ms = self.tools.clock.monotonic_ms() + lasts_ms
+            chosen = await self._mark(chosen, until_ms)
+            self._thaw_at_ms = self.tools.clock.monotonic_ms() + lasts_ms
+            guard.thaw_at(self._thaw_at_ms)
+            self._paused = tuple(view.name for view in chosen)
+            await asyncio.gather(*(self._pause(view.name) for view in chosen))
+        finally:
+            guard.dismiss()
+
+    async def _mark(self, chosen: Sequence[View], until_ms: int) -> list[View]:
+        """Mark the running domains, not what they are started from: who is started anew runs.
+
+        Those that could be marked; the others (gone meanwhile, most likely) are left alone.
+        """
+
+        async def mark(view: View) -> View | None:
+            begun = self.tools.new_mark(self.action, view)
+            try:
+                await self.tools.write_mark(
+                    replace(view, persistent=False),
+                    replace(begun, before=True, until_ms=until_ms),
+                )
+            except LibvirtRefused as refused:
+                self._notes.append(f"{view.name} was not paused: {refused}")
+                return None
+            return view
+
+        marked = await asyncio.gather(*(mark(view) for view in chosen))
+        return [view for view in marked if view is not None]
+
+    async def _pause(self, name: str) -> None:
+        try:
+            await self.tools.act(lambda s: s.suspend(name), f"pause {name}")
+        except HypervisorFailed as failed:
+            self._notes.append(f"{name} was not paused: {failed}")
+
+    async def _thawed(self) -> bool:
+        """Resume what we paused. True once all of it runs, and says so."""
+        views = {view.name: view for view in await self.tools.views()}
+        ours = {}
+        for name in self._paused or ():
+            view = views.get(name)
+            mark = live_mark(view, self.action.action_id) if view is not None else None
+            if view is not None and mark is not None and not mark.ended:
+                ours[name] = (view, mark)
+        paused = [name for name, (view, _) in ours.items() if view.power is Power.PAUSED]
+        await asyncio.gather(*(self._resume(name) for name in paused))
+        if paused:
+            return False  # looked at once more
+        done = Sight(SightKind.DONE)
+        await asyncio.gather(
+            *(
+                self.tools.write_mark(replace(view, persistent=False), ended(mark, done))
+                for view, mark in ours.values()
+            )
+        )
+        return True
+
+    async def _resume(self, name: str) -> None:
+        await self.tools.act(lambda s: s.resume(name), f"resume {name}")
+
+    async def end(self, sight: Sight) -> Sight:
+        return sight
+
+
+class RebootHostWork(Work):
+    """REBOOT_HOST: its VMs go away or off, the host reboots, and exactly those come back."""
+
+    def __init__(
+        self, tools: Tools, action: Action, command: Sequence[str], runs: Runs = run_command
+    ) -> None:
+        super().__init__(tools, action)
+        self._command = tuple(command)
+        self._runs = runs
+        self._commanded_ms: int | None = None
+        self._failure = ""
+        self._pressed: dict[str, int] = {}
+        self._moved_away = False
+
+    @property
+    def _rebooted(self) -> bool:
+        return self.action.boot_id not in (None, self.tools.boot_id())
+
+    async def turn(self) -> Sight | None:
+        if self._rebooted or self._failure:
+            return await self._bring_back()
+        if self._commanded_ms is not None:
+            if self.tools.clock.monotonic_ms() - self._commanded_ms >= REBOOTED_WITHIN_MS:
+                minutes = REBOOTED_WITHIN_MS // (60 * SECOND_MS)
+                self._failure = f"the host did not reboot within {minutes} minutes"
+            return None
+        if await self._all_off():
+            await self._reboot()
+        return None
+
+    async def _all_off(self) -> bool:
+        """Mark what runs, move away what wants to be, shut the rest down. True once all is off."""
+        active = [view for view in await self.tools.views() if view.active]
+        unmarked = [v for v in active if libvirt_steps.mark_of(v, self.action.action_id) is None]
+        for view in unmarked:
+            await self.begin(view)
+        if not self._moved_away:
+            policy = WhenHostGoesDown.MOVE
+            wanted = [v for v in active if traits_of(v).when_host_goes_down is policy]
+            await move_away(self.tools, wanted)
+            self._moved_away = True
+            return False
+        if unmarked:
+            return False
+        await asyncio.gather(*(self._shut_down(view) for view in active))
+        return not active
+
+    async def _shut_down(self, view: View) -> None:
+        mark = libvirt_steps.mark_of(view, self.action.action_id)
+        here = libvirt_steps.place_of(view, self.action.action_id)
+        if mark is None or here is None:
+            return
+        one = Work(self.tools, replace(self.action, vm=view.name))
+        one.presses = self._pressed.get(view.name, 0)
+        next_ = libvirt_steps.shutting_down(here, self.patience_of(mark, one.presses))
+        if next_.step is not Step.WAIT:
+            await one.do(next_, view, mark)
+        self._pressed[view.name] = one.presses
+
+    def patience_of(self, mark: Mark, presses: int) -> libvirt_steps.Patience:
+        return replace(self.patience(mark), presses=presses)
+
+    async def _reboot(self) -> None:
+        code, said = await self._runs(self._command, COMMAND_S)
+        if code != 0:
+            self._failure = f"{' '.join(self._command)} failed with {code}: {said}"
+            return
+        self._commanded_ms = self.tools.clock.monotonic_ms()
+
+    async def _bring_back(self) -> Sight | None:
+        """Start what ran before. A sight once everything has been tried."""
+        failed = []
+        for view in await self.tools.views():
+            mark = libvirt_steps.mark_of(view, self.action.action_id)
+            if mark is None or mark.ended:
+                continue
+            try:
+                await start_again(self.tools, view, mark, failure=self._failure)
+            except LibvirtLost:
+                raise
+            except HypervisorFailed as why:
+                failed.append(f"{view.name} could not be started again: {why}")
+        problems = [self._failure] * bool(self._failure) + failed
+        if problems:
+            return Sight(SightKind.FAILED, _some(problems))
+        return Sight(SightKind.DONE)
+
+    async def end(self, sight: Sight) -> Sight:
+        return sight
+
+
+async def start_again(tools: Tools, view: View, mark: Mark, *, failure: str = "") -> None:
+    """Start a VM that an action had shut down, paused if it was; then the mark is ended.
+
+    One that runs already was started by others (autostart). `failure` is that of the action.
+    """
+    if not view.active:
+        paused = mark.found is Power.PAUSED
+        try:
+            await tools.act(
+                lambda s: s.create(view.name, paused=paused), f"start {view.name}", START_S
+            )
+        except LibvirtRefused as refused:
+            again = await tools.view(view.name)
+            if again is None or not again.active:
+                await tools.write_mark(view, ended(mark, Sight(SightKind.FAILED, str(refused))))
+                raise
+    now = await tools.view(view.name)
+    if now is not None:
+        kind = SightKind.FAILED if failure else SightKind.DONE
+        await tools.write_mark(now, ended(mark, Sight(kind, failure)))
+
+
+def looked(action: Action, views: Sequence[View], *, rebooted: bool) -> Sight | None:
+    """What domains say of an action on their host; None if a work must go on with it."""
+    if action.kind is ActionKind.FREEZE_HOST:
+        marks = [m for v in views if (m := live_mark(v, action.action_id))]
+    else:
+        marks = [m for v in views if (m := libvirt_steps.mark_of(v, action.action_id))]
+    if any(not mark.ended for mark in marks):
+        return None
+    failed = sorted({mark.detail for mark in marks if mark.ended == SightKind.FAILED.value})
+    if failed:
+        return Sight(SightKind.FAILED, _some(failed))
+    if marks and action.kind is ActionKind.REBOOT_HOST and not rebooted:
+        return Sight(SightKind.FAILED, "it was interrupted before the host rebooted")
+    return Sight(SightKind.DONE if marks or rebooted else SightKind.NOT_BEGUN)

@@ -1,0 +1,231 @@
+"""What really happens to VMs and to the host, on libvirt (ports.Hypervisor).
+
+`begin` and `look` start works (`libvirt_work` and its neighbours) and say how far they are. What a
+work must not forget is a mark on the domain, so a look after the death of the daemon finds what
+was begun and goes on with it. docs/libvirt.md says what is done to domains, and how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from forewarn.adapters import libvirt_hosts, libvirt_steps
+from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, open_libvirt
+from forewarn.adapters.libvirt_hosts import FreezeWork, RebootHostWork
+from forewarn.adapters.libvirt_mending import MEND_EVERY_S, Mending
+from forewarn.adapters.libvirt_moves import MoveWork, refuse_namesake
+from forewarn.adapters.libvirt_session import View
+from forewarn.adapters.libvirt_thaw import Guard, start_guard
+from forewarn.adapters.libvirt_work import Tools, Work, sight_of
+from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
+
+log = structlog.get_logger(__name__)
+
+REMEMBERED_MAX = 1_000  # ends of works; older ones are read from the domains again
+MIGRATE_S = 20 * 60.0
+_OF_HOST = (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
+
+
+class LibvirtHypervisor:
+    """The hypervisor of one host. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        connection: LibvirtConnection,
+        *,
+        host: str,
+        clock: Clock,
+        elsewhere: Elsewhere,
+        migrate_uri: str = "qemu+ssh://{host}/system",
+        shutdown_s: float = 60.0,
+        migrate_s: float = MIGRATE_S,
+        reboot_command: Sequence[str] = (),
+        boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id"),
+        guard: Callable[[str, str], Guard] = start_guard,
+        open_other: Callable[[str], LibvirtConnection] = open_libvirt,
+    ) -> None:
+        self._host = host
+        self._connection = connection
+        self._boot_id_file = boot_id_file
+        self._reboot_command = tuple(reboot_command)
+        self._guard = guard
+        self._tools = Tools(
+            connection=connection,
+            host=host,
+            clock=clock,
+            boot_id=self._boot_id,
+            elsewhere=elsewhere,
+            shutdown_ms=round(shutdown_s * SECOND_MS),
+            migrate_uri=migrate_uri,
+            migrate_s=migrate_s,
+            open_other=open_other,
+        )
+        self._mending = Mending(self._tools)
+        self._works: dict[str, asyncio.Task[Sight]] = {}
+        self._ends: dict[str, Sight] = {}
+        self._listens = False
+
+    # ports.Hypervisor.
+
+    async def boot_id(self, host: str) -> str:
+        self._refuse_other(host)
+        return self._boot_id()
+
+    async def look(self, host: str, action: Action) -> Sight:
+        """What has become of the action. One that an earlier daemon began is gone on with."""
+        self._refuse_other(host)
+        if action.action_id in self._works:
+            return Sight(SightKind.UNDER_WAY)
+        if action.action_id in self._ends:
+            return self._ends[action.action_id]
+        sight = await self._looked(action)
+        if sight is None:
+            log.info("action_taken_up", action=action.action_id, kind=action.kind.value)
+            self._start(action)
+            return Sight(SightKind.UNDER_WAY)
+        return sight
+
+    async def begin(self, host: str, action: Action) -> None:
+        """Start a work on it. HypervisorFailed if it is clear that it cannot succeed."""
+        self._refuse_other(host)
+        if action.kind is ActionKind.REBOOT_HOST and not self._reboot_command:
+            raise HypervisorFailed(
+                f"Host {host} does not know how to reboot itself: the setting reboot_command is "
+                'empty. Write, for example, reboot_command = ["systemctl", "reboot"].'
+            )
+        if action.kind not in (*_OF_HOST, ActionKind.START_VM):
+            view = await self._tools.view(action.vm or "")
+            if view is None:
+                raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
+            if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, host):
+                await self._refuse_target(view, action.target_host or "")
+        self._start(action)
+
+    # What the daemon does with it.
+
+    async def run(self) -> None:
+        """Until canceled: bring back what interrupted actions left down."""
+        said = ""
+        while True:
+            try:
+                self._listen()
+                await self._mending.mend(frozenset(self._works))
+                said = ""
+            except HypervisorFailed as failed:
+                if str(failed) != said:
+                    log.warning("not_looked_for_marks", why=str(failed))
+                said = str(failed)
+            await self._tools.wait(MEND_EVERY_S)
+
+    async def close(self) -> None:
+        """Stop working. What is under way is gone on with by the next daemon."""
+        works = list(self._works.values())
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        self._tools.close()
+
+    # Within.
+
+    def _start(self, action: Action) -> None:
+        self._listen()
+        action_id = action.action_id
+        if action_id in self._works:
+            return
+        task = asyncio.get_running_loop().create_task(self._work(action).run())
+        self._works[action_id] = task
+        task.add_done_callback(lambda done: self._ended(action_id, done))
+
+    def _work(self, action: Action) -> Work:
+        if action.kind is ActionKind.FREEZE_HOST:
+            return FreezeWork(self._tools, action, self._guard)
+        if action.kind is ActionKind.REBOOT_HOST:
+            return RebootHostWork(self._tools, action, self._reboot_command)
+        if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, self._host):
+            return MoveWork(self._tools, action)
+        return Work(self._tools, action)
+
+    def _ended(self, action_id: str, done: asyncio.Task[Sight]) -> None:
+        self._works.pop(action_id, None)
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            log.error("work_broke", action=action_id, exc_info=error)
+            self._remember(action_id, Sight(SightKind.FAILED, f"Forewarn broke: {error!r}"))
+            return
+        self._remember(action_id, done.result())
+
+    def _remember(self, action_id: str, sight: Sight) -> None:
+        if len(self._ends) >= REMEMBERED_MAX:
+            self._ends.pop(next(iter(self._ends)))
+        self._ends[action_id] = sight
+
+    async def _looked(self, action: Action) -> Sight | None:
+        """What libvirt shows of an action that nobody here works on. None: it must be gone on."""
+        if action.kind in _OF_HOST:
+            rebooted = (
+                action.kind is ActionKind.REBOOT_HOST
+                and action.boot_id is not None
+                and action.boot_id != self._boot_id()
+            )
+            views = await self._tools.views()
+            return libvirt_hosts.looked(action, views, rebooted=rebooted)
+        view = await self._tools.view(action.vm or "")
+        mark = libvirt_steps.mark_of(view, action.action_id)
+        if mark is not None:
+            return sight_of(mark)
+        if action.kind is ActionKind.START_VM and view is not None and view.active:
+            return Sight(SightKind.DONE)
+        if action.kind is ActionKind.DELETE_VM and view is None:
+            return Sight(SightKind.DONE, "it was gone already")
+        if action.kind is ActionKind.MOVE_VM and view is None:
+            return await self._looked_there(action)
+        return Sight(SightKind.NOT_BEGUN)
+
+    async def _looked_there(self, action: Action) -> Sight | None:
+        """It is not here. If it came to its target by this move, that is done."""
+        vm, target = action.vm or "", action.target_host or ""
+        if target in ("", self._host):
+            return Sight(SightKind.NOT_BEGUN)
+        there = await self._tools.there(target).call(
+            lambda s: s.view(vm), what=f"look at {vm} on {target}"
+        )
+        mark = libvirt_steps.mark_of(there, action.action_id)
+        if mark is not None:
+            return sight_of(mark)
+        return Sight(SightKind.NOT_BEGUN)
+
+    async def _refuse_target(self, view: View, target: str) -> None:
+        try:
+            there = await self._tools.there(target).call(
+                lambda s: s.view(view.name), what=f"look at {view.name} on {target}"
+            )
+        except LibvirtLost as lost:
+            raise HypervisorFailed(
+                f"Host {target} cannot be reached from here, so nothing was moved: {lost}"
+            ) from None
+        refuse_namesake(view, there, target)
+
+    def _refuse_other(self, host: str) -> None:
+        if host != self._host:
+            raise HypervisorFailed(f"This is the hypervisor of host {self._host}, not of {host}.")
+
+    def _boot_id(self) -> str:
+        try:
+            return self._boot_id_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise HypervisorFailed(
+                f"The boot id of host {self._host} cannot be read: {error}. "
+                "The setting boot_id_file says where it is."
+            ) from None
+
+    def _listen(self) -> None:
+        if not self._listens:
+            self._listens = True
+            self._connection.on_event(self._tools.ring)

@@ -1,0 +1,215 @@
+"""Moving a VM to another host: while it runs if that can be, else shut down here, started there."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from forewarn.adapters import libvirt_steps
+from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, LibvirtRefused, Why
+from forewarn.adapters.libvirt_session import Session, View
+from forewarn.adapters.libvirt_steps import Move, MoveStage, Next, Step
+from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended
+from forewarn.adapters.libvirt_xml import Mark
+from forewarn.core.machines import Power
+from forewarn.core.model import SECOND_MS, Action
+from forewarn.ports import HypervisorFailed, Sight
+
+THERE_S = 10.0
+ABORT_S = 60.0
+OVERDUE_MS = 120 * SECOND_MS  # without any progress, at a place where only others can help
+LIVE_ATTEMPTS_MAX = 2  # the second only if libvirt itself was lost during the first
+
+
+class LiveRefused(HypervisorFailed):
+    """A VM was not moved; it runs where it ran. `never` if it cannot be moved while it runs."""
+
+    def __init__(self, words: str, *, never: bool) -> None:
+        super().__init__(words)
+        self.never = never
+
+
+async def move_live(tools: Tools, vm: str, target: str) -> None:
+    """Move a running VM. LiveRefused or LibvirtLost if that did not succeed.
+
+    A migration that takes too long is aborted: the VM goes on here.
+    """
+    uri, connection = tools.uri_of(target), tools.connection
+    migration = asyncio.ensure_future(
+        connection.call(
+            lambda s: s.migrate(vm, uri),
+            what=f"move {vm} to {target}",
+            seconds=tools.migrate_s + ABORT_S,
+        )
+    )
+    late = ""
+    try:
+        await asyncio.wait([migration], timeout=tools.migrate_s)
+        if not migration.done():
+            late = f"it took more than {tools.migrate_s:g} s and was aborted; "
+            await connection.call(lambda s: s.abort(vm), what=f"abort the move of {vm}")
+        await migration
+    except LibvirtRefused as refused:
+        # Not running is seen by the next look; an invalid operation on a running one is for ever.
+        never = not late and refused.why in (Why.CANNOT_LIVE, Why.NOT_NOW)
+        raise LiveRefused(f"{late}{refused}", never=never) from None
+    finally:
+        migration.cancel()
+
+
+class MoveWork(Work):
+    """MOVE_VM, on the host where the VM is."""
+
+    def __init__(self, tools: Tools, action: Action) -> None:
+        super().__init__(tools, action)
+        self.target = action.target_host or ""
+        self._cannot_live = ""
+        self._failed_live = ""
+        self._live_attempts = 0
+        self._progress_ms = tools.clock.monotonic_ms()
+
+    @property
+    def _other(self) -> LibvirtConnection:
+        return self.tools.there(self.target)
+
+    async def turn(self) -> Sight | None:
+        view = await self.tools.view(self.vm)
+        there, answers = await self._look_there()
+        action_id = self.action.action_id
+        mark = libvirt_steps.mark_of(view, action_id) or libvirt_steps.mark_of(there, action_id)
+        if view is None and mark is None:
+            there = None  # whatever has this name there, it is not known to be ours
+        refuse_namesake(view, there, self.target)
+        if mark is None:
+            mark = await self.begin(view)
+        move = Move(
+            here=libvirt_steps.place_of(view, action_id),
+            there=libvirt_steps.place_of(there, action_id),
+            there_answers=answers,
+            mark=mark,
+            migrating=view is not None and view.active and await self._migrating(),
+            cannot_live=self._cannot_live,
+            failed_live=self._failed_live,
+            overdue=self.tools.clock.monotonic_ms() - self._progress_ms >= OVERDUE_MS,
+            patience=self.patience(mark),
+        )
+        next_ = libvirt_steps.moving(move)
+        if next_.step is not Step.WAIT:
+            self._progress_ms = self.tools.clock.monotonic_ms()
+        return await self.do(next_, view, mark)
+
+    async def _look_there(self) -> tuple[View | None, bool]:
+        vm = self.vm
+        try:
+            view = await self._other.call(
+                lambda s: s.view(vm), what=f"look at {vm} on {self.target}", seconds=THERE_S
+            )
+        except HypervisorFailed:
+            return None, False
+        return view, True
+
+    async def _migrating(self) -> bool:
+        vm = self.vm
+        return await self.tools.connection.call(
+            lambda s: s.migrating(vm), what=f"look at the move of {vm}"
+        )
+
+    async def do(self, next_: Next, view: View | None, mark: Mark) -> Sight | None:
+        if next_.step is Step.MOVE_LIVE:
+            await self._move_live()
+        elif next_.step is Step.GO_COLD and view is not None:
+            found = mark.found if view.active else Power.OFF
+            await self._stage(view, replace(mark, found=found), MoveStage.COLD, next_.detail)
+        elif next_.step is Step.GO_BACK and view is not None:
+            await self._stage(view, mark, MoveStage.BACK, next_.detail)
+        elif next_.step is Step.DEFINE_THERE and view is not None:
+            await self._stage(view, mark, MoveStage.THERE, mark.detail)
+            await self._define_there()
+        elif next_.step is Step.START_THERE:
+            await self._start_there(view, mark)
+        elif next_.step is Step.UNDEFINE_THERE:
+            vm = self.vm
+            await self._other.call(lambda s: s.undefine(vm), what=f"undefine {vm} there")
+        else:
+            return await super().do(next_, view, mark)
+        return None
+
+    async def _stage(self, view: View, mark: Mark, stage: MoveStage, detail: str) -> None:
+        """Write down how far it is, before the step that this makes possible.
+
+        The button counts from the moment it may be pressed, not from the first attempt.
+        """
+        changed = replace(mark, step=stage.value, detail=detail, before=view.active)
+        if stage is MoveStage.COLD:
+            changed = replace(changed, since_ms=self.tools.clock.monotonic_ms())
+        await self.tools.write_mark(view, changed)
+
+    async def _move_live(self) -> None:
+        self._live_attempts += 1
+        try:
+            await move_live(self.tools, self.vm, self.target)
+        except LiveRefused as refused:
+            if refused.never:
+                self._cannot_live = str(refused)
+            else:
+                self._failed_live = str(refused)
+        except LibvirtLost as lost:
+            if self._live_attempts >= LIVE_ATTEMPTS_MAX:
+                self._failed_live = str(lost)
+            raise
+
+    async def _define_there(self) -> None:
+        """Its configuration with its mark: whoever finds it there knows what it is."""
+        vm = self.vm
+        xml = await self.tools.connection.call(
+            lambda s: s.definition(vm), what=f"read the definition of {vm}"
+        )
+        try:
+            await self._other.call(lambda s: s.define(xml), what=f"define {vm} on {self.target}")
+        except LibvirtRefused as refused:
+            await self._back(str(refused))
+
+    async def _start_there(self, view: View | None, mark: Mark) -> None:
+        vm = self.vm
+        paused = mark.found is Power.PAUSED
+        try:
+            await self._other.call(
+                lambda s: s.create(vm, paused=paused),
+                what=f"start {vm} on {self.target}",
+                seconds=START_S,
+            )
+        except LibvirtRefused as refused:
+            if view is None:
+                raise
+            await self._back(str(refused))
+
+    async def _back(self, why: str) -> None:
+        view = await self.tools.view(self.vm)
+        mark = libvirt_steps.mark_of(view, self.action.action_id)
+        if view is not None and mark is not None:
+            await self._stage(view, mark, MoveStage.BACK, f"{why}; it was started here again")
+
+    async def end(self, sight: Sight) -> Sight:
+        """Also where it has gone to: there it would be taken for a move that still goes on."""
+        vm, action_id = self.vm, self.action.action_id
+
+        def write(session: Session) -> None:
+            view = session.view(vm)
+            mark = libvirt_steps.mark_of(view, action_id)
+            if view is not None and mark is not None:
+                done = ended(mark, sight)
+                session.set_mark(vm, done, live=view.active, config=view.persistent)
+
+        with suppress(HypervisorFailed):  # else the host there does it, when it finds it running
+            await self._other.call(write, what=f"mark {vm} on {self.target}", seconds=THERE_S)
+        return await super().end(sight)
+
+
+def refuse_namesake(here: View | None, there: View | None, target: str) -> None:
+    """Refuse a move to where another domain has the name."""
+    if here is not None and there is not None and here.uuid != there.uuid:
+        raise HypervisorFailed(
+            f"There is another domain {there.name} on {target} (uuid {there.uuid}). "
+            f"Rename one of them: `virsh domrename {there.name} NEW-NAME`."
+        )

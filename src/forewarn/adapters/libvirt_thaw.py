@@ -1,0 +1,164 @@
+"""The thaw guard: a process of its own that resumes frozen VMs when the daemon cannot any more.
+
+It is started before the first VM is paused, is told when they must go on, and outlives the daemon,
+a kill -9 of it and restarts of libvirt. It resumes what carries the mark of its action and nothing
+else; what the daemon has resumed already it finds running. If the daemon dies before it has said
+when, the guard thaws at once. Run as `python -m forewarn.adapters.libvirt_thaw URI ACTION-ID`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Protocol
+
+from forewarn.adapters.libvirt_connection import LibvirtConnection, open_libvirt
+from forewarn.adapters.libvirt_session import Session
+from forewarn.adapters.libvirt_xml import read_mark
+from forewarn.core.machines import Power
+from forewarn.core.model import ActionKind
+from forewarn.ports import HypervisorFailed
+
+READY = b"ready\n"
+READY_S = 20.0
+TOLD_S = 120.0  # how long the daemon may take from the start of the guard to the first pause
+TRY_AGAIN_S = 0.5
+TRY_FOR_S = 30 * 60.0
+
+
+class Guard(Protocol):
+    """Somebody who thaws, whatever becomes of us."""
+
+    def thaw_at(self, monotonic_ms: int) -> None:
+        """From now on VMs may be paused, until then. HypervisorFailed if the guard has died."""
+        ...
+
+    def dismiss(self) -> None:
+        """Let it go; it ends by itself."""
+        ...
+
+
+class ProcessGuard:
+    """A guard that stands ready in a process and a session of its own."""
+
+    def __init__(self, uri: str, action_id: str) -> None:
+        command = [sys.executable, "-m", "forewarn.adapters.libvirt_thaw", uri, action_id]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module, by our own Python
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HypervisorFailed(
+                f"The thaw guard cannot be started, so nothing is frozen: {error}"
+            ) from None
+        if not self._ready():
+            self.dismiss()
+            raise HypervisorFailed(
+                f"The thaw guard was not ready within {READY_S:g} s, so nothing is frozen. "
+                f"Try `python -m forewarn.adapters.libvirt_thaw {uri} test`."
+            )
+
+    def _ready(self) -> bool:
+        stdout = self._process.stdout
+        if stdout is None:
+            return False
+        readable, _, _ = select.select([stdout], [], [], READY_S)
+        return bool(readable) and os.read(stdout.fileno(), len(READY)) == READY
+
+    def thaw_at(self, monotonic_ms: int) -> None:
+        stdin = self._process.stdin
+        try:
+            if stdin is not None:
+                stdin.write(b"%d\n" % monotonic_ms)
+                stdin.flush()
+        except OSError as error:
+            raise HypervisorFailed(
+                f"The thaw guard has died, so nothing is frozen: {error}"
+            ) from None
+
+    def dismiss(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue  # it has died with unread words in the pipe
+        threading.Thread(target=self._process.wait, daemon=True).start()  # no zombie
+
+
+def start_guard(uri: str, action_id: str) -> Guard:
+    """A guard that is ready. It blocks for a moment. HypervisorFailed if there can be none."""
+    return ProcessGuard(uri, action_id)
+
+
+# In the process of the guard.
+
+
+def thaw(session: Session, action_id: str) -> bool:
+    """Resume what carries the mark. False if something of it would not go on."""
+    all_run = True
+    for view in session.views():
+        mark = read_mark(view.live_xml) if view.active else None
+        if mark is None or mark.kind is not ActionKind.FREEZE_HOST or mark.ended:
+            continue
+        if mark.action_id == action_id and view.power is Power.PAUSED:
+            session.resume(view.name)
+            all_run = False  # looked at once more
+    return all_run
+
+
+async def _thaw_until_done(connection: LibvirtConnection, action_id: str) -> bool:
+    give_up_at_s = time.monotonic() + TRY_FOR_S
+    while time.monotonic() < give_up_at_s:
+        try:
+            if await connection.call(lambda s: thaw(s, action_id), what="resume frozen VMs"):
+                return True
+        except HypervisorFailed as failed:
+            sys.stderr.write(f"thaw guard: {failed}\n")
+            await asyncio.sleep(TRY_AGAIN_S)
+    return False
+
+
+def _told_when() -> float:
+    """When to thaw, in seconds of the monotonic clock; now if whoever should say it has died."""
+    readable, _, _ = select.select([sys.stdin], [], [], TOLD_S)
+    line = sys.stdin.readline() if readable else ""
+    return int(line) / 1_000 if line.strip().isdigit() else time.monotonic()
+
+
+async def _guard(uri: str, action_id: str) -> int:
+    connection = open_libvirt(uri)
+    try:
+        await connection.call(lambda s: s.views(), what="list the domains")
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
+        thaw_at_s = await asyncio.get_running_loop().run_in_executor(None, _told_when)
+        await asyncio.sleep(max(0.0, thaw_at_s - time.monotonic()))
+        return 0 if await _thaw_until_done(connection, action_id) else 1
+    finally:
+        connection.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Guard one action. 0 if everything of it runs again."""
+    if len(arguments) != 2:
+        sys.stderr.write("usage: python -m forewarn.adapters.libvirt_thaw URI ACTION-ID\n")
+        return 2
+    # It ends by itself; a service that is stopped must not leave VMs paused.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return asyncio.run(_guard(arguments[0], arguments[1]))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,266 @@
+"""Actions on one VM, carried out on libvirt step by step: restart, start, delete.
+
+A work looks, decides (`libvirt_steps`), does one step, and looks again until the action has ended.
+Everything it must not forget is in the mark of the domain; a work that dies is continued by the
+next one from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from forewarn.adapters import libvirt_steps, libvirt_xml
+from forewarn.adapters.libvirt_connection import (
+    LibvirtConnection,
+    LibvirtLost,
+    LibvirtRefused,
+    open_libvirt,
+)
+from forewarn.adapters.libvirt_session import Session, View
+from forewarn.adapters.libvirt_steps import Next, Patience, Step
+from forewarn.adapters.libvirt_xml import Mark
+from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S = 0.5  # events of libvirt make it quicker
+LOST_PAUSE_S = 1.0
+REFUSALS_MAX = 4  # by libvirt, of one work
+START_S = 60.0
+DESTROY_S = 30.0
+GIVE_UP_AFTER_MS = 20 * 60 * SECOND_MS  # beyond the time a guest may take; then the work fails
+
+
+@dataclass(slots=True)
+class Tools:
+    """What works share. `there` opens the libvirt of another host, once for each."""
+
+    connection: LibvirtConnection
+    host: str
+    clock: Clock
+    boot_id: Callable[[], str]
+    elsewhere: Elsewhere
+    shutdown_ms: int
+    migrate_uri: str
+    migrate_s: float
+    open_other: Callable[[str], LibvirtConnection] = open_libvirt
+    _others: dict[str, LibvirtConnection] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def there(self, target: str) -> LibvirtConnection:
+        if target not in self._others:
+            self._others[target] = self.open_other(self.uri_of(target))
+        return self._others[target]
+
+    def uri_of(self, target: str) -> str:
+        """Where the libvirt of another host is, for us and for the libvirt here."""
+        return self.migrate_uri.replace("{host}", target)
+
+    def close(self) -> None:
+        """Close what was opened to other hosts."""
+        for other in self._others.values():
+            other.close()
+        self._others.clear()
+
+    def ring(self) -> None:
+        """Something has changed: everybody who waits looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, seconds: float = LOOK_EVERY_S) -> None:
+        """Until something has changed, at most so long."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    async def view(self, vm: str) -> View | None:
+        return await self.connection.call(lambda s: s.view(vm), what=f"look at {vm}")
+
+    async def views(self) -> Sequence[View]:
+        return await self.connection.call(lambda s: s.views(), what="list the domains")
+
+    async def act(self, work: Callable[[Session], None], what: str, seconds: float = 15.0) -> None:
+        """Do one thing to a domain here."""
+        await self.connection.call(work, what=what, seconds=seconds)
+
+    def new_mark(self, action: Action, view: View) -> Mark:
+        """The mark of an action that begins now."""
+        return Mark(
+            action_id=action.action_id,
+            kind=action.kind,
+            found=view.power,
+            since_ms=self.clock.monotonic_ms(),
+            boot_id=self.boot_id(),
+            target_host=action.target_host or "",
+        )
+
+    async def write_mark(self, view: View, mark: Mark, *, seconds: float = 15.0) -> None:
+        """Mark a domain: its configuration first, then, as running since before, itself.
+
+        The other order would make a domain that was restarted between the two look untouched.
+        """
+
+        def write(session: Session) -> None:
+            if view.persistent:
+                session.set_mark(view.name, replace(mark, before=False), live=False, config=True)
+            if view.active:
+                session.set_mark(view.name, mark, live=True, config=False)
+
+        await self.act(write, f"mark {view.name}", seconds)
+
+    def elapsed_ms(self, mark: Mark, *, work_began_ms: int) -> int:
+        """How long ago the action began; since the work began if the host has booted between."""
+        since_ms = mark.since_ms if mark.boot_id == self.boot_id() else work_began_ms
+        return max(0, self.clock.monotonic_ms() - since_ms)
+
+
+class Work:
+    """One action under way. `run` ends with what came of it, and never raises HypervisorFailed."""
+
+    def __init__(self, tools: Tools, action: Action) -> None:
+        self.tools = tools
+        self.action = action
+        self.vm = action.vm or ""
+        self.presses = 0
+        self.began_ms = tools.clock.monotonic_ms()
+        self._refusals = 0
+        self._said_lost = False
+
+    async def run(self) -> Sight:
+        clock = self.tools.clock
+        until_ms = clock.monotonic_ms() + self.tools.shutdown_ms + GIVE_UP_AFTER_MS
+        refusal = ""
+        while clock.monotonic_ms() < until_ms:
+            try:
+                sight = await self.turn()
+            except LibvirtLost as lost:
+                self._say_lost(lost)
+                await asyncio.sleep(LOST_PAUSE_S)
+                continue
+            except HypervisorFailed as refused:
+                refusal = str(refused)
+                self._refusals += 1
+                if self._refusals >= REFUSALS_MAX:
+                    return await self.end(Sight(SightKind.FAILED, refusal))
+                sight = None
+            if sight is not None:
+                return await self.end(sight)
+            await self.tools.wait()
+        return await self.end(Sight(SightKind.FAILED, refusal or "it took too long"))
+
+    def _say_lost(self, lost: LibvirtLost) -> None:
+        if not self._said_lost:
+            log.warning("libvirt_lost", action=self.action.action_id, why=str(lost))
+        self._said_lost = True
+
+    async def turn(self) -> Sight | None:
+        """Look, and do one thing. The sight once the action has ended."""
+        view = await self.tools.view(self.vm)
+        mark = libvirt_steps.mark_of(view, self.action.action_id)
+        if mark is None:
+            mark = await self.begin(view)
+        return await self.do(self.decide(view, mark), view, mark)
+
+    async def begin(self, view: View | None) -> Mark:
+        """Write down, on the domain, that this action is under way."""
+        if view is None:
+            return Mark(action_id=self.action.action_id, kind=self.action.kind)
+        if not view.persistent and self.action.kind is not ActionKind.DELETE_VM:
+            # A domain that only exists while it runs could not be started again.
+            xml = view.config_xml
+            await self.tools.act(lambda s: s.define(xml), f"define {self.vm}")
+            view = replace(view, persistent=True)
+        mark = self.tools.new_mark(self.action, view)
+        await self.tools.write_mark(view, replace(mark, before=view.active))
+        return mark
+
+    def decide(self, view: View | None, mark: Mark) -> Next:
+        here = libvirt_steps.place_of(view, self.action.action_id)
+        patience = self.patience(mark)
+        if self.action.kind is ActionKind.DELETE_VM:
+            return libvirt_steps.deleting(here, patience)
+        if self.action.kind is ActionKind.START_VM:
+            return libvirt_steps.starting(here)
+        return libvirt_steps.rebooting(here, mark, patience)
+
+    def patience(self, mark: Mark) -> Patience:
+        """What the guest has been given, also by an earlier work on the same action."""
+        return Patience(
+            elapsed_ms=self.tools.elapsed_ms(mark, work_began_ms=self.began_ms),
+            limit_ms=self.tools.shutdown_ms,
+            presses=self.presses,
+        )
+
+    async def do(self, next_: Next, view: View | None, mark: Mark) -> Sight | None:
+        """The step on libvirt. Only DONE and FAILED have a sight."""
+        vm, act = self.vm, self.tools.act
+        if next_.step in (Step.DONE, Step.FAILED):
+            return Sight(SightKind(next_.step.value), next_.detail)
+        if next_.step is Step.PRESS and view is not None:
+            await self.press(view)
+        elif next_.step is Step.DESTROY and view is not None:
+            await self.note(view, mark, next_.detail)
+            await act(lambda s: s.destroy(vm), f"destroy {vm}", DESTROY_S)
+        elif next_.step is Step.START:
+            await act(lambda s: s.create(vm), f"start {vm}", START_S)
+        elif next_.step is Step.UNDEFINE:
+            await act(lambda s: s.undefine(vm), f"undefine {vm}")
+        elif next_.step is Step.DEFINE:
+            await self._define()
+        return None
+
+    async def press(self, view: View) -> None:
+        """Press the power button. A guest that is going off already is no mistake."""
+        vm = self.vm
+        self.presses += 1
+        try:
+            if not libvirt_xml.powers_off(view.live_xml):
+                await self.tools.act(lambda s: s.go_off_when_shut_down(vm), f"prepare {vm}")
+        except LibvirtRefused as refused:
+            log.info("on_poweroff_kept", vm=vm, why=str(refused))
+        try:
+            await self.tools.act(lambda s: s.press(vm), f"press the power button of {vm}")
+        except LibvirtRefused as refused:
+            log.info("button_refused", vm=vm, why=str(refused))
+
+    async def note(self, view: View, mark: Mark, detail: str) -> None:
+        """Keep words for the report on the domain: whoever reports may be somebody else."""
+        if detail and detail != mark.detail:
+            await self.tools.write_mark(view, replace(mark, before=view.active, detail=detail))
+
+    async def _define(self) -> None:
+        xml = await self.tools.elsewhere.definition(self.tools.host, self.vm)
+        if xml is None:
+            raise HypervisorFailed(
+                f"Nobody has seen a definition of {self.vm}: define it here (`virsh define`)."
+            )
+        await self.tools.act(lambda s: s.define(xml), f"define {self.vm}")
+
+    async def end(self, sight: Sight) -> Sight:
+        """Write the end on the domain, so that whoever looks later sees the same."""
+        try:
+            view = await self.tools.view(self.vm)
+            mark = libvirt_steps.mark_of(view, self.action.action_id)
+            if view is not None and mark is not None:
+                await self.tools.write_mark(view, ended(mark, sight))
+        except HypervisorFailed as failed:
+            log.warning("end_not_marked", action=self.action.action_id, why=str(failed))
+        return sight
+
+
+def ended(mark: Mark, sight: Sight) -> Mark:
+    """The mark of an action that has ended."""
+    return replace(mark, before=False, ended=sight.kind.value, detail=sight.detail)
+
+
+def sight_of(mark: Mark) -> Sight | None:
+    """How a marked action ended; None while it has not."""
+    return Sight(SightKind(mark.ended), mark.detail) if mark.ended in ("done", "failed") else None
