@@ -42,7 +42,12 @@ def apply(text: str, *, by: str) -> Command[Applied]:
         if _same(tx.memory.inventory, text, wanted):
             return Applied()
         step = reconciling.step(
-            wanted,
+            reconciling.beside_hosts(
+                wanted,
+                scopes=tx.memory.scopes,
+                hosts=tx.memory.hosts,
+                shown=tx.memory.digests,
+            ),
             scopes=tx.memory.scopes,
             hosts=tx.memory.hosts,
             fleet=tx,

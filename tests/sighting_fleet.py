@@ -1,0 +1,74 @@
+"""A small control plane that hosts show their VMs to: the real writer and store, a set clock.
+
+Shared by the tests of sightings; no test lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+from forewarn.control import host_places
+from forewarn.control.sightings import Sightings
+from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.model import Fact, FactKind, Policy
+from inventory_fleet import InventoryFleet
+
+_NAMES = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
+
+
+def id_of(name: str) -> str:
+    """The UUID that tests give a domain of that name."""
+    return str(uuid5(_NAMES, name))
+
+
+def seen(
+    name: str, power: Power = Power.RUNNING, *, vm_id: str = "", problem: str = "", **said: Any
+) -> SeenVm:
+    """A domain; `said` are its traits."""
+    return SeenVm(
+        name=name,
+        vm_id=vm_id or id_of(name),
+        power=power,
+        traits=Traits(**said),
+        definition=f"<domain><name>{name}</name></domain>",
+        problem=problem,
+    )
+
+
+def web(number: int, **keys: Any) -> SeenVm:
+    """A domain of scope web, each in an update domain of its own."""
+    return seen(f"web-{number}", **{"scope": "web", "update_domain": number, **keys})
+
+
+class SightingFleet(InventoryFleet):
+    """Hosts that have joined, and what they show. `restart` forgets what is not durable."""
+
+    def __init__(
+        self, *hosts: str, folder: Path | None = None, policy: Policy | None = None
+    ) -> None:
+        super().__init__(folder, policy=policy)
+        self.sightings = Sightings(self.clock)
+        for host in hosts or ("h1", "h2", "h3"):
+            self.run(host_places.host_joined(host, by="operator"))
+
+    def restart(self) -> None:
+        super().restart()
+        self.sightings = Sightings(self.clock)
+
+    def shows(self, host: str, *vms: SeenVm) -> Mapping[str, str]:
+        """A host shows its VMs; the problems with them."""
+        settled = self.sightings.settled(host, vms)
+        return self.run(self.sightings.sight(host, vms)) if settled is None else settled
+
+    def later(self, seconds: float) -> None:
+        """Time goes by, in the writer's eyes too."""
+        self.clock.now += round(seconds * 1_000)
+
+    def names(self) -> list[str]:
+        return sorted(self.memory.scope_of_vm)
+
+    def facts(self, *kinds: FactKind) -> list[Fact]:
+        return [line.fact for line in self.journal() if not kinds or line.fact.kind in kinds]
