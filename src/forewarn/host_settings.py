@@ -28,9 +28,9 @@ from forewarn.setting_values import (
     Keys,
     Kind,
     choice,
+    kept_folder,
     number,
     pattern,
-    state_folder,
     words,
 )
 from forewarn.wire.instance import Place
@@ -164,7 +164,7 @@ def setting_names() -> tuple[str, ...]:
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """The data folder of a host daemon that is told nothing else."""
-    return state_folder(environment, "forewarn-host")
+    return kept_folder(environment, "forewarn-host")
 
 
 def joined_before(environment: Mapping[str, str]) -> bool:

@@ -175,7 +175,7 @@ def home_of(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HOME") or Path.home())
 
 
-def state_folder(environment: Mapping[str, str], name: str) -> Path:
+def kept_folder(environment: Mapping[str, str], name: str) -> Path:
     """Where a program that is told nothing else keeps what it must find again."""
     base = Path(environment.get("XDG_STATE_HOME", ""))
     if not base.is_absolute():  # the specification of that variable says to ignore such a value

@@ -29,10 +29,10 @@ from forewarn.setting_values import (
     Kind,
     Unreadable,
     choice,
+    kept_folder,
     number,
     pattern,
     read_text,
-    state_folder,
 )
 from forewarn.wire.instance import Place
 
@@ -195,12 +195,12 @@ def _clashes(settings: Settings) -> Iterable[str]:
 
 def emulator_folder(environment: Mapping[str, str]) -> Path:
     """Where an emulator leaves its URL and token unless it is told otherwise."""
-    return state_folder(environment, "forewarn-simulate")
+    return kept_folder(environment, "forewarn-simulate")
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """The data folder of a service that is told nothing else."""
-    return state_folder(environment, "forewarn")
+    return kept_folder(environment, "forewarn")
 
 
 def read_inventory(file: Path) -> str:

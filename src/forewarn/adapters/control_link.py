@@ -144,21 +144,28 @@ class Lane:
 
 def _reason(error: BaseException) -> str:
     """What went wrong, and what to do about what people meet most."""
-    words = str(error).strip().rstrip(".") or type(error).__name__
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        if "hostname" in cause.verify_message.lower() or "ip address" in str(cause).lower():
+    causes = list(_causes(error))
+    wrong = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
+    if wrong is not None:
+        if "mismatch" in wrong.verify_message.lower():
             return (
-                f"its certificate does not name that address ({cause.verify_message}); use the"
+                f"its certificate does not name that address ({wrong.verify_message}); use the"
                 " address that control was given as hosts_url, or set hosts_url there"
             )
         return (
-            f"its certificate is not by the authority this host has joined"
-            f" ({cause.verify_message}); join again with a new token if control was made anew"
+            f"its certificate is not by the authority that this host has joined"
+            f" ({wrong.verify_message}); join again with a new token if control was made anew"
         )
-    return words
+    # The deepest has the system's own words; those above say that something did not work.
+    known = [c.strerror for c in causes if isinstance(c, OSError) and c.strerror]
+    return known[-1] if known else str(error).strip().rstrip(".") or type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        group = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else None
+        error = group or error.__cause__ or error.__context__
 
 
 def problem(status: int, body: bytes) -> Exception:

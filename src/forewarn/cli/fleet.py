@@ -13,8 +13,7 @@ from forewarn.cli.client import Client, Reply
 from forewarn.cli.session import AsJson, flag, session_of
 
 vm = typer.Typer(no_args_is_help=True, help="Look at VMs, and order what their owners want.")
-# Without a command it is the daemon of a host: `cli.host`.
-host = typer.Typer(help="Look at hosts, maintain them, say how they are; or be one.")
+host = typer.Typer()  # its help is that of the daemon which it is without a command: `cli.host`
 scope = typer.Typer(no_args_is_help=True, help="Look at scopes, the groups that share a document.")
 
 PAGE_ITEMS = 1_000  # the most that the API gives at once

@@ -46,11 +46,11 @@ def daemon(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at hosts and give orders for them; or, without a command, be the daemon of one.
+    """Look at hosts, maintain them, say how they are; or, without a command, be one.
 
-    The daemon: `forewarn host --control URL --name NAME --token TOKEN` joins a control and runs;
-    later `forewarn host` is enough, or `--settings FILE`. Its data folder (`--data DIR`) keeps its
-    certificate.
+    Being one: with --control, --name and --token it joins a control and runs; later nothing needs
+    to be said again. --data DIR says where its certificate is kept, --settings FILE what else
+    is to be set.
     """
     options = {
         "control": control,

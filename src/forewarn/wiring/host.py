@@ -121,12 +121,7 @@ class HostService:
             now_ms=self._now_ms,
             monotonic_ms=self._clock.monotonic_ms,
         )
-        self.endpoint = Endpoint(
-            self.guests,
-            now_ms=self._now_ms,
-            place=settings.place(),
-            metadata_header=settings.metadata_header,
-        )
+        self.endpoint = self._new_endpoint(settings)
         self.channels = self._machinery.channels(self.endpoint, self.identity)
         self.hosts = Hosts(
             [self.name],
@@ -153,6 +148,14 @@ class HostService:
             reconnected=self._reconnected,
         )
         self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _new_endpoint(self, settings: HostSettings) -> Endpoint:
+        return Endpoint(
+            self.guests,
+            now_ms=self._now_ms,
+            place=settings.place(),
+            metadata_header=settings.metadata_header,
+        )
 
     def _heard(self, now_ms: int, asked_ms: int, heard_ms: int) -> None:
         self.time.heard(now_ms, asked_monotonic_ms=asked_ms, heard_monotonic_ms=heard_ms)
