@@ -17,7 +17,7 @@ from forewarn.control import seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import parse
-from forewarn.control.memory import Shown, Transaction
+from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.writer import Command
 from forewarn.core import planning, sighting
 from forewarn.core.errors import BadInventory, NotFound
@@ -64,7 +64,7 @@ class Sightings:
         self._clock = clock
         self._looks: dict[str, _Look] = {}
         self._file = _File()
-        self._inventory: Callable[[], str | None] = lambda: None  # the applied text
+        self._memory: Memory | None = None  # since the first report
         self._placed: dict[str, str] = {}  # where each VM was when somebody last looked
         self._absent_since: dict[str, int] = {}
         self._twice_since: dict[str, int] = {}
@@ -92,12 +92,18 @@ class Sightings:
 
     def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
         """The answer to a report that says nothing new while nothing waits; else None."""
-        last = self._looks.get(host)
-        if last is None or last.looked.waiting or last.inventory is not self._inventory():
+        last, memory = self._looks.get(host), self._memory
+        if last is None or memory is None or last.looked.waiting:
             return None
         if self._clock.monotonic_ms() - last.at_monotonic_ms >= LOOK_AGAIN_MS:
             return None
-        return last.problems if _digested(host, vms) == last.told else None
+        if last.inventory is not memory.inventory or not self._twice_since.keys().isdisjoint(
+            last.usable
+        ):
+            return None
+        # What the writer is doing at this moment may show here, and then costs one more look.
+        left = any(n not in memory.scope_of_vm and n not in last.problems for n in last.usable)
+        return last.problems if not left and _digested(host, vms) == last.told else None
 
     def sight(self, host: str, vms: Sequence[SeenVm]) -> Command[Mapping[str, str]]:
         """Make of a report what it means for the fleet; what of it cannot be used, by VM."""
@@ -109,8 +115,9 @@ class Sightings:
 
         def command(tx: Transaction) -> Mapping[str, str]:
             tx.need_host(host)
-            self._inventory = partial(getattr, tx.memory, "inventory")
+            self._memory = tx.memory
             last = self._looks.get(host)
+            here = _names_on(tx, host)
             looked = self._look(tx, host, usable, last)
             tx.apply(looked.decision)
             for name in looked.removed_scopes:
@@ -126,7 +133,7 @@ class Sightings:
                 at_monotonic_ms=self._clock.monotonic_ms(),
             )
             tx.on_take_back(partial(self._forget, host, last))
-            self._keep_times(tx, host, usable, looked)
+            self._keep_times(tx, here.union(_names_on(tx, host), usable), looked)
             tx.memory.shown[host] = {
                 seen.name: Shown(seen.power, problems.get(seen.name, "")) for seen in told
             }
@@ -206,20 +213,18 @@ class Sightings:
                 )
             )
 
-    def _keep_times(
-        self, tx: Transaction, host: str, usable: Mapping[str, SeenVm], looked: sighting.Looked
-    ) -> None:
+    def _keep_times(self, tx: Transaction, vms: set[str], looked: sighting.Looked) -> None:
+        """Remember, of the VMs that the look was about, since when they are as they are."""
         now = self._clock.monotonic_ms()
-        here = {vm.name for scope in tx.scopes_on(host) for vm in scope.vms if vm.host == host}
         for names, since in (
             (looked.absent, self._absent_since),
             (looked.twice, self._twice_since),
         ):
-            for name in here.union(usable) - names:
+            for name in vms - names:
                 since.pop(name, None)
             for name in names:
                 since.setdefault(name, now)
-        for name in here.union(usable):
+        for name in vms:
             placed = _host_of(tx, name)
             if placed is None:
                 self._placed.pop(name, None)
@@ -328,6 +333,10 @@ def _read(told: Sequence[SeenVm]) -> tuple[dict[str, SeenVm], dict[str, str]]:
         else:
             usable.setdefault(seen.name, found)
     return usable, unusable
+
+
+def _names_on(tx: Transaction, host: str) -> set[str]:
+    return {vm.name for scope in tx.scopes_on(host) for vm in scope.vms if vm.host == host}
 
 
 def _host_of(tx: Transaction, vm: str) -> str | None:
