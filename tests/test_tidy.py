@@ -31,6 +31,7 @@ PRAGMA = re.compile(r"  # (noqa|type: ignore).*$")
 # Where everything may be caught and kept, and how often at most: the top of a loop or of one piece
 # of work.
 CATCHES_EVERYTHING = {
+    "src/forewarn/adapters/libvirt_connection.py": 1,  # a thread's failure is its waiter's
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request
@@ -45,6 +46,7 @@ PAUSES = {
     "tests/control/test_loops.py": 1,
     "tests/endpoint_world.py": 1,
     "tests/host/test_daemon.py": 1,
+    "tests/libvirt_world.py": 1,
     "tests/system_world.py": 1,
 }
 

@@ -66,7 +66,7 @@ class LibvirtHypervisor:
             open_other=open_other,
         )
         self._mending = Mending(self._tools)
-        self._works: dict[str, asyncio.Task[Sight]] = {}
+        self._works: dict[str, tuple[Action, asyncio.Task[Sight]]] = {}
         self._ends: dict[str, Sight] = {}
         self._listens = False
 
@@ -113,8 +113,7 @@ class LibvirtHypervisor:
         said = ""
         while True:
             try:
-                self._listen()
-                await self._mending.mend(frozenset(self._works))
+                await self.mend()
                 said = ""
             except HypervisorFailed as failed:
                 if str(failed) != said:
@@ -122,9 +121,22 @@ class LibvirtHypervisor:
                 said = str(failed)
             await self._tools.wait(MEND_EVERY_S)
 
+    async def mend(self) -> None:
+        """One round of `run`. HypervisorFailed if libvirt cannot be asked."""
+        self._listen()
+        await self._mending.mend(self.works_on())
+
+    def works_on(self, kind: ActionKind | None = None) -> frozenset[str]:
+        """The ids of the actions under way here, of one kind or of all."""
+        return frozenset(
+            action_id
+            for action_id, (action, _) in self._works.items()
+            if kind in (None, action.kind)
+        )
+
     async def close(self) -> None:
         """Stop working. What is under way is gone on with by the next daemon."""
-        works = list(self._works.values())
+        works = [task for _, task in self._works.values()]
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
@@ -138,7 +150,7 @@ class LibvirtHypervisor:
         if action_id in self._works:
             return
         task = asyncio.get_running_loop().create_task(self._work(action).run())
-        self._works[action_id] = task
+        self._works[action_id] = (action, task)
         task.add_done_callback(lambda done: self._ended(action_id, done))
 
     def _work(self, action: Action) -> Work:

@@ -1,0 +1,241 @@
+"""Hypervisors on libvirt's own test driver: domains without machines, in this process.
+
+A world has two of them, `h1` and `h2`, each with its libvirt, its boot id and its daemon, on an
+event loop in a thread of its own, so that works go on between the questions of a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.adapters.libvirt_connection import (
+    LibvirtConnection,
+    LibvirtLost,
+    LibvirtMissing,
+    LibvirtRefused,
+    Why,
+    open_libvirt,
+)
+from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
+from forewarn.adapters.libvirt_session import Session, View
+from forewarn.core.model import Action
+from forewarn.ports import HypervisorFailed, Sight
+
+T = TypeVar("T")
+
+WITHIN_S = 20.0
+SHUTDOWN_S = 60
+LOOKS = ("look", "list", "read", "mark")  # everything else is an act
+UUIDS = {"vm": "6695eb01-f6a4-8304-79aa-97f2502e193f"}
+NETWORK = (
+    "<network><name>default</name><bridge name='virbr0'/>"
+    "<ip address='192.0.2.1' netmask='255.255.255.0'/></network>"
+)
+
+
+def domain_xml(name: str, *, metadata: str = "", devices: str | None = None, rest: str = "") -> str:
+    """A domain for the test driver."""
+    uuid = UUIDS.get(name) or f"00000000-0000-4000-8000-{abs(hash(name)) % 16**12:012x}"
+    if devices is None:
+        devices = (
+            "<interface type='bridge'><mac address='52:54:00:00:00:07'/>"
+            "<source bridge='br0'/><target dev='tap7'/></interface>"
+        )
+    return (
+        f"<domain type='test'><name>{name}</name><uuid>{uuid}</uuid>"
+        f"<metadata>{metadata}</metadata><memory>65536</memory><vcpu>1</vcpu>"
+        f"<os><type>hvm</type></os>{rest}<devices>{devices}</devices></domain>"
+    )
+
+
+def libvirt_is_there() -> None:
+    """Skip where the Python binding is missing."""
+    try:
+        open_libvirt("test:///default").close()
+    except LibvirtMissing as missing:
+        pytest.skip(str(missing))
+
+
+class FakeLibvirt(LibvirtConnection):
+    """The test driver with hands on it: acts can be held, refused, lost; the host can be off."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.off = False
+        self.free = asyncio.Event()  # acts wait for it
+        self.free.set()
+        self.refuse: dict[str, LibvirtRefused | LibvirtLost] = {}
+        self.asked: list[str] = []
+
+    async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
+        if self.off:
+            raise LibvirtLost("host does not answer")
+        word = what.partition(" ")[0]
+        if word not in LOOKS:
+            self.asked.append(what)
+            await self.free.wait()
+        if word in self.refuse:
+            raise self.refuse[word]
+        return await super().call(work, what=what, seconds=seconds)
+
+
+class FakeElsewhere:
+    """What the control plane would say."""
+
+    def __init__(self) -> None:
+        self.targets_of: dict[str, str | None] = {}
+        self.definitions: dict[str, str] = {}
+
+    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:  # noqa: ARG002
+        return {vm: self.targets_of.get(vm) for vm in vms}
+
+    async def definition(self, host: str, vm: str) -> str | None:  # noqa: ARG002
+        return self.definitions.get(vm)
+
+
+class FakeGuard:
+    """A guard that only remembers what it was told."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+        self._told.append("ready")
+
+    def thaw_at(self, monotonic_ms: int) -> None:
+        self._told.append(f"thaw at {monotonic_ms}")
+
+    def dismiss(self) -> None:
+        self._told.append("dismissed")
+
+
+class World:
+    """Two hosts. Close it."""
+
+    def __init__(self, folder: Path) -> None:
+        libvirt_is_there()
+        self.folder = folder
+        self.clock = TurnedClock()
+        self.elsewhere = FakeElsewhere()
+        self.guard_told: list[str] = []
+        self.boots = 1
+        self.reboot_command: tuple[str, ...] = ("true",)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.libvirts: dict[str, FakeLibvirt] = {}
+        self.hypervisors: dict[str, LibvirtHypervisor] = {}
+        for host in ("h1", "h2"):
+            place = folder / f"{host}.xml"
+            place.write_text(f"<node>{NETWORK}</node>")
+            self.libvirts[host] = FakeLibvirt(f"test://{place}")
+            self.boot_file(host).write_text(f"{host}-boot-1\n")
+            self.start_daemon(host)
+
+    def boot_file(self, host: str) -> Path:
+        return self.folder / f"{host}.boot"
+
+    def start_daemon(self, host: str) -> None:
+        """A new daemon, which knows nothing of what another did."""
+        self.hypervisors[host] = LibvirtHypervisor(
+            self.libvirts[host],
+            host=host,
+            clock=self.clock,
+            elsewhere=self.elsewhere,
+            migrate_uri="{host}",
+            shutdown_s=SHUTDOWN_S,
+            reboot_command=self.reboot_command,
+            boot_id_file=self.boot_file(host),
+            guard=lambda *_: FakeGuard(self.guard_told),
+            open_other=lambda uri: self.libvirts[uri],
+        )
+
+    def kill_daemon(self, host: str) -> None:
+        """The daemon dies wherever it is, and another one starts."""
+        self.run(_cancel_works(self.hypervisors[host]))
+        self.start_daemon(host)
+
+    def close(self) -> None:
+        self.release()
+        for hypervisor in self.hypervisors.values():
+            self.run(_cancel_works(hypervisor))
+        for libvirt in self.libvirts.values():
+            libvirt.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def hold(self) -> None:
+        """Let every act wait, on both hosts. Looks and marks go on."""
+        for libvirt in self.libvirts.values():
+            self._loop.call_soon_threadsafe(libvirt.free.clear)
+
+    def release(self) -> None:
+        """Let acts go on."""
+        for libvirt in self.libvirts.values():
+            self._loop.call_soon_threadsafe(libvirt.free.set)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WITHIN_S)
+
+    def on(self, host: str, work: Callable[[Session], T]) -> T:
+        """Do something with a libvirt, as `virsh` would."""
+        libvirt = self.libvirts[host]
+        return self.run(LibvirtConnection.call(libvirt, work, what="arrange"))
+
+    def define(self, host: str, xml: str, *, start: bool) -> None:
+        name = xml.partition("<name>")[2].partition("</name>")[0]
+        self.on(host, lambda s: s.define(xml))
+        if start:
+            self.on(host, lambda s: s.create(name))
+
+    def view(self, host: str, vm: str = "vm") -> View | None:
+        return self.on(host, lambda s: s.view(vm))
+
+    def seen(self, host: str, vm: str = "vm") -> View:
+        view = self.view(host, vm)
+        assert view is not None, f"there is no {vm} on {host}"
+        return view
+
+    def begin(self, action: Action) -> None:
+        self.run(self.hypervisors[action.host or ""].begin(action.host or "", action))
+
+    def look(self, action: Action) -> Sight:
+        return self.run(self.hypervisors[action.host or ""].look(action.host or "", action))
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        until_s = time.monotonic() + WITHIN_S
+        while not condition():
+            assert time.monotonic() < until_s, f"{what} did not happen"
+            time.sleep(0.005)
+
+    def end_of(self, action: Action) -> Sight:
+        """Wait until the action has ended."""
+        found: list[Sight] = []
+
+        def ended() -> bool:
+            found.append(self.look(action))
+            return found[-1].kind.value in ("done", "failed")
+
+        self.wait_for(ended, f"the end of {action.action_id}")
+        return found[-1]
+
+
+async def _cancel_works(hypervisor: LibvirtHypervisor) -> None:
+    works = [task for _, task in hypervisor._works.values()]
+    for work in works:
+        work.cancel()
+    await asyncio.gather(*works, return_exceptions=True)
+
+
+def refusal(words: str, why: Why = Why.REFUSED) -> LibvirtRefused:
+    return LibvirtRefused(words, why)
+
+
+__all__ = ["World", "domain_xml", "refusal", "HypervisorFailed"]
