@@ -13,6 +13,7 @@ import msgspec
 
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.idempotency import KEY_CHARS_MAX
+from forewarn.core.machines import Power
 from forewarn.core.model import (
     ActionKind,
     ActionPhase,
@@ -129,7 +130,13 @@ _VM = {
     "os_type": TEXT,
     "computer_name": TEXT,
 }
-_VM_ITEM = {**_VM, "enabled": YES_NO, "open_events": WHOLE}
+_VM_ITEM = {
+    **_VM,
+    "power": {"enum": [*(str(value) for value in Power), None]},
+    "problem": TEXT,
+    "enabled": YES_NO,
+    "open_events": WHOLE,
+}
 _HOST = {
     "name": TEXT,
     "capacity": WHOLE_OR_NULL,
@@ -214,7 +221,13 @@ SCHEMAS: dict[str, Schema] = {
     "VmShown": _object(**_VM_ITEM, polled=TIME_OR_NULL, events=_list("Event")),
     "VmPage": _page("VmItem"),
     "Host": _object(**_HOST),
-    "HostShown": _object(**_HOST, vms=_list("Vm"), operations=_list("Operation")),
+    "HostShown": _object(
+        **_HOST,
+        vms=_list("VmItem"),
+        operations=_list("Operation"),
+        problems=_list("VmProblem"),
+    ),
+    "VmProblem": _object(vm=TEXT, power=_one_of(Power), problem=TEXT),
     "HostFailed": _object(**_HOST, events=_list("Event"), silent_scopes=NAMES),
     "HostPage": _page("Host"),
     "Scope": _object(**_SCOPE),

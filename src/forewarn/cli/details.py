@@ -147,6 +147,8 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("listen", shown["listen"] or ""),
             ("tags", tags),
             ("vm id", shown["vm_id"]),
+            ("power", shown["power"] or ""),
+            ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
         ]
     )
@@ -167,13 +169,23 @@ def _events(items: list[Json], now: datetime) -> list[RenderableType]:
 def host(shown: Json, now: datetime) -> RenderableType:
     parts: list[RenderableType] = [_title(f"Host {shown['name']}"), _host_fields(shown)]
     if shown["vms"]:
-        table = tables.new_table("VM", "SCOPE", "DOMAIN", "PRIORITY", numbers=("DOMAIN",))
+        table = tables.new_table("VM", "SCOPE", "DOMAIN", "PRIORITY", "POWER", numbers=("DOMAIN",))
         for one in shown["vms"]:
-            table.add_row(one["name"], one["scope"], str(one["update_domain"]), one["priority"])
+            domain, power = str(one["update_domain"]), one["power"] or ""
+            table.add_row(one["name"], one["scope"], domain, one["priority"], power)
         parts.extend([Text(), table])
+    if shown["problems"]:
+        parts.extend([Text(), _problems(shown["problems"])])
     if shown["operations"]:
         parts.extend([Text(), tables.operations(shown["operations"], now)])
     return Group(*parts)
+
+
+def _problems(items: list[Json]) -> Table:
+    table = tables.new_table("VM", "PROBLEM")
+    for one in items:
+        table.add_row(one["vm"], Text(one["problem"], style="red"))
+    return table
 
 
 def _host_fields(shown: Json) -> Table:

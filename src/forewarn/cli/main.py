@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from forewarn.cli import events, fleet, host, service, watch
+from forewarn.cli import adopt, events, fleet, host, service, watch
 from forewarn.cli.client import Stop
 from forewarn.cli.session import AsJson, Session, flag, new_console, plain
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Tells every VM what is about to happen to it, waits until it is ready, then does it.",
 )
-app.add_typer(fleet.vm, name="vm")
+app.add_typer(adopt.vm, name="vm")
 app.add_typer(host.host, name="host")
 app.add_typer(events.event, name="event")
 app.add_typer(events.operation, name="operation")

@@ -66,9 +66,9 @@ def vms(items: Items, now: datetime) -> RenderableType:
     del now
     if not items:
         return "There are no VMs. `forewarn inventory apply FILE` adds some."
-    table = new_table(
-        "VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS", numbers=("DOMAIN", "EVENTS")
-    )
+    powered = any(vm["power"] for vm in items)  # else nobody knows, and nobody will
+    columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS")
+    table = new_table(*columns, *(["POWER"] if powered else []), numbers=("DOMAIN", "EVENTS"))
     for vm in items:
         table.add_row(
             vm["name"],
@@ -78,8 +78,15 @@ def vms(items: Items, now: datetime) -> RenderableType:
             vm["priority"],
             "yes" if vm["enabled"] else Text("silent", style="dim"),
             str(vm["open_events"]),
+            *([power(vm)] if powered else []),
         )
     return table
+
+
+def power(vm: dict[str, Any]) -> Text:
+    """Whether a VM runs, and whether there is a problem with it that `vm show` tells."""
+    found = Text(vm["power"] or "unknown", style="" if vm["power"] == "running" else "yellow")
+    return found.append(", problem", style="red") if vm["problem"] else found
 
 
 def hosts(items: Items, now: datetime) -> RenderableType:

@@ -173,18 +173,28 @@ def show_vm(name: str) -> Command[Json]:
 
 
 def show_host(name: str) -> Command[Json]:
-    """A host with its VMs and its open operations."""
+    """A host with its VMs, its open operations, and what of its VMs cannot be used."""
 
     def command(tx: Transaction) -> Json:
         host = tx.need_host(name)
         vms = [
-            vm_json(vm, scope.name)
+            _vm_item(tx, vm, scope)
             for scope in tx.scopes_on(name)
             for vm in scope.vms
             if vm.host == name
         ]
         operations = [operation_json(operation) for operation in tx.operations_on(name)]
-        return {**host_item(tx, host), "vms": vms, "operations": operations}
+        problems = [
+            {"vm": vm, "power": shown.power.value, "problem": shown.problem}
+            for vm, shown in sorted(tx.memory.shown.get(name, {}).items())
+            if shown.problem
+        ]
+        return {
+            **host_item(tx, host),
+            "vms": vms,
+            "operations": operations,
+            "problems": problems,
+        }
 
     return command
 
@@ -344,8 +354,11 @@ def _scope_numbers(tx: Transaction, scope: Scope) -> Json:
 
 
 def _vm_item(tx: Transaction, vm: Vm, scope: Scope) -> Json:
+    shown = tx.memory.shown.get(vm.host, {}).get(vm.name)
     return {
         **vm_json(vm, scope.name),
+        "power": shown.power.value if shown else None,
+        "problem": shown.problem if shown else "",
         "enabled": scheduling.is_enabled(scope, tx.policy),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }

@@ -20,7 +20,7 @@ from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.writer import Command
 from forewarn.core import planning, sighting
-from forewarn.core.errors import BadInventory, NotFound
+from forewarn.core.errors import BadInventory, Conflict, NotFound
 from forewarn.core.inventory import ScopeEntry, VmEntry
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.model import ActionKind, Phase
@@ -290,7 +290,29 @@ class Sightings:
         Conflict with the host's words, or Unavailable if the host is silent.
         """
         traits = seen_vms.read_traits(traits)
+        self._refuse_listed(vm, traits)
         return await self._adoptions.adopt(self._host_showing(vm), vm, traits)
+
+    def _refuse_listed(self, vm: str, wanted: Traits) -> None:
+        """Raise Conflict if a file says of the VM what its metadata would say without effect."""
+        if vm not in self._file.vms:
+            return
+        now = self.traits_of(vm)
+        policy = replace(
+            now,
+            freeze_by_move=wanted.freeze_by_move,
+            when_host_goes_down=wanted.when_host_goes_down,
+        )
+        if policy != wanted:
+            raise Conflict(
+                f"VM {vm} is listed in the inventory file, and what the file says of it counts.",
+                "Change the file and apply it, or take the VM out of it; only freeze_by_move and "
+                "when_host_goes_down are said by adopting alone.",
+            )
+
+    def traits_of(self, vm: str) -> Traits:
+        """What is said of a VM now, as its host showed it last. Raises NotFound."""
+        return self._looks[self._host_showing(vm)].usable[vm].traits
 
     def adoptions_for(self, host: str) -> tuple[Adoption, ...]:
         """What the host has still to write, oldest first. Writing one twice does no harm."""

@@ -19,6 +19,7 @@ from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.adapters.membership import MembersFile
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
+from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
 from forewarn.api.link_app import create_link_app
 from forewarn.api.link_protocol import LinkProtocol
@@ -152,9 +153,12 @@ class ControlService:
                 measures=parts.measures,
                 doorbell=parts.doorbell,
                 scratch=settings.data,
-                more=MemberRoutes(
-                    parts.control, self.membership, command=link.join_command
-                ).table(),
+                more=[
+                    *MemberRoutes(
+                        parts.control, self.membership, command=link.join_command
+                    ).table(),
+                    *AdoptRoutes(parts.control, self.sightings).table(),
+                ],
             )
             async with serving(app, settings.operator) as url:
                 with Announcement(settings.data, url):

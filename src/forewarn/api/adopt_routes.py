@@ -1,0 +1,109 @@
+"""`POST /v1/vms/{name}/adopt`: what the owner of a VM says of it, written to its domain.
+
+Only a control has this route: the VMs of a service with hosts in its own process are what its
+inventory file says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from forewarn.api.orders import BODY_BYTES_MAX, words
+from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
+from forewarn.api.route_table import RouteSpec
+from forewarn.control import overview
+from forewarn.control.control import Control
+from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES
+from forewarn.control.sightings import Sightings
+from forewarn.core.errors import Conflict, NotFound
+from forewarn.core.machines import Traits, WhenHostGoesDown
+from forewarn.core.model import MINUTE_MS, Priority, ScopeKind
+
+Notice = Annotated[int, Meta(ge=NOTICE_MINUTES[0], le=NOTICE_MINUTES[1])]
+ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+
+
+class AdoptWords(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is said of a VM. What is left out stays as it is; null says nothing any more.
+
+    `scope_kind`, `terminate_notice_minutes` and `auto_approve` are of the scope.
+    `freeze_by_move`: a Freeze of its host moves it away instead of pausing it.
+    `when_host_goes_down`: a reboot of its host moves it away, or restarts it.
+    """
+
+    scope: ShortText | UnsetType | None = UNSET
+    update_domain: int | UnsetType | None = UNSET
+    scope_kind: ScopeKind | UnsetType | None = UNSET
+    terminate_notice_minutes: Notice | UnsetType | None = UNSET
+    auto_approve: list[Literal["reboot", "redeploy"]] | UnsetType | None = UNSET
+    priority: Priority | UnsetType | None = UNSET
+    address: ShortText | UnsetType | None = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
+    fault_domain: int | UnsetType | None = UNSET
+    zone: ShortText | UnsetType | None = UNSET
+    freeze_by_move: bool | UnsetType | None = UNSET
+    when_host_goes_down: WhenHostGoesDown | UnsetType | None = UNSET
+
+
+def with_words(traits: Traits, said: AdoptWords) -> Traits:
+    """The traits with what was said of them in place of what they were."""
+    nothing = Traits()
+    after: dict[str, Any] = {}
+    for key in said.__struct_fields__:
+        value = getattr(said, key)
+        if value is UNSET:
+            continue
+        if key == "terminate_notice_minutes":
+            after["terminate_notice_ms"] = None if value is None else value * MINUTE_MS
+        elif value is None:
+            after[key] = getattr(nothing, key)
+        elif key == "auto_approve":
+            after[key] = frozenset(AUTO_APPROVE[word] for word in value)
+        elif key == "tags":
+            after[key] = tuple(sorted(value.items()))
+        else:
+            after[key] = value
+    return replace(traits, **after)
+
+
+class AdoptRoutes:
+    """The function behind the route."""
+
+    def __init__(self, control: Control, sightings: Sightings) -> None:
+        self._control = control
+        self._sightings = sightings
+
+    def table(self) -> list[RouteSpec]:
+        """The routes, for `create_app(more=...)`."""
+        return [
+            RouteSpec(
+                method="POST",
+                path="/v1/vms/{name}/adopt",
+                name="vm-adopt",
+                summary="Write to a VM's domain what its owner says of it, and wait for its host.",
+                handler=self.adopt,
+                answer="VmShown",
+                body=AdoptWords,
+                keyed=False,  # saying the same twice is saying it once
+            )
+        ]
+
+    async def adopt(self, request: Request) -> Response:
+        read_query(request, NoQuery)
+        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdoptWords)
+        name = str(request.path_params["name"])
+        traits = with_words(self._sightings.traits_of(name), said)
+        problem = await self._sightings.adopt(name, traits)
+        try:
+            shown = await self._control.ask(overview.show_vm(name))
+        except NotFound:
+            raise Conflict(
+                f"VM {name} was adopted but cannot be used: {problem or 'it has left since.'}"
+            ) from None
+        return Response(msgspec.json.encode(shown), media_type="application/json")
