@@ -16,6 +16,7 @@ PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 PACKAGES += libvirt-daemon-system libvirt-clients libvirt-dev pkg-config qemu-system-x86
 PACKAGES += linux-image-cloud-amd64 busybox-static nftables
 LIFECYCLES ?= 10
+SPEED ?= 1
 
 .PHONY: help install packages run test check bench rig rig-down test-rig dist format clean
 
@@ -50,7 +51,7 @@ bench: $(READY) ## measure against nginx in one run; writes bench/results.json
 	$(BIN)/python -m bench
 
 rig: $(READY) ## two hypervisors with real guests on this machine, until Ctrl-C (needs root)
-	$(BIN)/python -m rig
+	FOREWARN_RIG_SPEED=$(SPEED) $(BIN)/python -m rig
 
 rig-down: $(READY) ## remove what a rig that was killed has left
 	$(BIN)/python -m rig down

@@ -1,8 +1,14 @@
-"""`python -m rig`: bring the rig up and stay until Ctrl-C; `python -m rig down`: clear away."""
+"""`python -m rig`: bring the rig up and stay until Ctrl-C.
+
+`python -m rig down` removes what a killed rig has left; `python -m rig forewarn WORDS` says
+something to the control plane of the rig that is up, `python -m rig virsh h1 WORDS` to a libvirt.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,66 +18,141 @@ from rig import leftovers, needs
 from rig.building import Rig
 from rig.cells import CommandFailed
 from rig.domains import Guest
+from rig.service import Service
 from rig.waiting import NotInTime, wait_for
 
-BOOT_LIMIT_S = 60.0
-GUESTS = (
-    (
-        Guest(
-            name="web-0", number=21, approves=True, traits={"scope": "web", "update-domain": "0"}
-        ),
-        "h1",
-    ),
-    (
-        Guest(
-            name="web-1", number=22, approves=True, traits={"scope": "web", "update-domain": "1"}
-        ),
-        "h2",
-    ),
-    (Guest(name="db-0", number=23), "h1"),
-)
+BOOT_LIMIT_S = 90.0
+SPEED_VARIABLE = "FOREWARN_RIG_SPEED"
+SPEED_MAX = 600
+
+
+def _web(number: int) -> Guest:
+    traits = {"scope": "web", "update-domain": str(number)}
+    return Guest(name=f"web-{number}", number=21 + number, approves=True, traits=traits)
+
+
+GUESTS = ((_web(0), "h1"), (_web(1), "h2"), (Guest(name="db-0", number=23), "h1"))
+
+PICTURE = """
+   control 192.0.2.1          h1 192.0.2.11                   h2 192.0.2.12
+  +------------------+       +-------------------------+     +-------------------------+
+  | forewarn control |       | libvirtd  forewarn host |     | libvirtd  forewarn host |
+  +--------+---------+       | br0: web-0  db-0        |     | br0: web-1              |
+           |                 +-----------+-------------+     +-----------+-------------+
+           +----------------- wire ------+-------------------------------+
+
+web-0 and web-1 approve what they are told; db-0 never does, so its notice runs out first.
+{clock}
+Everything is in {folder}; Ctrl-C takes it all down.
+
+In another terminal, as root:
+  rig/forewarn vm list
+  rig/forewarn vm restart web-0             # a Reboot, as soon as web-0 has approved it
+  tail -f {folder}/consoles/web-0.log       # what web-0 sees, second by second
+  rig/forewarn vm redeploy web-0            # live to the other host: its uptime goes on
+  rig/forewarn host maintain h1 --type Freeze
+  rig/forewarn vm restart db-0              # nobody approves: after a quarter of an hour
+  rig/forewarn watch
+  .venv/bin/python -m rig virsh h1 list --all
+"""
 
 
 def main(words: list[str]) -> int:
-    if words == ["down"]:
-        for folder in leftovers.remove_leftovers():
-            print(f"Removed {folder}.")
-        return 0
-    if words:
-        print(__doc__, file=sys.stderr)
-        return 2
+    """The exit code."""
     try:
-        return _stay()
+        match words:
+            case []:
+                code = _stay()
+            case ["down"]:
+                code = _down()
+            case ["forewarn", *rest]:
+                code = _enter("forewarn", rest)
+            case ["virsh", host, *rest]:
+                code = _enter(f"virsh-{host}", rest)
+            case _:
+                print(__doc__, file=sys.stderr)
+                code = 2
     except (needs.CannotBuild, NotInTime, CommandFailed) as why:
         print(why, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nEverything is taken down.")
         return 0
+    return code
+
+
+def _down() -> int:
+    for folder in leftovers.remove_leftovers():
+        print(f"Removed {folder}.")
+    return 0
+
+
+def _enter(script: str, words: list[str]) -> int:
+    """Become the command of the rig that is up."""
+    folder = leftovers.living()
+    if folder is None:
+        raise needs.CannotBuild("No rig is up. Start one: make rig")
+    program = folder / script
+    if not program.exists():
+        raise needs.CannotBuild(f"The rig in {folder} has no {script}; it may not be up yet.")
+    return subprocess.run([program, *words], check=False).returncode
 
 
 def _stay() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
+    speed = _speed()
     with Rig() as rig:
+        for folder in rig.removed:
+            print(f"Removed what was left of a rig in {folder}.")
+        service = Service(rig)
+        print("Starting control and the hosts ...", flush=True)
+        service.start_control()
+        for name in rig.hypervisors:
+            service.start_host(name)
+        print("Booting the guests ...", flush=True)
         for guest, on in GUESTS:
             rig.define(guest, on)
         for guest, _ in GUESTS:
-            wait_for(
-                f"{guest.name} boots",
-                partial(rig.consoles.lines, guest.name),
-                within_s=BOOT_LIMIT_S,
-            )
-        print(_picture(rig.folder))
+            read = partial(rig.consoles.last_poll, guest.name)
+            wait_for(f"{guest.name} reads its document", read, within_s=BOOT_LIMIT_S)
+        _write_scripts(service)
+        service.clock.run(speed)
+        print(PICTURE.format(folder=rig.folder, clock=_clock_words(speed)), flush=True)
         while True:
             signal.pause()
 
 
+def _speed() -> int:
+    text = os.environ.get(SPEED_VARIABLE, "1")
+    if not text.isdecimal() or not 1 <= int(text) <= SPEED_MAX:
+        raise needs.CannotBuild(f"SPEED={text!r} is no speed; 1 to {SPEED_MAX} is accepted.")
+    return int(text)
+
+
+def _clock_words(speed: int) -> str:
+    if speed == 1:
+        return "Time is real; `make rig SPEED=60` makes a minute of notice pass in a second."
+    return f"Control's clock runs {speed} times as fast, so that notice passes sooner."
+
+
+def _write_scripts(service: Service) -> None:
+    """Programs in the rig's folder that do their work inside a cell."""
+    rig = service.rig
+    forewarn = [str(Path(sys.executable).with_name("forewarn")), "--data", str(service.data)]
+    _script(rig.folder / "forewarn", [*rig.control.entering(), *forewarn])
+    for name, hypervisor in rig.hypervisors.items():
+        virsh = [needs.program("virsh"), "--connect", "qemu:///system"]
+        _script(rig.folder / f"virsh-{name}", [*hypervisor.cell.entering(), *virsh])
+
+
+def _script(path: Path, words: list[str]) -> None:
+    quoted = " ".join(f"'{word}'" for word in words)
+    path.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _picture(folder: Path) -> str:
-    return f"the rig is up in {folder}"
 
 
 if __name__ == "__main__":

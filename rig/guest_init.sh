@@ -65,7 +65,7 @@ approve_all() {
     id=${event%%:*}
     case "$event" in *:Scheduled) ;; *) continue ;; esac
     case "$given" in *" $id "*) continue ;; esac
-    if wget -q -T 5 -O /dev/null --header 'Metadata: true' \
+    if timeout 8 wget -q -O /dev/null --header 'Metadata: true' \
       --post-data "{\"StartRequests\":[{\"EventId\":\"$id\"}]}" "$endpoint" 2> /tmp/why; then
       given="$given$id "
       say approve "status=200 event=$id"
@@ -79,13 +79,14 @@ status_of() {
   echo "${found:-none}"
 }
 
+# `wget -T` of Debian's static busybox (1.35) crashes; `timeout` does not.
 while :; do
-  if wget -q -T 3 -O /tmp/document --header 'Metadata: true' "$endpoint" 2> /tmp/why; then
+  if timeout 4 wget -q -O /tmp/document --header 'Metadata: true' "$endpoint" 2> /tmp/why; then
     set -- $(awk -f /tmp/read.awk /tmp/document)
     say poll "status=200 incarnation=$1 events=$2"
     [ "$approve" = yes ] && [ "$2" != - ] && approve_all "$2"
   else
-    say poll "status=$(status_of /tmp/why) incarnation=- events=-"
+    say poll "status=$(status_of /tmp/why) incarnation=- events=- why=$(tr ' \n' '_' < /tmp/why)"
   fi
   sleep 1
 done

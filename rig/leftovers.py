@@ -39,6 +39,14 @@ def note(folder: Path, processes: dict[str, int]) -> None:
     beside.replace(folder / RECORD)
 
 
+def living() -> Path | None:
+    """The folder of the newest rig that is up."""
+    folders = Path(tempfile.gettempdir()).glob(f"{PREFIX}*")
+    records = [(folder, _record(folder)) for folder in folders if folder.is_dir()]
+    alive = [folder for folder, record in records if record and _alive(*record["rig"])]
+    return max(alive, key=lambda folder: folder.stat().st_ctime, default=None)
+
+
 def remove_leftovers() -> list[Path]:
     """End what is left of rigs whose builder is gone, and remove their folders. Those it lists."""
     removed = []

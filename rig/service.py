@@ -108,7 +108,7 @@ class Service:
             encoding="utf-8",
         )
         program = Path(sys.executable).with_name("forewarn")
-        words = [str(program), "host", "--settings", str(settings)]
+        words = [str(program), "--settings", str(settings), "host"]
         if not data.exists():
             words += ["--token", self.invite(name)]
         log = hypervisor.folder / "host.log"
