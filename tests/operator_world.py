@@ -226,8 +226,12 @@ def running(
     fleet: str = FLEET,
     store: SqliteStore | None = None,
     more: Sequence[RouteSpec] = (),
+    with_control: Callable[[Control], Sequence[RouteSpec]] = lambda _: (),
 ) -> Iterator[World]:
-    """A service with its operator API, and `more` routes, on a loopback port for this block."""
+    """A service with its operator API, and `more` routes, on a loopback port for this block.
+
+    `with_control` makes routes that need the control plane itself.
+    """
     if store is None:
         store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
     ready: list[World] = []
@@ -237,7 +241,7 @@ def running(
 
     def work() -> None:
         try:
-            asyncio.run(_serve(store, ready, stop, up, more))
+            asyncio.run(_serve(store, ready, stop, up, lambda c: [*more, *with_control(c)]))
         except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
             problems.append(error)
         finally:
@@ -268,7 +272,7 @@ async def _serve(
     ready: list[World],
     stop: list[Callable[[], None]],
     up: threading.Event,
-    more: Sequence[RouteSpec],
+    more: Callable[[Control], Sequence[RouteSpec]],
 ) -> None:
     clock = StillClock()
     snapshot = store.load()
@@ -301,7 +305,9 @@ async def _serve(
     thread.start()
     control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=more)
+        app = create_app(
+            control, token=TOKEN, measures=measures, doorbell=doorbell, more=more(control)
+        )
         server = _QuietServer(app, up)
 
         def end() -> None:

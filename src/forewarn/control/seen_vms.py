@@ -20,6 +20,7 @@ from forewarn.core.spelling import shown
 VMS_PER_HOST_MAX = 10_000
 DEFINITION_CHARS_MAX = 256 * 1_024
 PROBLEM_CHARS_MAX = 2_000
+NAME_CHARS_TOLD_MAX = 128  # more than a name that can be used may have
 DIGEST_BYTES = 16
 
 _VM_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -39,7 +40,13 @@ def digested(host: str, seen: SeenVm) -> SeenVm:
         too_long = f"its definition has more than {DEFINITION_CHARS_MAX} characters and is not kept"
         problem = f"{problem} {too_long}: no other host could start it.".strip()
     digest = blake2b(f"{host}\0{text}".encode(), digest_size=DIGEST_BYTES).hexdigest()
-    return replace(seen, definition=digest, problem=problem)
+    return replace(
+        seen,
+        name=seen.name[:NAME_CHARS_TOLD_MAX],
+        vm_id=seen.vm_id[:NAME_CHARS_TOLD_MAX].lower(),
+        definition=digest,
+        problem=problem[:PROBLEM_CHARS_MAX],
+    )
 
 
 def kept_text(seen: SeenVm) -> str:
@@ -70,11 +77,10 @@ def read(seen: SeenVm) -> SeenVm | str:
         )
     if not _VM_ID.fullmatch(seen.vm_id):
         return f"its UUID {shown(seen.vm_id)} is none."
-    problem = seen.problem[:PROBLEM_CHARS_MAX]
     try:
-        return replace(seen, problem=problem, traits=read_traits(seen.traits))
+        return replace(seen, traits=read_traits(seen.traits))
     except Invalid as refused:
-        said = f"{problem} {refused} Its metadata is not used.".strip()
+        said = f"{seen.problem} {refused} Its metadata is not used.".strip()
         return replace(seen, problem=said, traits=Traits())
 
 
@@ -84,7 +90,7 @@ def read_traits(said: Traits) -> Traits:
     if found is not None:
         raise Invalid(*found)
     address = said.address and str(_KEYS["address"].read(said.address))
-    return replace(said, address=address or None, tags=tuple(sorted(said.tags)))
+    return replace(said, address=address or None, tags=tuple(sorted(dict(said.tags).items())))
 
 
 def _mistakes(said: Traits) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ event loop; commands run on the writer's thread like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -108,9 +108,7 @@ class Sightings:
     def sight(self, host: str, vms: Sequence[SeenVm]) -> Command[Mapping[str, str]]:
         """Make of a report what it means for the fleet; what of it cannot be used, by VM."""
         told = _digested(host, vms)
-        texts: dict[str, str] = {}
-        for seen in vms:
-            texts.setdefault(seen.name, seen_vms.kept_text(seen))
+        texts = {seen.name: seen_vms.kept_text(seen) for seen in reversed(vms)}
         usable, unusable = _read(told)
 
         def command(tx: Transaction) -> Mapping[str, str]:
@@ -133,7 +131,8 @@ class Sightings:
                 at_monotonic_ms=self._clock.monotonic_ms(),
             )
             tx.on_take_back(partial(self._forget, host, last))
-            self._keep_times(tx, here.union(_names_on(tx, host), usable), looked)
+            here.update(_names_on(tx, host), usable, last.usable if last else ())
+            self._keep_times(tx, here, looked)
             tx.memory.shown[host] = {
                 seen.name: Shown(seen.power, problems.get(seen.name, "")) for seen in told
             }
@@ -155,7 +154,7 @@ class Sightings:
             file_scopes=file.scopes,
             file_vms=file.vms,
             ever_shown=memory.digests,
-            settling=frozenset(name for name in usable if self._unsettled(tx, name)),
+            settling=self._settling(tx, usable),
             busy_before=last.looked.busy if last else (),
             absent_ms={name: now - since for name, since in self._absent_since.items()},
             twice_ms={name: now - since for name, since in self._twice_since.items()},
@@ -171,10 +170,12 @@ class Sightings:
             now_ms=tx.now_ms,
         )
 
-    def _unsettled(self, tx: Transaction, vm: str) -> bool:
-        """True if an order has moved or deleted the VM since anybody looked."""
-        placed = self._placed.get(vm)
-        return placed is not None and placed != _host_of(tx, vm)
+    def _settling(self, tx: Transaction, vms: Collection[str]) -> frozenset[str]:
+        """The VMs that an order has moved or deleted since anybody looked."""
+        hosts = _hosts_of(tx, vms)
+        return frozenset(
+            name for name in vms if self._placed.get(name) not in (None, hosts.get(name))
+        )
 
     def _read_file(self, text: str | None) -> _File:
         if text is self._file.text:
@@ -197,9 +198,10 @@ class Sightings:
         tx: Transaction, host: str, usable: Mapping[str, SeenVm], texts: Mapping[str, str]
     ) -> None:
         """Keep the definitions that are new, of the VMs that are on this host now."""
+        here = _names_on(tx, host)
         for name, seen in usable.items():
             known = tx.memory.digests.get(name)
-            if known == seen.definition or _host_of(tx, name) != host:
+            if known == seen.definition or name not in here:
                 continue
             if known is not None and not texts[name]:
                 continue  # a host that cannot say what a VM is now does not unsay what it was
@@ -224,12 +226,10 @@ class Sightings:
                 since.pop(name, None)
             for name in names:
                 since.setdefault(name, now)
-        for name in vms:
-            placed = _host_of(tx, name)
-            if placed is None:
-                self._placed.pop(name, None)
-            else:
-                self._placed[name] = placed
+        hosts = _hosts_of(tx, vms)
+        for name in vms - hosts.keys():
+            self._placed.pop(name, None)
+        self._placed.update(hosts)
         self._empty_scopes = looked.empty_scopes
 
     def _forget(self, host: str, last: _Look | None) -> None:
@@ -361,7 +361,10 @@ def _names_on(tx: Transaction, host: str) -> set[str]:
     return {vm.name for scope in tx.scopes_on(host) for vm in scope.vms if vm.host == host}
 
 
-def _host_of(tx: Transaction, vm: str) -> str | None:
-    scope = tx.memory.scopes.get(tx.memory.scope_of_vm.get(vm, ""))
-    found = scope.vm(vm) if scope else None
-    return found.host if found else None
+def _hosts_of(tx: Transaction, vms: Collection[str]) -> dict[str, str]:
+    """Where those of the VMs are that are in the fleet."""
+    of_vm = tx.memory.scope_of_vm
+    scopes = {of_vm[name] for name in vms if name in of_vm}
+    return {
+        vm.name: vm.host for name in scopes for vm in tx.memory.scopes[name].vms if vm.name in vms
+    }

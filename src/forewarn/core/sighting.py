@@ -184,7 +184,8 @@ class _Work:
 
     def _appears(self, seen: SeenVm) -> None:
         name = seen.name
-        if name in self.known.settling:
+        before = self.known.before.get(name)
+        if name in self.known.settling and before is not None and before.vm_id == seen.vm_id:
             self.waiting = True  # it was deleted since; what is shown may be from before
             return
         taken = self._taken(name)
