@@ -294,3 +294,69 @@ class Elsewhere(Protocol):
     async def definition(self, host: str, vm: str) -> str | None:
         """What a VM was when it was last seen anywhere, to start it here."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """A network interface of the host as the kernel shows it. `ifindex` is never given again.
+
+    `kind` is what made it (bridge, tun, veth, macvtap; empty for hardware), `master` the name of
+    the bridge that it is a port of. `addresses` are written with their prefix (192.0.2.7/24).
+    """
+
+    name: str
+    ifindex: int
+    mac: str
+    kind: str = ""
+    master: str | None = None
+    addresses: tuple[str, ...] = ()
+    up: bool = True
+
+
+class NetworkFailed(Exception):  # noqa: N818 - says what is the case
+    """The network of the host could not be read or changed. Says why and what would help."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message} {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+
+class Interfaces(Protocol):
+    """The interfaces of this host's network namespace. Every method may raise NetworkFailed."""
+
+    async def interfaces(self) -> Sequence[Interface]:
+        """Every interface that is there now."""
+        ...
+
+    async def add_address(self, interface: str, address: str) -> None:
+        """Have the address (with its prefix) on the interface; without effect if it is there."""
+        ...
+
+    async def remove_address(self, interface: str, address: str) -> None:
+        """Have it no more; without effect if it, or the interface, is not there."""
+        ...
+
+    async def strict(self, names: Collection[str]) -> Collection[str]:
+        """Those of the interfaces on which the kernel drops sources that it has no route to."""
+        ...
+
+    def marks_are_inherited(self) -> bool:
+        """Whether an accepted connection carries the mark of the packet that opened it."""
+        ...
+
+    def inherit_marks(self, *, on: bool) -> None:
+        """Have it so (net.ipv4.tcp_fwmark_accept)."""
+        ...
+
+
+class PacketRules(Protocol):
+    """The packet filter of this host's network namespace. May raise NetworkFailed."""
+
+    async def sets(self, table: str) -> Mapping[str, Sequence[object]] | None:
+        """The elements of every set of an inet table, by its name; None without such a table."""
+        ...
+
+    async def apply(self, text: str) -> None:
+        """Apply a whole text of nft or, if anything of it is refused, nothing."""
+        ...

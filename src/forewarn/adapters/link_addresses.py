@@ -1,0 +1,140 @@
+"""The interfaces of this host and their addresses: iproute2 and /proc/sys, with a time limit.
+
+Only the network namespace that the process is in. /sys/class/net is not read: it may show the
+interfaces of another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from forewarn.ports import Interface, NetworkFailed
+
+COMMAND_S_MAX = 10.0
+_INHERIT = Path("/proc/sys/net/ipv4/tcp_fwmark_accept")
+_CONF = Path("/proc/sys/net/ipv4/conf")
+_STRICT = 1  # of rp_filter; 2 is loose, and the larger of two settings holds
+
+
+async def run_command(*words: str, given: str = "") -> str:
+    """What a command says. NetworkFailed if it is not there, fails or takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            # Only where there is something to say: a program that ends at once closes it under us.
+            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError:
+        raise NetworkFailed(
+            f"There is no program {words[0]!r}.",
+            "Install it (Debian: iproute2 and nftables) and start the daemon again.",
+        ) from None
+    except OSError as error:
+        raise NetworkFailed(
+            f"{words[0]} cannot be started: {error.strerror}.", "Free memory or processes."
+        ) from error
+    try:
+        async with asyncio.timeout(COMMAND_S_MAX):
+            said, complained = await process.communicate(given.encode() if given else None)
+    except TimeoutError:
+        raise NetworkFailed(
+            f"`{' '.join(words)}` took longer than {COMMAND_S_MAX:.0f} s.",
+            "It is tried again; look at the load of the host.",
+        ) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise _refused(words, complained.decode(errors="replace").strip())
+    return said.decode(errors="replace")
+
+
+def _refused(words: Sequence[str], complaint: str) -> NetworkFailed:
+    first = complaint.splitlines()[0] if complaint else "no reason was given"
+    if "not permitted" in complaint or "Permission denied" in complaint:
+        return NetworkFailed(
+            f"`{' '.join(words)}` is not permitted ({first}).",
+            "Run the daemon as root or with CAP_NET_ADMIN.",
+        )
+    return NetworkFailed(f"`{' '.join(words)}` failed: {first}.", "It is tried again.")
+
+
+class LinkAddresses:
+    """See `ports.Interfaces`."""
+
+    async def interfaces(self) -> Sequence[Interface]:
+        listed = json.loads(await run_command("ip", "-json", "-details", "address", "show"))
+        return [_interface(item) for item in listed if "ifindex" in item]
+
+    async def add_address(self, interface: str, address: str) -> None:
+        # Link scope, or deprecated: the host itself never chooses it to speak from.
+        more = ("nodad", "preferred_lft", "0") if ":" in address else ("scope", "link")
+        await run_command("ip", "address", "replace", address, "dev", interface, *more)
+
+    async def remove_address(self, interface: str, address: str) -> None:
+        for found in await self.interfaces():
+            if found.name == interface and address in found.addresses:
+                await run_command("ip", "address", "del", address, "dev", interface)
+
+    async def strict(self, names: Collection[str]) -> Collection[str]:
+        strict = {name for name in names if _rp_filter(name) == _STRICT}
+        if not strict:
+            return strict
+        said = await run_command("ip", "-json", "-4", "route", "show", "table", "main")
+        return strict - {route.get("dev") for route in json.loads(said or "[]")}
+
+    def marks_are_inherited(self) -> bool:
+        try:
+            return _INHERIT.read_text(encoding="ascii").strip() == "1"
+        except OSError as error:
+            raise _no_inheriting(error) from error
+
+    def inherit_marks(self, *, on: bool) -> None:
+        if self.marks_are_inherited() == on:
+            return
+        try:
+            _INHERIT.write_text("1\n" if on else "0\n", encoding="ascii")
+        except OSError as error:
+            raise _no_inheriting(error) from error
+
+
+def _no_inheriting(error: OSError) -> NetworkFailed:
+    return NetworkFailed(
+        f"net.ipv4.tcp_fwmark_accept cannot be set ({error.strerror}); without it nobody can tell"
+        " the VMs of a bridge apart.",
+        "Set it yourself (sysctl -w net.ipv4.tcp_fwmark_accept=1), or let the daemon"
+        ' (systemd: ProtectKernelTunables=no), or set listen = "tap".',
+    )
+
+
+def _rp_filter(name: str) -> int:
+    values = [0]
+    for which in ("all", name):
+        try:
+            values.append(int((_CONF / which / "rp_filter").read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue
+    return max(values)
+
+
+def _interface(item: dict[str, Any]) -> Interface:
+    return Interface(
+        name=str(item["ifname"]),
+        ifindex=int(item["ifindex"]),
+        mac=str(item.get("address", "")).lower(),
+        kind=str(item.get("linkinfo", {}).get("info_kind", "")),
+        master=item.get("master"),
+        addresses=tuple(
+            f"{one['local']}/{one['prefixlen']}"
+            for one in item.get("addr_info", [])
+            if "local" in one
+        ),
+        up="UP" in item.get("flags", []),
+    )
