@@ -46,6 +46,7 @@ PAUSES = {
     "tests/control/test_loops.py": 1,
     "tests/endpoint_world.py": 1,
     "tests/host/test_daemon.py": 1,
+    "tests/host_world.py": 1,
     "tests/libvirt_world.py": 1,
     "tests/system_world.py": 1,
 }

@@ -123,7 +123,11 @@ class Lane:
     ) -> tuple[httpx.Response, bytes]:
         asked_ms = self._monotonic_ms()
         timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))
-        headers = {wire.VERSION_HEADER: str(wire.LINK_VERSION), "content-type": "application/json"}
+        headers = {
+            wire.VERSION_HEADER: str(wire.LINK_VERSION),
+            "content-type": "application/json",
+            "accept-encoding": "identity",  # an answer is as long as it says
+        }
         async with self._client.stream(
             method, f"{self._url}{path}", content=content, headers=headers, timeout=timeout
         ) as response:
@@ -135,7 +139,7 @@ class Lane:
                 )
             self._heard(int(now), asked_ms, self._monotonic_ms())
             body = bytearray()
-            async for some in response.aiter_bytes():
+            async for some in response.aiter_raw():
                 body += some
                 if len(body) > wire.BODY_BYTES_MAX:
                     raise NotAdmitted(f"An answer of {self._url} is larger than any may be.")
@@ -144,6 +148,8 @@ class Lane:
 
 def _reason(error: BaseException) -> str:
     """What went wrong, and what to do about what people meet most."""
+    if isinstance(error, httpx.TimeoutException):
+        return "it does not answer in time"
     causes = list(_causes(error))
     wrong = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
     if wrong is not None:

@@ -25,6 +25,8 @@ LOOK_EVERY_S = 30.0
 LOOK_AGAIN_S = 2.0  # after a look that showed nothing, or channels that could not all be opened
 LOOK_TIMEOUT_S = 30.0
 ARRANGE_TIMEOUT_S = 30.0
+# What is told must be what is: a VM that was deleted a moment ago must not come back by a report.
+FRESH_S = 0.5
 DEBOUNCE_S = 0.1  # a VM that starts rings several times
 TELL_EVERY_S = 30.0
 TELL_AGAIN_S = 2.0
@@ -72,6 +74,8 @@ class Watch:
         self._tell_ring = asyncio.Event()
         self._adoptions: asyncio.Queue[Adoption] = asyncio.Queue(ADOPTIONS_QUEUED_MAX)
         self._told: tuple[SeenVm, ...] | None = None
+        self._looking = asyncio.Lock()
+        self._looked_s = 0.0
         self._said: dict[str, frozenset[str]] = {}
         self.seen: tuple[SeenVm, ...] | None = None  # None while nobody can know
         self.sightings = 0
@@ -115,6 +119,11 @@ class Watch:
 
     async def look(self) -> bool:
         """Look once and arrange for what is seen. False if it should be done again soon."""
+        async with self._looking:
+            return await self._look()
+
+    async def _look(self) -> bool:
+        looked_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 seen = tuple(sorted(await self._machines.seen(), key=lambda vm: vm.name))
@@ -128,6 +137,7 @@ class Watch:
             return False
         self._say("machines_not_seen", [])
         self.seen = seen
+        self._looked_s = looked_s
         if seen != self._told:
             self._tell_ring.set()
         return await self._arrange(seen)
@@ -144,8 +154,8 @@ class Watch:
             log.exception("arranging_failed", host=self._host)
             self.failures += 1
             return False
-        self.channel_problems = tuple(str(problem) for problem in problems)
-        self._say("channel_problem", self.channel_problems)
+        self._say("channel_problem", [])
+        self.channel_problems = tuple(str(problem) for problem in problems)  # logged there
         return not problems
 
     # Telling.
@@ -158,7 +168,10 @@ class Watch:
             told = await self.tell()
 
     async def tell(self) -> bool:
-        """Tell control what is seen. False if it did not hear; nothing seen is nothing told."""
+        """Tell control what is seen now. False if it did not hear; nothing seen, nothing told."""
+        if asyncio.get_running_loop().time() - self._looked_s > FRESH_S:
+            await self.look()
+            self._tell_ring.clear()
         seen = self.seen
         if seen is None:
             return True

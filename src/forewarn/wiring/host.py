@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -182,7 +183,10 @@ class HostService:
 
     async def serve(self, stop: asyncio.Event, started: Callable[[HostWhere], None]) -> None:
         """The same until `stop` is set."""
-        try:
+        parts = (self.channels, self.endpoint, self._metrics, self.link, self._machinery)
+        async with AsyncExitStack() as opened:
+            for part in reversed(parts):  # what is entered last is closed first
+                opened.push_async_callback(part.close)
             where = None
             if self._settings.metrics:
                 where = await self._metrics.open(self._settings.metrics)
@@ -193,12 +197,6 @@ class HostService:
                 count = None if seen is None else len(seen)
                 started(HostWhere(self.name, self.control, self._settings.data, where, count))
                 await self._work(stop)
-        finally:
-            await self.channels.close()
-            await self.endpoint.close()
-            await self._metrics.close()
-            await self.link.close()
-            await self._machinery.close()
 
     async def _connect(self, stop: asyncio.Event) -> bool:
         """Ask control until it has answered once; False if told to stop before that."""
