@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,6 +74,9 @@ class FakeLibvirt(LibvirtConnection):
         self.free = asyncio.Event()  # acts wait for it
         self.free.set()
         self.refuse: dict[str, LibvirtRefused | LibvirtLost] = {}
+        self.lose_once: set[str] | None = None
+        self.stop_at = ""
+        self.stopped = False
         self.asked: list[str] = []
 
     async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
@@ -84,7 +88,14 @@ class FakeLibvirt(LibvirtConnection):
             await self.free.wait()
         if word in self.refuse:
             raise self.refuse[word]
-        return await super().call(work, what=what, seconds=seconds)
+        if self.stop_at and what == self.stop_at:
+            self.stopped = True
+            await asyncio.Event().wait()  # whoever asked is killed here
+        value = await super().call(work, what=what, seconds=seconds)
+        if self.lose_once is not None and word not in LOOKS and what not in self.lose_once:
+            self.lose_once.add(what)
+            raise LibvirtLost(f"lost after {what}")
+        return value
 
 
 class FakeElsewhere:
@@ -118,12 +129,14 @@ class FakeGuard:
 class World:
     """Two hosts. Close it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, libvirt: type[FakeLibvirt] = FakeLibvirt) -> None:
         libvirt_is_there()
         self.folder = folder
         self.clock = TurnedClock()
         self.elsewhere = FakeElsewhere()
         self.guard_told: list[str] = []
+        self.no_guard = ""
+        self.posted: Future[None] | None = None
         self.boots = 1
         self.reboot_command: tuple[str, ...] = ("true",)
         self._loop = asyncio.new_event_loop()
@@ -134,7 +147,7 @@ class World:
         for host in ("h1", "h2"):
             place = folder / f"{host}.xml"
             place.write_text(f"<node>{NETWORK}</node>")
-            self.libvirts[host] = FakeLibvirt(f"test://{place}")
+            self.libvirts[host] = libvirt(f"test://{place}")
             self.boot_file(host).write_text(f"{host}-boot-1\n")
             self.start_daemon(host)
 
@@ -152,17 +165,26 @@ class World:
             shutdown_s=SHUTDOWN_S,
             reboot_command=self.reboot_command,
             boot_id_file=self.boot_file(host),
-            guard=lambda *_: FakeGuard(self.guard_told),
+            guard=self._guard,
             open_other=lambda uri: self.libvirts[uri],
         )
 
+    def _guard(self, _uri: str, _action_id: str) -> FakeGuard:
+        if self.no_guard:
+            raise HypervisorFailed(self.no_guard)
+        return FakeGuard(self.guard_told)
+
     def kill_daemon(self, host: str) -> None:
         """The daemon dies wherever it is, and another one starts."""
+        if self.posted is not None:
+            self.posted.cancel()
         self.run(_cancel_works(self.hypervisors[host]))
         self.start_daemon(host)
 
     def close(self) -> None:
         self.release()
+        if self.posted is not None:
+            self.posted.cancel()
         for hypervisor in self.hypervisors.values():
             self.run(_cancel_works(hypervisor))
         for libvirt in self.libvirts.values():
@@ -209,6 +231,31 @@ class World:
     def look(self, action: Action) -> Sight:
         return self.run(self.hypervisors[action.host or ""].look(action.host or "", action))
 
+    def post(self, action: Action) -> None:
+        """Begin an action without waiting for that; `posted` is its future."""
+        host = action.host or ""
+        begun = self.hypervisors[host].begin(host, action)
+        self.posted = asyncio.run_coroutine_threadsafe(
+            self._begin_and_work(host, begun), self._loop
+        )
+
+    async def _begin_and_work(self, host: str, begun: Coroutine[Any, Any, None]) -> None:
+        await begun
+        while self.hypervisors[host].works_on():  # noqa: ASYNC110 - a look at it, not an event
+            await asyncio.sleep(0.005)
+
+    def end_turning(self, action: Action, *, by_ms: int) -> Sight:
+        """Wait until the action has ended; the clock is turned while it is waited for."""
+        found: list[Sight] = []
+
+        def ended() -> bool:
+            found.append(self.look(action))
+            self.clock.pass_ms(by_ms // 100)
+            return found[-1].kind.value in ("done", "failed")
+
+        self.wait_for(ended, f"the end of {action.action_id}")
+        return found[-1]
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + WITHIN_S
         while not condition():
@@ -232,6 +279,7 @@ async def _cancel_works(hypervisor: LibvirtHypervisor) -> None:
     for work in works:
         work.cancel()
     await asyncio.gather(*works, return_exceptions=True)
+    await asyncio.sleep(0)
 
 
 def refusal(words: str, why: Why = Why.REFUSED) -> LibvirtRefused:

@@ -116,6 +116,7 @@ class MoveWork(Work):
         )
 
     async def do(self, next_: Next, view: View | None, mark: Mark) -> Sight | None:
+        self.idle = False
         if next_.step is Step.MOVE_LIVE:
             await self._move_live()
         elif next_.step is Step.GO_COLD and view is not None:

@@ -118,13 +118,17 @@ def thaw(session: Session, action_id: str) -> bool:
 
 
 async def _thaw_until_done(connection: LibvirtConnection, action_id: str) -> bool:
+    """Usually the daemon does it at the same moment, so the first refusal says nothing."""
     give_up_at_s = time.monotonic() + TRY_FOR_S
+    refused = 0
     while time.monotonic() < give_up_at_s:
         try:
             if await connection.call(lambda s: thaw(s, action_id), what="resume frozen VMs"):
                 return True
         except HypervisorFailed as failed:
-            sys.stderr.write(f"thaw guard: {failed}\n")
+            refused += 1
+            if refused > 1:
+                sys.stderr.write(f"thaw guard: {failed}\n")
             await asyncio.sleep(TRY_AGAIN_S)
     return False
 

@@ -123,7 +123,10 @@ class Tools:
 
 
 class Work:
-    """One action under way. `run` ends with what came of it, and never raises HypervisorFailed."""
+    """One action under way. `run` ends with what came of it, and never raises HypervisorFailed.
+
+    `idle` is whether the last turn left nothing new to look at before something happens.
+    """
 
     def __init__(self, tools: Tools, action: Action) -> None:
         self.tools = tools
@@ -131,6 +134,7 @@ class Work:
         self.vm = action.vm or ""
         self.presses = 0
         self.began_ms = tools.clock.monotonic_ms()
+        self.idle = True
         self._refusals = 0
         self._said_lost = False
 
@@ -147,13 +151,15 @@ class Work:
                 continue
             except HypervisorFailed as refused:
                 refusal = str(refused)
+                self.idle = True
                 self._refusals += 1
                 if self._refusals >= REFUSALS_MAX:
                     return await self.end(Sight(SightKind.FAILED, refusal))
                 sight = None
             if sight is not None:
                 return await self.end(sight)
-            await self.tools.wait()
+            if self.idle:
+                await self.tools.wait()
         return await self.end(Sight(SightKind.FAILED, refusal or "it took too long"))
 
     def _say_lost(self, lost: LibvirtLost) -> None:
@@ -202,6 +208,7 @@ class Work:
     async def do(self, next_: Next, view: View | None, mark: Mark) -> Sight | None:
         """The step on libvirt. Only DONE and FAILED have a sight."""
         vm, act = self.vm, self.tools.act
+        self.idle = next_.step in (Step.WAIT, Step.PRESS)  # else there is something new to see
         if next_.step in (Step.DONE, Step.FAILED):
             return Sight(SightKind(next_.step.value), next_.detail)
         if next_.step is Step.PRESS and view is not None:

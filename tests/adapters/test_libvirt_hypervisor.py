@@ -1,0 +1,555 @@
+"""What libvirt is told to do to domains and hosts, on its own test driver (no machines)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, Why
+from forewarn.adapters.libvirt_mending import UNCLAIMED_FOR_MS
+from forewarn.adapters.libvirt_session import Session
+from forewarn.adapters.libvirt_steps import mark_of
+from forewarn.core.machines import Power
+from forewarn.core.model import Action, ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind
+from libvirt_world import SHUTDOWN_S, FakeLibvirt, World, domain_xml, refusal
+
+T = TypeVar("T")
+
+FREEZE_S = 5
+DONE = Sight(SightKind.DONE)
+TRAITS = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" {}/>'
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def an_action(kind: ActionKind, **more: Any) -> Action:
+    of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
+    target = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}.get(kind)
+    values: dict[str, Any] = {
+        "action_id": f"E1/{kind}",
+        "kind": kind,
+        "host": "h1",
+        "vm": None if of_host else "vm",
+        "target_host": target,
+        "duration_s": FREEZE_S if kind is ActionKind.FREEZE_HOST else 0,
+        "boot_id": "h1-boot-1",
+        **more,
+    }
+    return Action(**values)
+
+
+REBOOT = an_action(ActionKind.REBOOT_VM)
+MOVE = an_action(ActionKind.MOVE_VM)
+START = an_action(ActionKind.START_VM)
+DELETE = an_action(ActionKind.DELETE_VM)
+FREEZE = an_action(ActionKind.FREEZE_HOST)
+REBOOT_HOST = an_action(ActionKind.REBOOT_HOST)
+
+
+def run(world: World, action: Action) -> Sight:
+    """Begin an action and wait for its end."""
+    world.begin(action)
+    return world.end_of(action)
+
+
+def acts(world: World, host: str = "h1") -> list[str]:
+    return list(world.libvirts[host].asked)
+
+
+# One VM.
+
+
+def test_a_restart_shuts_a_vm_down_and_starts_it(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    assert run(world, REBOOT) == DONE
+    assert acts(world) == ["press the power button of vm", "start vm"]
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_vm_that_its_owner_switched_off_stays_off(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=False)
+    sight = run(world, REBOOT)
+    assert sight == Sight(SightKind.DONE, "it was off, and stays off")
+    assert not world.seen("h1").active
+
+
+def test_a_guest_that_ignores_the_button_is_pressed_twice_and_then_reset(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].refuse["press"] = refusal("the guest does not care")
+    world.begin(REBOOT)
+    pressed = "press the power button of vm"
+    world.wait_for(lambda: acts(world) == [pressed], "the button is pressed")
+    world.clock.pass_ms(SHUTDOWN_S * 500)
+    world.wait_for(lambda: acts(world) == [pressed] * 2, "it is pressed again")
+    assert world.seen("h1").active
+    world.clock.pass_ms(SHUTDOWN_S * 500)
+    sight = world.end_of(REBOOT)
+    assert sight.kind is SightKind.DONE
+    assert f"did not react to the power button within {SHUTDOWN_S} s" in sight.detail
+    assert acts(world)[2:] == ["destroy vm", "start vm"]
+
+
+def test_what_was_said_of_a_reset_is_said_by_the_next_daemon_too(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].refuse["press"] = refusal("the guest does not care")
+    world.begin(REBOOT)
+    world.wait_for(lambda: bool(acts(world)), "the button is pressed")
+    world.clock.pass_ms(SHUTDOWN_S * 1_000)
+    first = world.end_of(REBOOT)
+    world.kill_daemon("h1")
+    assert world.look(REBOOT) == first
+
+
+def test_a_paused_vm_cannot_press_its_button_and_is_reset(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.on("h1", lambda s: s.suspend("vm"))
+    sight = run(world, REBOOT)
+    assert "it was paused" in sight.detail
+    assert acts(world) == ["destroy vm", "start vm"]
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_domain_that_only_exists_while_it_runs_is_defined_before_it_is_restarted(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.on("h1", lambda s: s.undefine("vm"))
+    assert not world.seen("h1").persistent
+    assert run(world, REBOOT) == DONE
+    assert world.seen("h1").persistent
+    assert world.seen("h1").active
+
+
+def test_a_start_that_libvirt_refuses_is_tried_again_and_then_fails_with_its_words(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].refuse["start"] = refusal("no memory left")
+    assert run(world, REBOOT) == Sight(SightKind.FAILED, "no memory left")
+    assert acts(world).count("start vm") > 1
+
+
+def test_a_vm_is_started_from_what_was_last_known_of_it(world: World) -> None:
+    world.elsewhere.definitions["vm"] = domain_xml("vm")
+    assert run(world, START) == DONE
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_vm_that_nobody_knows_a_definition_of_cannot_be_started(world: World) -> None:
+    sight = run(world, START)
+    assert sight.kind is SightKind.FAILED
+    assert "virsh define" in sight.detail
+
+
+def test_a_vm_that_is_gone_already_is_deleted(world: World) -> None:
+    assert world.look(DELETE).kind is SightKind.DONE
+
+
+def test_deleting_a_domain_that_is_not_defined_ends_with_its_shutdown(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.on("h1", lambda s: s.undefine("vm"))
+    assert run(world, DELETE) == DONE
+    assert world.view("h1") is None
+
+
+# Moves. The test driver cannot migrate: it says so, as libvirt does of storage that is not shared.
+
+
+def test_what_cannot_be_moved_while_it_runs_is_shut_down_and_started_there(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    sight = run(world, MOVE)
+    assert sight.kind is SightKind.DONE
+    assert "could not be moved while it ran" in sight.detail
+    assert world.view("h1") is None
+    there = world.seen("h2")
+    assert there.power is Power.RUNNING
+    assert acts(world, "h2") == ["define vm on h2", "start vm on h2"]
+
+
+def test_a_vm_that_is_off_is_moved_without_a_start(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=False)
+    assert run(world, MOVE) == DONE
+    assert world.view("h1") is None
+    assert not world.seen("h2").active
+
+
+def test_a_move_that_does_not_succeed_leaves_the_vm_running_with_libvirts_words(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].refuse["move"] = refusal("no route to host")
+    assert run(world, MOVE) == Sight(SightKind.FAILED, "no route to host")
+    assert world.seen("h1").power is Power.RUNNING
+    assert world.view("h2") is None
+    assert acts(world) == ["move vm to h2"]
+
+
+def test_a_vm_that_cannot_start_there_is_started_here_again(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h2"].refuse["start"] = refusal("no such disk")
+    sight = run(world, MOVE)
+    assert sight.kind is SightKind.FAILED
+    assert "no such disk; it was started here again" in sight.detail
+    assert world.seen("h1").power is Power.RUNNING
+    assert world.view("h2") is None
+
+
+def test_a_target_that_goes_away_before_it_was_told_anything_costs_a_restart(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.hold()
+    world.begin(MOVE)
+    world.libvirts["h1"].refuse["move"] = refusal("unsafe", Why.CANNOT_LIVE)
+    world.wait_for(lambda: acts(world) == ["move vm to h2"], "it is moved")
+    world.libvirts["h2"].off = True
+    world.release()
+    sight = world.end_of(MOVE)
+    assert "h2 does not answer" in sight.detail
+    assert sight.kind is SightKind.FAILED
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_target_with_another_domain_of_that_name_is_refused_before_anything(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    other = domain_xml("vm").replace("6695eb01", "7795eb01")
+    world.define("h2", other, start=True)
+    with pytest.raises(HypervisorFailed, match=r"another domain vm on h2.*virsh domrename"):
+        world.begin(MOVE)
+    assert acts(world) == []
+
+
+def test_a_move_to_the_same_host_is_a_restart(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    assert run(world, replace(MOVE, target_host="h1")) == DONE
+    assert acts(world) == ["press the power button of vm", "start vm"]
+
+
+# Hosts.
+
+
+def frozen(world: World, action: Action = FREEZE) -> None:
+    world.begin(action)
+    world.wait_for(lambda: "dismissed" in world.guard_told, "all are paused")
+
+
+def test_a_freeze_pauses_what_runs_and_resumes_exactly_that(world: World) -> None:
+    for name in ("vm", "off", "paused"):
+        world.define("h1", domain_xml(name), start=name != "off")
+    world.on("h1", lambda s: s.suspend("paused"))
+    frozen(world)
+    assert world.seen("h1").power is Power.PAUSED
+    assert world.look(FREEZE).kind is SightKind.UNDER_WAY
+    world.clock.pass_ms(FREEZE_S * 1_000)
+    assert world.end_of(FREEZE) == DONE
+    powers = {name: world.seen("h1", name).power for name in ("vm", "off", "paused")}
+    assert powers == {"vm": Power.RUNNING, "off": Power.OFF, "paused": Power.PAUSED}
+
+
+def test_a_guard_stands_ready_before_the_first_vm_is_paused(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.hold()
+    world.begin(FREEZE)
+    world.wait_for(lambda: "pause vm" in acts(world), "it is about to be paused")
+    thaw_at = world.clock.monotonic + FREEZE_S * 1_000
+    assert world.guard_told == ["ready", f"thaw at {thaw_at}"]
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_without_a_guard_nobody_is_paused(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.no_guard = "no processes left"
+    sight = run(world, FREEZE)
+    assert sight.kind is SightKind.FAILED
+    assert "no processes left" in sight.detail
+    assert acts(world) == []
+
+
+def test_a_freeze_whose_daemon_died_is_ended_by_the_next_and_pauses_nobody_again(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    frozen(world)
+    world.kill_daemon("h1")
+    assert world.look(FREEZE).kind is SightKind.UNDER_WAY
+    assert world.seen("h1").power is Power.PAUSED
+    world.clock.pass_ms(FREEZE_S * 1_000)
+    sight = world.end_of(FREEZE)
+    assert sight == Sight(SightKind.DONE, "it was interrupted; nobody was paused again")
+    assert world.seen("h1").power is Power.RUNNING
+    assert acts(world).count("pause vm") == 1
+
+
+def test_a_vm_that_wants_to_be_moved_instead_of_paused_is_paused_if_it_cannot_be(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm", metadata=TRAITS.format('freeze="move"')), start=True)
+    world.elsewhere.targets_of["vm"] = "h2"
+    frozen(world)
+    assert acts(world) == ["move vm to h2", "pause vm"]
+    world.clock.pass_ms(FREEZE_S * 1_000)
+    assert world.end_of(FREEZE) == DONE
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_host_without_a_command_to_reboot_refuses_and_names_the_setting(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.reboot_command = ()
+    world.start_daemon("h1")
+    with pytest.raises(HypervisorFailed, match="reboot_command"):
+        world.begin(REBOOT_HOST)
+    assert world.seen("h1").active
+
+
+def test_a_host_reboots_when_its_vms_are_off_and_they_come_back_as_they_were(
+    world: World, tmp_path: Path
+) -> None:
+    for name in ("vm", "off", "paused"):
+        world.define("h1", domain_xml(name), start=name != "off")
+    world.on("h1", lambda s: s.suspend("paused"))
+    commanded = tmp_path / "commanded"
+    world.reboot_command = ("touch", str(commanded))
+    world.start_daemon("h1")
+    world.begin(REBOOT_HOST)
+    world.wait_for(commanded.exists, "the command is run")
+    assert not any(world.seen("h1", name).active for name in ("vm", "off", "paused"))
+    world.kill_daemon("h1")
+    world.boot_file("h1").write_text("h1-boot-2\n")
+    assert world.end_of(REBOOT_HOST) == DONE
+    powers = {name: world.seen("h1", name).power for name in ("vm", "off", "paused")}
+    assert powers == {"vm": Power.RUNNING, "off": Power.OFF, "paused": Power.PAUSED}
+
+
+def test_a_reboot_command_that_fails_has_its_vms_started_again(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.reboot_command = ("false",)
+    world.start_daemon("h1")
+    sight = run(world, REBOOT_HOST)
+    assert sight == Sight(SightKind.FAILED, "false failed with 1: ")
+    assert world.seen("h1").power is Power.RUNNING
+    world.kill_daemon("h1")
+    assert world.look(REBOOT_HOST) == sight
+
+
+# Deaths.
+
+
+class Mortal(FakeLibvirt):
+    """Lets the daemon die at its nth call to libvirt, before or after it had its effect."""
+
+    calls_left: int | None = None
+    after = False
+
+    async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
+        if self.calls_left is None:
+            return await super().call(work, what=what, seconds=seconds)
+        self.calls_left -= 1
+        if self.calls_left < 0:
+            await asyncio.Event().wait()  # the dead make no calls
+        dies = self.calls_left == 0
+        if dies and not self.after:
+            await asyncio.Event().wait()
+        value = await super().call(work, what=what, seconds=seconds)
+        if dies:
+            await asyncio.Event().wait()
+        return value
+
+
+CALLS_MAX = 40
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("action", "end"),
+    [
+        (REBOOT, ("h1", Power.RUNNING)),
+        (MOVE, ("h2", Power.RUNNING)),
+        (DELETE, None),
+        (START, ("h1", Power.RUNNING)),
+        (FREEZE, ("h1", Power.RUNNING)),
+    ],
+    ids=["reboot", "move", "delete", "start", "freeze"],
+)
+def test_a_daemon_may_die_at_any_call_and_the_next_one_ends_the_action(
+    tmp_path: Path, action: Action, end: tuple[str, Power] | None, *, after: bool
+) -> None:
+    for number in range(1, CALLS_MAX):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if not dies_at(folder, number, action, end, after=after):
+            assert number > 3, "hardly anything was done"
+            return
+    raise AssertionError(f"more than {CALLS_MAX} calls")
+
+
+def dies_at(
+    folder: Path, number: int, action: Action, end: tuple[str, Power] | None, *, after: bool
+) -> bool:
+    """Run an action whose daemon dies at its nth call. False if it has fewer."""
+    world = World(folder, libvirt=Mortal)
+    try:
+        world.define("h1", domain_xml("vm"), start=action is not START)
+        mortal = world.libvirts["h1"]
+        assert isinstance(mortal, Mortal)
+        mortal.calls_left, mortal.after = number, after
+        world.post(action)
+
+        def over() -> bool:
+            world.clock.pass_ms(FREEZE_S * 10)
+            return (mortal.calls_left or 0) <= 0 or (
+                world.posted is not None and world.posted.done()
+            )
+
+        world.wait_for(over, "death or the end")
+        died = (mortal.calls_left or 0) <= 0
+        world.kill_daemon("h1")
+        mortal.calls_left = None
+        world.clock.pass_ms(FREEZE_S * 1_000)
+        if world.look(action).kind is SightKind.NOT_BEGUN:
+            world.post(action)
+        sight = world.end_turning(action, by_ms=FREEZE_S * 1_000)
+        assert sight.kind is SightKind.DONE, (number, sight)
+        places = {h: v.power for h in ("h1", "h2") if (v := world.view(h)) is not None}
+        assert places == ({end[0]: end[1]} if end else {}), number
+        return died
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("action", [REBOOT, MOVE, DELETE, FREEZE])
+def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: Action) -> None:
+    """Each act is lost once, after it had its effect."""
+    world.define("h1", domain_xml("vm"), start=True)
+    lost: set[str] = set()
+    for libvirt in world.libvirts.values():
+        libvirt.lose_once = lost
+    world.begin(action)
+    sight = world.end_turning(action, by_ms=FREEZE_S * 1_000)
+    assert sight.kind is SightKind.DONE
+    assert lost
+
+
+# Nobody claims it again.
+
+
+def test_a_vm_that_a_dead_daemon_had_shut_down_for_a_restart_is_started_at_once(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.hold()
+    world.begin(REBOOT)
+    world.wait_for(lambda: bool(acts(world)), "it is about to be pressed")
+    world.kill_daemon("h1")
+    world.release()
+    world.on("h1", lambda s: s.press("vm"))
+    world.run(world.hypervisors["h1"].mend())
+    assert world.seen("h1").power is Power.RUNNING
+    assert world.look(REBOOT) == DONE
+
+
+def test_a_vm_that_its_owner_switches_off_after_a_restart_is_not_started(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    assert run(world, REBOOT) == DONE
+    world.on("h1", lambda s: s.destroy("vm"))
+    world.kill_daemon("h1")
+    world.run(world.hypervisors["h1"].mend())
+    assert not world.seen("h1").active
+
+
+def test_a_frozen_vm_is_thawed_when_its_time_is_over_though_nobody_claims_the_freeze(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    frozen(world)
+    world.kill_daemon("h1")
+    world.run(world.hypervisors["h1"].mend())
+    assert world.seen("h1").power is Power.PAUSED
+    world.clock.pass_ms(FREEZE_S * 1_000)
+    world.run(world.hypervisors["h1"].mend())
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].stop_at = "read the definition of vm"
+    world.begin(MOVE)
+    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is off and about to be defined there")
+    world.kill_daemon("h1")
+    world.libvirts["h1"].stop_at = ""
+    mend = world.hypervisors["h1"].mend
+    world.run(mend())
+    assert not world.seen("h1").active
+    world.clock.pass_ms(UNCLAIMED_FOR_MS)
+    world.run(mend())
+    places = [host for host in ("h1", "h2") if (v := world.view(host)) is not None and v.active]
+    assert len(places) == 1
+
+
+def test_vms_of_a_host_reboot_that_did_not_happen_are_started_again_after_a_while(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.reboot_command = ("sleep", "60")
+    world.start_daemon("h1")
+    world.begin(REBOOT_HOST)
+    world.wait_for(lambda: not world.seen("h1").active, "it is off")
+    world.kill_daemon("h1")
+    world.run(world.hypervisors["h1"].mend())
+    world.clock.pass_ms(UNCLAIMED_FOR_MS)
+    assert not world.seen("h1").active
+    world.run(world.hypervisors["h1"].mend())
+    assert world.seen("h1").power is Power.RUNNING
+    sight = world.look(REBOOT_HOST)
+    assert sight.kind is SightKind.FAILED
+    assert "interrupted" in sight.detail
+
+
+# Other things that go wrong.
+
+
+def test_a_call_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stuck = threading.Event()
+    try:
+        connection: LibvirtConnection = world.libvirts["h1"]
+        with pytest.raises(LibvirtLost, match=r"more than 0\.05 s to hang"):
+            world.run(connection.call(lambda _: stuck.wait(30), what="hang", seconds=0.05))
+        assert world.run(connection.call(lambda s: len(s.views()), what="look")) == 0
+    finally:
+        stuck.set()
+        world.close()
+
+
+def test_a_boot_id_that_cannot_be_read_is_named_with_its_setting(world: World) -> None:
+    world.boot_file("h1").unlink()
+    with pytest.raises(HypervisorFailed, match="boot_id_file"):
+        world.run(world.hypervisors["h1"].boot_id("h1"))
+
+
+def test_another_host_is_nobody_to_act_for(world: World) -> None:
+    with pytest.raises(HypervisorFailed, match="hypervisor of host h1, not of h2"):
+        world.run(world.hypervisors["h1"].look("h2", REBOOT))
+
+
+def test_the_mark_of_an_action_is_on_the_domain_and_not_in_what_other_hosts_get(
+    world: World,
+) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    assert run(world, REBOOT) == DONE
+    mark = mark_of(world.seen("h1"), REBOOT.action_id)
+    assert mark is not None
+    assert mark.ended == "done"
