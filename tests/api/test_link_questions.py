@@ -1,0 +1,438 @@
+"""What hosts ask over the link: the life of an event, what none may say, and bad questions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.adapters.system import SystemClock
+from forewarn.api.link_routes import EVENT_IDS_MAX, FIRST_READS_MAX, QUESTION_BYTES_MAX
+from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.model import Outcome
+from forewarn.wire import host_json as wire
+from link_world import VERSION, ControlWorld, Machine, control_running, run, until
+
+FLEET = """
+[[host]]
+name = "h1"
+[[host]]
+name = "h2"
+
+[[scope]]
+name = "web"
+kind = "availability-set"
+[[vm]]
+name = "web-0"
+scope = "web"
+update_domain = 0
+host = "h1"
+address = "192.0.2.10"
+[[vm]]
+name = "web-1"
+scope = "web"
+update_domain = 1
+host = "h2"
+address = "192.0.2.11"
+"""
+XML = "<domain type='qemu'><name>vm-9</name></domain>"
+
+
+def seen(name: str, *, power: Power = Power.RUNNING, scope: str = "") -> SeenVm:
+    return SeenVm(
+        name=name,
+        vm_id=f"00000000-0000-4000-8000-{abs(hash(name)) % 16**12:012x}",
+        power=power,
+        traits=Traits(scope=scope),
+        nics=(Nic(mac="52:54:00:00:00:01", tap="vnet0", bridge="br0"),),
+        definition=XML,
+    )
+
+
+def since(answer: wire.Changes) -> wire.Since:
+    return wire.Since(answer.epoch, answer.revision)
+
+
+async def two_hosts(world: ControlWorld) -> tuple[Machine, Machine]:
+    hosts = await world.joined("h1"), await world.joined("h2")
+    for host in hosts:
+        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+    return hosts
+
+
+async def event_of(world: ControlWorld, event_id: str) -> Any:
+    return (await world.operator("GET", f"/v1/events/{event_id}")).json()
+
+
+async def claimed(host: Machine) -> Any:
+    """What the host has to do, once there is something."""
+    async with asyncio.timeout(20):
+        while True:
+            known = await host.changes()
+            if known.work:
+                break
+            await host.changes(since(known), wait_s=5)
+    (action,) = (await host.ask("claim", wire.Claim("boot-1"), wire.Claimed)).actions
+    return action
+
+
+def test_an_event_lives_its_whole_life_over_the_link(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            h1, h2 = await two_hosts(world)
+            known = await h1.changes()
+            assert (known.names, [vm.name for vm in known.scopes[0].vms]) == (("web",), ["web-0"])
+            waiting = asyncio.ensure_future(h1.changes(since(known), wait_s=25))
+
+            order = await world.order("/v1/vms/web-0/restart")
+            event_id = order["event_id"]
+            told = await waiting
+            assert [e.event_id for e in told.scopes[0].events] == [event_id]
+            assert told.scopes[0].incarnation > known.scopes[0].incarnation
+
+            shown = wire.Confirm("web", told.scopes[0].incarnation)
+            await h1.ask("confirm", shown, wire.Done)
+            assert (await event_of(world, event_id))["shown"] is not None
+            read = wire.ReadBefore("web", event_id, "web-0", 40)
+            await h1.ask("traces", wire.Traces(first_reads=(read,), polls={"web": 40}), wire.Done)
+            approval = wire.Approve("web-0", (event_id.lower(),))
+            await h1.ask("approve", approval, wire.Done)
+            assert (await event_of(world, event_id))["approved_by"] == "web-0"
+
+            action = await claimed(h1)
+            assert (action.kind, action.vm) == ("reboot-vm", "web-0")
+            held = wire.Holds(action.action_id, action.epoch)
+            assert (await h1.ask("holds", held, wire.Held)).holds
+            await h1.ask("heartbeat", wire.Heartbeat({action.action_id: action.epoch}), wire.Done)
+            report = wire.Report(action.action_id, action.epoch, Outcome.DONE)
+            await h1.ask("report", report, wire.Done)
+
+            after = await event_of(world, event_id)
+            assert after["phase"] == "completed"
+            assert after["receipt"]["first_reads"][0]["vm"] == "web-0"
+            for host in (h1, h2):
+                (scope,) = (await host.changes()).scopes
+                assert scope.events == ()
+
+    run(story)
+
+
+def test_a_host_acts_and_speaks_for_its_own_vms_only(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            h1, h2 = await two_hosts(world)
+            event_id = (await world.order("/v1/vms/web-0/restart"))["event_id"]
+
+            approval = wire.Approve("web-0", (event_id,))
+            assert await h2.refused("approve", approval) == (403, "not-yours")
+            assert await h2.refused("approve", wire.Approve("nobody", (event_id,))) == (
+                404,
+                "not-found",
+            )
+            assert await h2.refused("enable", wire.Enable("web", "web-0")) == (403, "not-yours")
+            told = (await h2.changes()).scopes[0]
+            await h2.ask("confirm", wire.Confirm("web", told.incarnation), wire.Done)
+            read = wire.ReadBefore("web", event_id, "web-0", 0)
+            await h2.ask("traces", wire.Traces(first_reads=(read,)), wire.Done)
+            before = await event_of(world, event_id)
+            assert (before["approved"], before["shown"]) == (None, None)
+            assert before["receipt"]["first_reads"] == [
+                {"vm": "web-0", "read": None, "notice_seconds": None}
+            ]
+
+            await h1.ask("approve", approval, wire.Done)
+            action = await claimed(h1)
+            assert (await h2.ask("claim", wire.Claim("b"), wire.Claimed)).actions == ()
+            held = wire.Holds(action.action_id, action.epoch)
+            assert not (await h2.ask("holds", held, wire.Held)).holds
+            report = wire.Report(action.action_id, action.epoch, Outcome.DONE)
+            assert await h2.refused("report", report) == (404, "not-found")
+            await h2.ask("heartbeat", wire.Heartbeat({action.action_id: action.epoch}), wire.Done)
+            assert (await event_of(world, event_id))["phase"] == "started"
+
+            late = wire.Report(action.action_id, action.epoch + 1, Outcome.DONE)
+            assert await h1.refused("report", late) == (409, "stale-report")
+            await h1.ask("report", report, wire.Done)
+
+    run(story)
+
+
+def test_what_a_host_shows_becomes_the_inventory_and_is_its_own(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            h1, h2 = await two_hosts(world)
+            waiting = asyncio.ensure_future(h1.changes(since(await h1.changes()), wait_s=25))
+            shown = wire.Sighting((seen("vm-8", scope="db"), seen("vm-9")))
+            assert (await h1.ask("sight", shown, wire.Sighted)).problems == {}
+            assert (await waiting).names == ("db", "vm-9")
+            assert (await h2.changes()).names == ()
+
+            asked = wire.AskTargets(("vm-9", "nobody"))
+            targets = await h1.ask("targets", asked, wire.Targets)
+            assert targets.targets == {"vm-9": "h2", "nobody": None}
+            theirs = await h2.ask("targets", asked, wire.Targets)
+            assert theirs.targets == {"vm-9": None, "nobody": None}
+            for host in (h1, h2):  # no action brings it anywhere
+                answer = await host.ask("definition", wire.AskDefinition("vm-9"), wire.Definition)
+                assert answer.definition is None
+
+            event_id = (await world.order("/v1/vms/vm-9/redeploy"))["event_id"]
+            await h1.ask("approve", wire.Approve("vm-9", (event_id,)), wire.Done)
+            action = await claimed(h1)
+            assert (action.kind, action.target_host) == ("move-vm", "h2")
+            answer = await h2.ask("definition", wire.AskDefinition("vm-9"), wire.Definition)
+            assert answer.definition == XML
+            assert (await h2.changes()).names == ("vm-9",)  # it may run there any moment
+
+    run(story)
+
+
+def test_an_adoption_goes_to_the_host_and_its_answer_comes_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            h1, _ = await two_hosts(world)
+            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            known = await h1.changes()
+            ordered = asyncio.ensure_future(
+                world.operator("POST", "/v1/vms/vm-9/adopt", {"scope": "web", "update_domain": 0})
+            )
+            (wanted,) = (await h1.changes(since(known), wait_s=25)).adoptions
+            assert (wanted.vm, wanted.traits.scope) == ("vm-9", "web")
+            await h1.ask("adopted", wire.Adopted(wanted.adoption_id, "no such domain"), wire.Done)
+            answer = await ordered
+            assert answer.status_code == 409
+            assert "no such domain" in answer.text
+            assert (await h1.changes()).adoptions == ()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (None, "Upgrade the host"),
+        ("", "Upgrade the host"),
+        ("0", "Upgrade the host"),
+        ("2", "Upgrade control first"),
+        ("1x", "Upgrade the host"),
+        ("\u00b2", "Upgrade the host"),
+        ("9" * 5_000, "Upgrade the host"),
+    ],
+)
+def test_a_version_of_the_link_that_is_not_ours_says_which_side_to_upgrade(
+    tmp_path: Path, version: str | None, remedy: str
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            headers = {} if version is None else {wire.VERSION_HEADER: version.encode()}
+            sent: Any = headers  # httpx takes bytes, which its types do not say
+            for name in ("heartbeat", "join"):
+                answer = await host.say(name, wire.Heartbeat({}), headers=sent)
+                assert answer.status_code == 400
+                assert remedy in answer.json()["remedy"]
+
+    run(story)
+
+
+def test_every_answer_says_what_time_it_is_at_control(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = TurnedClock()
+        async with control_running(tmp_path, clock=clock) as world:
+            host = await world.joined("h1")
+            stranger = world.machine("h2")
+            await stranger.learn_authority()
+            answers = [
+                await host.say("heartbeat", wire.Heartbeat({})),
+                await host.say("heartbeat", b"null"),
+                await host.say("nothing", {}),
+                await host.say("heartbeat", method="GET"),
+                await host.say("authority", method="GET"),
+                await host.say("heartbeat", wire.Heartbeat({}), headers={}),
+                await stranger.say("heartbeat", wire.Heartbeat({})),
+            ]
+            assert [answer.status_code for answer in answers] == [200, 400, 404, 405, 200, 400, 403]
+            for answer in answers:
+                assert answer.headers.get_list(wire.NOW_HEADER) == [str(clock.now_ms())]
+
+    run(story)
+
+
+QUESTIONS = (
+    *("renew", "changes", "heartbeat", "claim", "holds", "report", "confirm", "approve"),
+    *("enable", "traces", "sight", "adopted", "targets", "definition", "join"),
+)
+JUNK = (
+    b"",
+    b"null",
+    b"[]",
+    b"{}",
+    b"{",
+    b'"x"',
+    b"7",
+    b"\xff\xfe",
+    b"[" * 60_000,
+    b'{"a":' * 10_000,
+    b'{"unknown": 1}',
+    b'{"vms": null, "vm": null, "epoch": null, "scope": null, "name": null, "holding": null}',
+    b'{"vms": [null]}',
+    b'{"vms": [{"name": 1}]}',
+    b'{"holding": {"a": "b"}}',
+    b'{"holding": {"a": 1e400}}',
+    b'{"scope": "web", "incarnation": 1e99}',
+    b'{"since": 5}',
+    b'{"since": null, "wait_s": "long"}',
+    b'{"first_reads": {"a": 1}}',
+    b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
+    b'{"name": "h1", "token": "fw1.a.b", "request": null}',
+)
+# Questions to which nothing at all is a good question.
+WELL = {("traces", b"{}")}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            for body in JUNK:
+                answer = await host.say(name, body)
+                if (name, body) in WELL:
+                    assert answer.status_code == 200
+                    continue
+                assert answer.status_code == 400, (body[:40], answer.text)
+                assert answer.json()["code"] == "invalid"
+                assert len(answer.content) < 2_000
+            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("holds", {"action_id": "", "epoch": 0}),
+        ("holds", {"action_id": "\u0000", "epoch": -(2**63)}),
+        ("confirm", {"scope": "../../x", "incarnation": 2**63 - 1}),
+        ("confirm", {"scope": "web", "incarnation": -1}),
+        ("claim", {"boot_id": ""}),
+        ("traces", {"polls": {"web": -(2**62)}, "returned": ["nobody", ""]}),
+        ("traces", {"polls": {"web": 2**62}}),
+        ("changes", {"since": {"epoch": "", "revision": -(2**63)}, "wait_s": -5}),
+        ("changes", {"since": {"epoch": "x" * 10_000, "revision": 2**63 - 1}, "wait_s": 10**9}),
+        ("targets", {"vms": ["nobody"] * 100}),
+        ("definition", {"vm": "\ud7ff"}),
+        ("adopted", {"adoption_id": "nothing", "problem": "x" * 50_000}),
+        ("sight", {"vms": []}),
+        ("heartbeat", {"holding": {"": 10**30}}),
+    ],
+)
+def test_odd_but_whole_questions_are_answered(
+    tmp_path: Path, name: str, question: dict[str, object]
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            host = await world.joined("h1")
+            answer = await host.say(name, json.dumps(question).encode())
+            assert answer.status_code == 200, answer.text
+
+    run(story)
+
+
+def test_too_much_at_once_is_refused_with_the_limit(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            too_long = await host.say("heartbeat", b" " * (QUESTION_BYTES_MAX + 1))
+            assert (too_long.status_code, too_long.json()["code"]) == (413, "body-too-large")
+            read = wire.ReadBefore("web", "e", "v", 0)
+            for name, question, limit in (
+                ("approve", wire.Approve("v", ("e",) * (EVENT_IDS_MAX + 1)), EVENT_IDS_MAX),
+                ("traces", wire.Traces((read,) * (FIRST_READS_MAX + 1)), FIRST_READS_MAX),
+                ("claim", wire.Claim("b" * 1_000), 256),
+            ):
+                answer = await host.say(name, question)
+                assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+                assert f"At most {limit}" in answer.json()["remedy"]
+
+    run(story)
+
+
+def test_a_host_that_lost_its_place_is_told_so(tmp_path: Path) -> None:
+    """A backup from before it joined: its place comes back with the next start of control."""
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            await world.service.parts.control.submit(lambda tx: tx.remove_host("h1"))
+            assert await host.refused("heartbeat", wire.Heartbeat({})) == (404, "not-found")
+        async with control_running(tmp_path) as world:
+            host.url = world.where.hosts_url
+            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+
+    run(story)
+
+
+def test_whoever_waits_is_answered_when_control_stops(tmp_path: Path) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            waiting = asyncio.ensure_future(host.changes(since(await host.changes()), wait_s=25))
+            view = world.service.views._view("h1")
+            await until(lambda: view.waiting, "the host waits")
+            began_s = loop.time()
+        assert (await waiting).scopes == ()
+        assert loop.time() - began_s < 10
+
+    run(story)
+
+
+def test_a_step_of_controls_wall_clock_takes_no_host_for_silent(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock = TurnedClock()
+        async with control_running(tmp_path, clock=clock) as world:
+            host = await world.joined("h1")
+            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            clock.wall += 3_600_000
+            clock.monotonic += 3_600_000
+            hosts = (await world.operator("GET", "/v1/members")).json()["items"]
+            assert [one["alive"] for one in hosts] == [True]  # leases follow the machine's clock
+            assert hosts[0]["heard_seconds"] < 60
+
+    run(story)
+
+
+def test_the_operators_routes_of_a_control_are_described(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            paths = (await world.operator("GET", "/v1/openapi.json")).json()["paths"]
+            for path in ("/v1/members", "/v1/hosts/{name}/invite", "/v1/hosts/{name}/revoke"):
+                assert path in paths
+            page = (Path(__file__).parents[2] / "docs" / "operator-api.md").read_text("utf-8")
+            assert [path for path in paths if f"`{path}`" not in page] == []
+            for wrong in ({"valid_seconds": 1}, {"valid_seconds": 10**9}, {"forever": True}, [1]):
+                answer = await world.operator("POST", "/v1/hosts/h1/invite", wrong)
+                assert answer.status_code == 400
+
+    run(story)
+
+
+def test_the_clock_of_certificates_and_tokens_is_the_machines(tmp_path: Path) -> None:
+    """A control whose rules live in another time still lets hosts in."""
+
+    async def story() -> None:
+        clock = TurnedClock()
+        clock.wall = SystemClock().now_ms() + 40 * 365 * 86_400_000
+        async with control_running(tmp_path, clock=clock) as world:
+            host = await world.machine("h1").join(world.where.token)
+            answer = await host.say("heartbeat", wire.Heartbeat({}), headers=VERSION)
+            assert answer.headers[wire.NOW_HEADER] == str(clock.now_ms())
+            assert msgspec.json.decode(answer.content) == {}
+
+    run(story)
