@@ -25,21 +25,53 @@ def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
     return tuple(vm for vm in scope.vms if vm.host == host or vm.name in coming)
 
 
-def as_shown_to(scope: Scope, host: str) -> Scope:
-    """What of a scope its documents on that host are made of: visible events, its own VMs.
+class Showing:
+    """What of one scope each host is shown: visible events, and its own VMs only.
 
     What no guest can see is left out: it is no business of the host, and when it changes nothing
-    needs to be sent. Of `shown_ms` it matters only whether the host has still to confirm.
+    needs to be sent. Of `shown_ms` it matters only whether the host has still to confirm. What is
+    the same for every host is made once, when the first one asks.
     """
-    return replace(
-        scope,
-        revision=0,
-        vms=own_vms(scope, host),
-        events=tuple(_as_shown(event, host) for event in scope.events if event.visible),
-        polled_ms=None,
-        hold=None,
-        deleted=(),
-    )
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._vms: dict[str, tuple[Vm, ...]] | None = None
+        self._same: Scope = scope
+
+    def to(self, host: str) -> Scope:
+        """What this host is shown."""
+        if self._vms is None:
+            self._vms = self._prepare()
+        same = self._same
+        events = same.events
+        if any(one.host == host and one.shown_ms is None for one in self._scope.events):
+            events = tuple(_as_shown(one, host) for one in self._scope.events if one.visible)
+        return replace(same, vms=self._vms.get(host, ()), events=events)
+
+    def _prepare(self) -> dict[str, tuple[Vm, ...]]:
+        scope = self._scope
+        self._same = replace(
+            scope,
+            revision=0,
+            vms=(),
+            events=tuple(_as_shown(event, "") for event in scope.events if event.visible),
+            polled_ms=None,
+            hold=None,
+            deleted=(),
+        )
+        by_host: dict[str, list[Vm]] = {}
+        for vm in scope.vms:
+            by_host.setdefault(vm.host, []).append(vm)
+        coming = {target for target, _ in arrivals(scope)}
+        return {
+            host: own_vms(scope, host) if host in coming else tuple(by_host[host])
+            for host in coming | by_host.keys()
+        }
+
+
+def as_shown_to(scope: Scope, host: str) -> Scope:
+    """What of a scope its documents on that host are made of."""
+    return Showing(scope).to(host)
 
 
 def _as_shown(event: ScheduledEvent, host: str) -> ScheduledEvent:

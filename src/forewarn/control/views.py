@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from forewarn.control.memory import hosts_mentioned
-from forewarn.control.own_vms import as_shown_to
+from forewarn.control.own_vms import Showing
 from forewarn.core import edits
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
@@ -46,7 +46,7 @@ class EncodedChanges(msgspec.Struct, frozen=True):
 class _Scope:
     """A scope as last committed, with the hosts it mentions and the actions that wait there."""
 
-    scope: Scope
+    showing: Showing
     hosts: frozenset[str]
     waiting: Mapping[str, frozenset[str]]
     revision: int
@@ -184,7 +184,7 @@ class Views:
         before = view.shown.get(name)
         if before is not None and before.looked == scope.revision:
             return
-        what = as_shown_to(scope.scope, host)
+        what = scope.showing.to(host)
         if before is not None and before.what == what:
             view.shown[name] = replace(before, looked=scope.revision)
             return
@@ -205,7 +205,7 @@ class Views:
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
         now = self._scopes[scope.name] = _Scope(
-            scope=scope,
+            showing=Showing(scope),
             hosts=frozenset(hosts_mentioned(scope)),
             waiting=_waiting(scope),
             revision=self.revision,
