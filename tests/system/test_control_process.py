@@ -1,0 +1,266 @@
+"""`forewarn control` as a process: hosts join, it is killed, and what was promised still holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.core.machines import Nic, Power, SeenVm
+from forewarn.wire import host_json as wire
+from link_world import Machine, run
+from system_world import EXIT_LIMIT_S, FOREWARN, START_LIMIT_S, request, running, wait_until
+
+
+class ControlProcess:
+    """A data folder and the control plane that runs on it, if it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(folder),
+            "COLUMNS": "200",
+            "FOREWARN_ENABLEMENT": "always",
+        }
+        self._launches = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> ControlProcess:
+        self._launches += 1
+        command = [str(FOREWARN), "control", "--data", str(self.data), *options]
+        command += ["--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0"]
+        with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=self.environment,
+                start_new_session=True,
+            )
+        wait_until(self._says_where, "control starts", limit_s=START_LIMIT_S)
+        return self
+
+    def _says_where(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            pytest.fail(f"control ended: {self.out()}{self._file('err').read_text()}")
+        return bool(re.search(r"host (invite|list)", self.out())) and self.out().endswith("\n")
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}-{self._launches}"
+
+    def out(self) -> str:
+        return self._file("out").read_text(encoding="utf-8")
+
+    def kill(self) -> None:
+        """kill -9, whatever it is doing."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(EXIT_LIMIT_S)
+            self._process = None
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(EXIT_LIMIT_S)
+        self._process = None
+        return code
+
+    def said(self, pattern: str) -> str:
+        found = re.search(pattern, self.out(), re.MULTILINE)
+        assert found is not None, self.out()
+        return found[1]
+
+    @property
+    def token(self) -> str:
+        return self.said(r"--token (fw1\.\S+)$")
+
+    def machine(self, name: str) -> Machine:
+        url = self.said(r"hosts connect +(https://\S+)")
+        return Machine(url, self.folder / f"machine-{name}", name)
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(FOREWARN), "--data", str(self.data), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=EXIT_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            env=self.environment,
+        )
+
+    def order(self, path: str) -> Any:
+        address, _, port = self.said(r"operator API +http://(\S+)").rpartition(":")
+        token = (self.data / "operator.token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = request("POST", (address, int(port)), f"/v1/{path}", body=b"", headers=headers)
+        assert answer.status == 200, answer
+        return answer.json()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Iterator[ControlProcess]:
+    process = ControlProcess(tmp_path)
+    yield process
+    process.kill()
+
+
+def vm() -> SeenVm:
+    return SeenVm(
+        name="vm0",
+        vm_id="00000000-0000-4000-8000-000000000001",
+        power=Power.RUNNING,
+        nics=(Nic(mac="52:54:00:00:00:01", tap="vnet0", bridge="br0"),),
+    )
+
+
+def moved(machine: Machine, control: ControlProcess) -> Machine:
+    """The machine, told where control is now: its port is another after each start."""
+    machine.url = control.machine(machine.name).url
+    return machine
+
+
+def test_what_was_promised_to_hosts_holds_after_kill_9(control: ControlProcess) -> None:
+    control.start()
+    token = control.token
+
+    async def before() -> tuple[Machine, wire.Changes]:
+        host = await control.machine("h1").join(token)
+        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+        await host.ask("sight", wire.Sighting((vm(),)), wire.Sighted)
+        control.order("vms/vm0/restart")
+        return host, await host.changes()
+
+    host, told = run(before)
+    (event,) = told.scopes[0].events
+    control.kill()
+    control.start()
+    assert "No host has joined" not in control.out()
+
+    async def after() -> None:
+        moved(host, control)
+        again = await host.changes(wire.Since(told.epoch, told.revision), wait_s=25)
+        assert again.epoch != told.epoch
+        assert again.names == told.names
+        assert again.scopes[0].incarnation >= told.scopes[0].incarnation
+        assert [one.event_id for one in again.scopes[0].events] == [event.event_id]
+        await host.ask("approve", wire.Approve("vm0", (event.event_id,)), wire.Done)
+        answer = await control.machine("h2").ask_to_join(token)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not-invited")
+        assert "used already, by host h1" in answer.json()["detail"]
+
+    run(after)
+    # An approval that was answered survives kill -9 (I5).
+    control.kill()
+    control.start()
+    shown = json.loads(control.cli("event", "show", event.event_id, "--json").stdout)
+    assert shown["approved_by"] == "vm0"
+
+
+def test_a_token_that_nobody_has_used_is_good_after_kill_9(control: ControlProcess) -> None:
+    control.start()
+    invited = control.cli("host", "invite", "h1")
+    (token,) = re.findall(r"--token (fw1\.\S+)$", invited.stdout, re.MULTILINE)
+    first = control.token
+    control.kill()
+    control.start()
+
+    async def story() -> None:
+        await control.machine("h1").join(token)
+        await control.machine("h2").join(first)
+
+    run(story)
+
+
+def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess) -> None:
+    control.start()
+
+    async def join() -> Machine:
+        return await control.machine("h1").join(control.token)
+
+    host = run(join)
+    listed = control.cli("host", "list")
+    assert "h1" in listed.stdout
+    said = control.cli("host", "revoke", "h1")
+    assert (said.returncode, "is out" in said.stdout) == (0, True), said
+    control.kill()
+    control.start()
+
+    async def after() -> None:
+        moved(host, control)
+        assert await host.refused("heartbeat", wire.Heartbeat({})) == (403, "not-member")
+
+    run(after)
+    assert control.cli("host", "revoke", "h1").returncode == 1
+
+
+def test_what_the_command_line_refuses_it_refuses_with_a_remedy(control: ControlProcess) -> None:
+    control.start()
+    for arguments, code, words in (
+        (("host", "invite", "no good"), 1, "letters, digits"),
+        (("host", "invite", "h1", "--valid", "soon"), 2, "70s, 1.5s, 2m"),
+        (("host", "invite", "h1", "--valid", "1s"), 1, ">= 10"),
+        (("host", "revoke", "h1"), 1, "No host has joined as h1"),
+    ):
+        said = control.cli(*arguments)
+        assert (said.returncode, words in said.stderr) == (code, True), said
+
+
+def test_it_stops_when_it_is_told_and_leaves_no_address_behind(control: ControlProcess) -> None:
+    control.start()
+    assert (control.data / "operator.url").exists()
+    assert control.stop() == 0
+    assert not (control.data / "operator.url").exists()
+
+
+def test_a_program_is_told_where_in_one_line_of_json(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(str(FOREWARN), "control", "--json", "--data", str(tmp_path / "data")),
+            *("--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0"),
+        ],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(tmp_path)},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        where = json.loads(process.stdout.readline())
+        assert where["hosts_url"].startswith("https://127.0.0.1:")
+        assert where["token"].startswith("fw1.")
+        assert where["members"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(EXIT_LIMIT_S) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(EXIT_LIMIT_S)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_two_controls_do_not_share_a_data_folder(control: ControlProcess) -> None:
+    control.start()
+    second = control.cli("control", "--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0")
+    assert second.returncode == 1
+    assert "is in use by process" in second.stderr
+
+
+def test_a_serve_has_nobody_who_could_join(tmp_path: Path) -> None:
+    with running(tmp_path / "serve") as service:
+        said = service.cli("host", "invite", "h9")
+        assert (said.returncode, "in its own process" in said.stderr) == (1, True), said
