@@ -300,14 +300,12 @@ async def _serve(
         doorbell.ring()
 
     failures: list[str] = []
-    thread = WriterThread(writer, publish=publish, on_fatal=failures.append)
-    threads.append(thread)
+    threads.append(thread := WriterThread(writer, publish=publish, on_fatal=failures.append))
     thread.start()
     control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        app = create_app(
-            control, token=TOKEN, measures=measures, doorbell=doorbell, more=more(control)
-        )
+        routes = more(control)
+        app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=routes)
         server = _QuietServer(app, up)
 
         def end() -> None:

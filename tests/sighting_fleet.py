@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from forewarn.control import host_places
+from forewarn.control import host_places, maintenance
 from forewarn.control.sightings import Sightings
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import Fact, FactKind, Policy
+from forewarn.core.model import EventType, Fact, FactKind, Operation, Policy
 from inventory_fleet import InventoryFleet
 
 _NAMES = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
@@ -66,6 +66,19 @@ class SightingFleet(InventoryFleet):
     def later(self, seconds: float) -> None:
         """Time goes by, in the writer's eyes too."""
         self.clock.now += round(seconds * 1_000)
+
+    def maintain(self, host: str, event_type: EventType) -> Operation:
+        return self.run(
+            maintenance.maintain_host(
+                host,
+                event_type,
+                by="operator",
+                not_before_ms=None,
+                duration_s=None,
+                description=None,
+                break_domains=False,
+            )
+        )
 
     def names(self) -> list[str]:
         return sorted(self.memory.scope_of_vm)

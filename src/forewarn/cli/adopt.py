@@ -96,6 +96,13 @@ def adopt_vm(
         "freeze_by_move": freeze_by_move,
         "when_host_goes_down": when_host_goes_down,
     }
+    session = session_of(context)
+    body = _body(said, address)
+    session.show(_adopt(session.client(), name, body), _adopted, as_json=as_json)
+
+
+def _body(said: dict[str, object | None], address: str | None) -> dict[str, object]:
+    """What was said, without what was not."""
     body = {key: value for key, value in said.items() if value is not None}
     if address is not None:
         body["address"] = address or None
@@ -103,8 +110,7 @@ def adopt_vm(
         raise Stop(
             2, "Nothing is said of the VM.", "`forewarn vm adopt --help` lists what can be said."
         )
-    session = session_of(context)
-    session.show(_adopt(session.client(), name, body), _adopted, as_json=as_json)
+    return body
 
 
 def _words(given: list[str] | None) -> list[str] | None:

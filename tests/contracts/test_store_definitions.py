@@ -1,0 +1,63 @@
+"""What `ports.Store` keeps of VMs that hosts show, so that another host can start them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forewarn.adapters.backup import restore
+from forewarn.adapters.store import SqliteStore
+from forewarn.core.model import Host
+from forewarn.ports import Change, Definition, StaleRevision
+
+FIRST = Definition(vm="web-0", host="h1", text="<domain/>", digest="d1", seen_ms=1)
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteStore]:
+    in_file = request.param == "file"
+    store = SqliteStore.in_folder(tmp_path) if in_file else SqliteStore.in_memory()
+    yield store
+    store.close()
+
+
+def commit(store: SqliteStore, change: Change) -> None:
+    store.begin()
+    store.save(change)
+    store.commit()
+
+
+def test_a_definition_is_replaced_kept_and_removed(store: SqliteStore) -> None:
+    other = Definition(vm="web-1", host="h1", text="x" * 262_144, digest="d2", seen_ms=2)
+    commit(store, Change(definitions=(FIRST, other)))
+    assert (store.definition("web-0"), store.definition("web-1")) == (FIRST, other)
+    assert store.load().digests == {"web-0": "d1", "web-1": "d2"}
+    second = replace(FIRST, host="h2", text="<domain>2</domain>", digest="d3", seen_ms=3)
+    commit(store, Change(definitions=(second,)))
+    assert store.definition("web-0") == second
+    commit(store, Change(removed_definitions=("web-0", "never-there")))
+    assert store.definition("web-0") is None
+    assert store.load().digests == {"web-1": "d2"}
+
+
+def test_a_definition_of_a_failed_save_is_not_there(store: SqliteStore) -> None:
+    store.begin()
+    with pytest.raises(StaleRevision):
+        store.save(Change(definitions=(FIRST,), removed_hosts=("none",)))
+    store.commit()
+    assert store.definition("web-0") is None
+
+
+def test_a_backup_carries_definitions_and_joined_hosts(tmp_path: Path) -> None:
+    with closing(SqliteStore.in_folder(tmp_path / "a")) as store:
+        host = Host(name="h1", joined=True)
+        commit(store, Change(definitions=(FIRST,), hosts=((None, host),)))
+        store.backup(tmp_path / "b.db")
+    restore(tmp_path / "b.db", tmp_path / "c")
+    with closing(SqliteStore.in_folder(tmp_path / "c")) as restored:
+        assert restored.definition("web-0") == FIRST
+        assert restored.load().hosts == (host,)
