@@ -334,6 +334,23 @@ def test_a_place_and_a_membership_agree_after_a_restart_whatever_was_lost(tmp_pa
     run(story)
 
 
+def test_a_join_that_could_not_be_kept_uses_no_token_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            machine = world.machine("h1")
+            link, away = tmp_path / "control" / "link", tmp_path / "away"
+            link.rename(away)
+            answer = await machine.ask_to_join(world.where.token)
+            assert code_of(answer) == (503, "unavailable")
+            assert answer.headers["retry-after"]
+            refused = await world.operator("POST", "/v1/hosts/h2/invite", {})
+            assert code_of(refused) == (503, "unavailable")
+            away.rename(link)
+            await machine.join(world.where.token)
+
+    run(story)
+
+
 def test_a_damaged_members_file_stops_the_start_and_is_left_as_it_is(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:

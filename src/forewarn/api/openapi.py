@@ -147,6 +147,7 @@ _HOST = {
     "joined": YES_NO,
     "revision": WHOLE,
     "alive": YES_NO,
+    "silent_seconds": WHOLE,
     "placement": TEXT,
     "vm_count": WHOLE,
     "open_operations": WHOLE,

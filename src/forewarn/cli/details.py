@@ -193,7 +193,8 @@ def _host_fields(shown: Json) -> Table:
     return _fields(
         [
             ("health", tables.health(shown)),
-            ("heartbeat", "yes" if shown["alive"] else Text("none", style="bold red")),
+            ("heartbeat", tables.heartbeat(shown)),
+            *([("joined", tables.joined(shown))] if shown["joined"] else []),
             ("placement", tables.placement(shown)),
             ("VMs", f"{shown['vm_count']}{places}"),
         ]

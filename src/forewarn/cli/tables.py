@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from forewarn.cli import times
+from forewarn.core.model import SECOND_MS
+from forewarn.emulator.durations import duration_text
 
 ID_CHARS_SHOWN = 8  # enough to name an event, and accepted wherever an id is
 
@@ -92,19 +94,38 @@ def power(vm: dict[str, Any]) -> Text:
 def hosts(items: Items, now: datetime) -> RenderableType:
     del now
     if not items:
-        return "There are no hosts. `forewarn inventory apply FILE` adds some."
-    table = new_table("HOST", "HEALTH", "HEARTBEAT", "PLACEMENT", "VMS", "OPERATIONS")
+        return (
+            "There are no hosts. `forewarn inventory apply FILE` adds some; a `forewarn control`"
+            " has those that join: `forewarn host invite NAME`."
+        )
+    # Only a control has hosts that join; elsewhere there is nothing to tell apart.
+    joins = any(host["joined"] for host in items)
+    columns = ("HOST", *(("JOINED",) if joins else ()), "HEALTH", "HEARTBEAT", "PLACEMENT")
+    table = new_table(*columns, "VMS", "OPERATIONS")
     for host in items:
         places = "" if host["capacity"] is None else f" of {host['capacity']}"
         table.add_row(
             host["name"],
+            *([joined(host)] if joins else []),
             health(host),
-            "yes" if host["alive"] else Text("none", style="bold red"),
+            heartbeat(host),
             placement(host),
             f"{host['vm_count']}{places}",
             str(host["open_operations"]),
         )
     return table
+
+
+def joined(host: dict[str, Any]) -> Text:
+    """Whether a host has a daemon of its own with a certificate."""
+    return Text("yes") if host["joined"] else Text("no", style="yellow")
+
+
+def heartbeat(host: dict[str, Any]) -> Text:
+    """Whether a host is heard; if not, for how long it was not, since the service started."""
+    if host["alive"]:
+        return Text("yes")
+    return Text(f"none for {duration_text(host['silent_seconds'] * SECOND_MS)}", style="bold red")
 
 
 def health(host: dict[str, Any]) -> Text:

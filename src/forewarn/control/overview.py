@@ -16,7 +16,7 @@ from forewarn.control.writer import Command
 from forewarn.core import explain, planning, scheduling
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
-from forewarn.core.model import Host, Operation, ScheduledEvent, Scope, Vm
+from forewarn.core.model import SECOND_MS, Host, Operation, ScheduledEvent, Scope, Vm
 from forewarn.ports import Store
 from forewarn.wire.operator_json import (
     Json,
@@ -328,6 +328,7 @@ def host_item(tx: Transaction, host: Host) -> Json:
     return {
         **host_json(host),
         "alive": tx.alive(host.name),
+        "silent_seconds": tx.silent_ms(host.name) // SECOND_MS,
         "placement": planning.placement(host, tx),
         "vm_count": tx.vm_count(host.name),
         "open_operations": len(tx.operations_on(host.name)),
