@@ -25,7 +25,7 @@ class Evidence:
     """Everything about one event and one VM. Times in `*_s` are monotonic of this machine."""
 
     kind: str  # an event type, or Failure
-    consent: bool
+    consent: str  # who approved: guest, operator, or nobody
     vm: str
     event: Mapping[str, Any]  # as the operator API shows it at the end
     facts: Sequence[Mapping[str, Any]]  # lines of the journal about the event or its operation
@@ -119,7 +119,7 @@ def _seen(evidence: Evidence) -> Iterator[str]:
         for line in evidence.lines
         if line.kind == "approve" and line.words.get("event") == event_id and line.answered
     ]
-    if evidence.consent and len(approvals) != 1:
+    if len(approvals) != (1 if evidence.consent == "guest" else 0):
         yield f"the guest approved {len(approvals)} times"
 
 

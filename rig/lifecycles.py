@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,9 +14,9 @@ from rig.operator import Unreachable
 from rig.service import Service
 from rig.waiting import NotInTime, wait_for
 
-FAST = 120  # a quarter of an hour of notice in seven and a half seconds
-NEARLY_MS = 45_000  # so long before NotBefore the clock is slowed down
-NEARLY = 20
+FAST = 300  # a quarter of an hour of notice in three seconds
+NEARLY_MS = 30_000  # so long before NotBefore the clock is slowed down
+NEARLY = 15
 SEEN_LIMIT_S = 30.0
 START_LIMIT_S = 90.0
 END_LIMIT_S = 120.0
@@ -31,15 +31,16 @@ class Lifecycle:
     """One event of one VM from order to end, and what the judge has to say."""
 
     kind: str
-    consent: bool
+    consent: str  # guest, operator, or empty
     vm: str
+    event: Mapping[str, Any]
     complaints: tuple[str, ...]
     notice_s: float  # of control's time, from being shown to the start
     lasted_s: float  # real, from the start to the end
 
 
 @dataclass(slots=True, kw_only=True)
-class _Open:
+class Opened:
     """An event under way."""
 
     kind: str
@@ -47,6 +48,8 @@ class _Open:
     event_id: str
     operation_id: str | None
     before: dict[str, str]
+    ordered_s: float
+    consent: str
 
 
 class Lifecycles:
@@ -59,36 +62,35 @@ class Lifecycles:
 
     # What can be ordered.
 
-    def order(self, kind: str, vms: Sequence[str]) -> None:
+    def order(self, kind: str, vms: Sequence[str]) -> list[Lifecycle]:
         """Reboot, Redeploy, Terminate or Preempt these VMs, as their owners."""
-        self._wave(kind, vms, lambda: [self._order(kind, vm) for vm in vms])
+        return self._wave(self.begin(kind, vms))
 
-    def freeze(self, host: str) -> None:
+    def freeze(self, host: str) -> list[Lifecycle]:
         """Freeze a host, with every VM on it."""
-        self._maintain("Freeze", host, duration_seconds=FREEZE_S)
+        return self._wave(self.begin_freeze(host))
 
-    def _maintain(self, kind: str, host: str, **words: object) -> None:
-        vms = [vm for vm, power in self._rig.hypervisors[host].vms().items() if power == "running"]
+    def reboot_host(self, host: str) -> list[Lifecycle]:
+        """Reboot a host, with every VM on it; the rig is the hand on its power."""
+        opened = self._begin("Reboot", self._on(host), lambda: self._maintain("Reboot", host))
+        self.let_notice_pass(opened)
+        wanted = self._service.reboot_wanted(host)
+        wait_for("the host wants to reboot", wanted.exists, within_s=END_LIMIT_S)
+        wanted.unlink()
+        self._service.power_cycle(host)
+        return self.finish(opened)
 
-        def maintain() -> list[dict[str, Any]]:
-            answer = self._service.operator.post(
-                f"/v1/hosts/{host}/maintain", event_type=kind, **words
-            )
-            return list(answer["events"])
-
-        self._wave(kind, vms, maintain)
-
-    def fail(self, host: str) -> None:
+    def fail(self, host: str) -> list[Lifecycle]:
         """Pull the plug of a host and say so; its VMs start at the other. Then it comes back."""
-        vms = [vm for vm, power in self._rig.hypervisors[host].vms().items() if power == "running"]
 
         def fail() -> list[dict[str, Any]]:
             self._service.fail_host(host)
             answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True)
             return list(answer["events"])
 
-        self._wave("Failure", vms, fail)
+        done = self.finish(self._begin("Failure", self._on(host), fail))
         self.bring_back(host)
+        return done
 
     def bring_back(self, host: str) -> None:
         """Switch a failed hypervisor on again, as one that was repaired and holds no VMs."""
@@ -100,47 +102,102 @@ class Lifecycles:
         self._service.start_host(host)
         self._service.operator.post(f"/v1/hosts/{host}/repair")
 
+    def _on(self, host: str) -> list[str]:
+        powers = self._rig.hypervisors[host].vms()
+        return [vm for vm, power in powers.items() if power == "running"]
+
+    def _maintain(self, kind: str, host: str, **words: object) -> list[dict[str, Any]]:
+        at = f"/v1/hosts/{host}/maintain"
+        return list(self._service.operator.post(at, event_type=kind, **words)["events"])
+
     def _order(self, kind: str, vm: str) -> dict[str, Any]:
-        answer = self._service.operator.post(f"/v1/vms/{vm}/{_VERBS[kind]}")
-        return dict(answer)
+        return dict(self._service.operator.post(f"/v1/vms/{vm}/{_VERBS[kind]}"))
 
-    # How it goes.
+    # Step by step.
 
-    def _wave(
-        self, kind: str, vms: Sequence[str], begin: Callable[[], list[dict[str, Any]]]
-    ) -> None:
-        guests = [self._rig.guests[vm] for vm in vms]
-        minds = {guest.approves for guest in guests}
-        if len(minds) != 1:
-            raise ValueError(f"A wave is of one mind; {vms} are not.")
+    def begin(self, kind: str, vms: Sequence[str]) -> list[Opened]:
+        """Order, and wait until the guests can read it."""
+        return self._begin(kind, vms, lambda: [self._order(kind, vm) for vm in vms])
+
+    def begin_freeze(self, host: str) -> list[Opened]:
+        """The same for the Freeze of a host."""
+        words = {"duration_seconds": FREEZE_S}
+        return self._begin(
+            "Freeze", self._on(host), lambda: self._maintain("Freeze", host, **words)
+        )
+
+    def _begin(
+        self, kind: str, vms: Sequence[str], order: Callable[[], list[dict[str, Any]]]
+    ) -> list[Opened]:
         before = {vm: self._rig.where(vm) for vm in vms}
         ordered_s = time.monotonic()
         opened = [
-            _Open(
+            Opened(
                 kind=kind,
                 vm=event["resources"][0],
                 event_id=event["event_id"],
                 operation_id=event["operation_id"],
                 before=before[event["resources"][0]],
+                ordered_s=ordered_s,
+                consent="guest" if self._rig.guests[event["resources"][0]].approves else "",
             )
-            for event in begin()
+            for event in order()
         ]
         if {one.vm for one in opened} != set(vms):
             raise ValueError(f"Ordered for {sorted(vms)}, events for {[one.vm for one in opened]}.")
-        if not minds.pop() and kind != "Failure":
-            self._let_notice_pass(opened)
+        for one in opened:
+            if kind != "Failure":
+                shown = partial(self._shown, one)
+                wait_for(f"{one.vm} is shown its {kind}", shown, within_s=SEEN_LIMIT_S)
+        return opened
+
+    def approve(self, opened: Sequence[Opened]) -> None:
+        """Consent in the name of guests that do not, as the operator; to have it start now.
+
+        Each has read it by then, as the judge wants to see.
+        """
+        for one in opened:
+            seen = partial(self._seen, one)
+            wait_for(f"{one.vm} reads its {one.kind}", seen, within_s=SEEN_LIMIT_S)
+        for one in opened:
+            self._service.operator.post(f"/v1/events/{one.event_id}/approve")
+            one.consent = "operator"
+
+    def _seen(self, one: Opened) -> bool:
+        line = self._rig.consoles.last_poll(one.vm, since_s=one.ordered_s)
+        return line is not None and one.event_id in line.events()
+
+    def wait_for_fact(self, kind: str, one: Opened, within_s: float = START_LIMIT_S) -> None:
+        """Until the journal says so of the event or its operation."""
+
+        def told() -> bool:
+            return any(fact["kind"] == kind for fact in self._facts(one))
+
+        wait_for(f"the journal says {kind} of {one.kind} of {one.vm}", told, within_s=within_s)
+
+    def finish(self, opened: Sequence[Opened]) -> list[Lifecycle]:
+        """Wait until everything has ended, and have it judged."""
         self._await_end(opened)
         ended_s = time.monotonic()
-        self.done += [self._finish(one, ordered_s, ended_s) for one in opened]
+        done = [self._finish(one, ended_s) for one in opened]
+        self.done += done
+        return done
 
-    def _event(self, one: _Open) -> dict[str, Any]:
+    # How it goes.
+
+    def _wave(self, opened: Sequence[Opened]) -> list[Lifecycle]:
+        minds = {one.consent for one in opened}
+        if len(minds) != 1:
+            raise ValueError(f"A wave is of one mind; {[one.vm for one in opened]} are not.")
+        if minds == {""}:
+            self.let_notice_pass(opened)
+        return self.finish(opened)
+
+    def _event(self, one: Opened) -> dict[str, Any]:
         return dict(self._service.operator.get(f"/v1/events/{one.event_id}"))
 
-    def _let_notice_pass(self, opened: Sequence[_Open]) -> None:
+    def let_notice_pass(self, opened: Sequence[Opened]) -> None:
         """Turn the clock up until nearly NotBefore, so that everything starts in slow motion."""
-        for one in opened:
-            shown = partial(self._shown, one)
-            wait_for(f"{one.vm} is shown its {one.kind}", shown, within_s=SEEN_LIMIT_S)
         clock = self._service.clock
         try:
             clock.run(FAST)
@@ -161,7 +218,7 @@ class Lifecycles:
         finally:
             clock.run(1)
 
-    def _await_end(self, opened: Sequence[_Open]) -> None:
+    def _await_end(self, opened: Sequence[Opened]) -> None:
         try:
             for one in opened:
                 ended = partial(self._ended, one)
@@ -169,16 +226,16 @@ class Lifecycles:
         except NotInTime as why:
             raise NotInTime(f"{why} {self._explain(opened)}") from why
 
-    def _shown(self, one: _Open) -> bool:
+    def _shown(self, one: Opened) -> bool:
         return self._event(one)["shown"] is not None
 
-    def _ended(self, one: _Open) -> bool:
+    def _ended(self, one: Opened) -> bool:
         try:
             return self._event(one)["phase"] in ("completed", "failed", "canceled")
         except Unreachable:  # control may be down, which is sometimes the point
             return False
 
-    def _explain(self, opened: Sequence[_Open]) -> str:
+    def _explain(self, opened: Sequence[Opened]) -> str:
         told = [
             self._service.operator.get(f"/v1/events/{one.event_id}/explain")
             for one in opened
@@ -186,26 +243,26 @@ class Lifecycles:
         ]
         return f"Control explains: {told}"
 
-    def _finish(self, one: _Open, ordered_s: float, ended_s: float) -> Lifecycle:
-        guest = self._rig.guests[one.vm]
-        if one.kind not in ("Terminate", "Preempt"):
-            self._await_back(one, ended_s)
-        event = self._event(one)
-        facts = [
+    def _facts(self, one: Opened) -> list[dict[str, Any]]:
+        return [
             fact
             for fact in self._service.operator.journal()
             if fact["event_id"] == one.event_id
             or (one.operation_id is not None and fact["operation_id"] == one.operation_id)
         ]
+
+    def _finish(self, one: Opened, ended_s: float) -> Lifecycle:
+        if one.kind not in ("Terminate", "Preempt"):
+            self._await_back(one, ended_s)
         lines = self._rig.consoles.lines(one.vm)
         evidence = Evidence(
             kind=one.kind,
-            consent=guest.approves and one.kind != "Failure",
+            consent="" if one.kind == "Failure" else one.consent,
             vm=one.vm,
-            event=event,
-            facts=facts,
-            lines=[line for line in lines if line.at_s >= ordered_s - SILENCE_S],
-            ordered_s=ordered_s,
+            event=self._event(one),
+            facts=self._facts(one),
+            lines=[line for line in lines if line.at_s >= one.ordered_s - SILENCE_S],
+            ordered_s=one.ordered_s,
             ended_s=ended_s,
             before=one.before,
             after=self._rig.where(one.vm),
@@ -213,7 +270,7 @@ class Lifecycles:
         )
         return _judged(evidence)
 
-    def _await_back(self, one: _Open, ended_s: float) -> None:
+    def _await_back(self, one: Opened, ended_s: float) -> None:
         def back() -> bool:
             line = self._rig.consoles.last_poll(one.vm, since_s=ended_s)
             return line is not None and one.event_id not in line.events()
@@ -244,6 +301,7 @@ def _judged(evidence: Evidence) -> Lifecycle:
         kind=evidence.kind,
         consent=evidence.consent,
         vm=evidence.vm,
+        event=event,
         complaints=tuple(judge(evidence)),
         notice_s=(milliseconds(started) - milliseconds(shown)) / 1000,
         lasted_s=lasted_s,
@@ -252,7 +310,7 @@ def _judged(evidence: Evidence) -> Lifecycle:
 
 def table(done: Sequence[Lifecycle]) -> str:
     """Counts by kind and consent, as a table."""
-    groups: dict[tuple[str, bool], list[Lifecycle]] = {}
+    groups: dict[tuple[str, str], list[Lifecycle]] = {}
     for one in done:
         groups.setdefault((one.kind, one.consent), []).append(one)
     lines = ["| what | consent | lifecycles | as announced | least notice | longest impact |"]
@@ -260,7 +318,7 @@ def table(done: Sequence[Lifecycle]) -> str:
     for (kind, consent), some in sorted(groups.items()):
         well = sum(not one.complaints for one in some)
         notice_s = min(one.notice_s for one in some)
-        asked = "-" if kind == "Failure" else "yes" if consent else "no"
+        asked = "-" if kind == "Failure" else consent or "no"
         notice = "-" if kind == "Failure" else f"{notice_s:.1f} s"
         lasted = f"{max(one.lasted_s for one in some):.1f} s"
         lines.append(f"| {kind} | {asked} | {len(some)} | {well} | {notice} | {lasted} |")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from rig.waiting import wait_for
 START_LIMIT_S = 40.0
 # What a guest that ignores its power button may take; short, so that tests are.
 SHUTDOWN_SECONDS = 6
+LOG_LINES_SHOWN = 25
+GONE_LIMIT_S = 90.0
 ROOT = Path(__file__).resolve().parents[1]
 
 _CONTROL = """\
@@ -140,7 +143,77 @@ class Service:
         """The file that the host's reboot command makes: the rig's button for a power cycle."""
         return self.rig.hypervisors[name].folder / "reboot-wanted"
 
+    # How it is.
+
+    def logs(self) -> dict[str, str]:
+        """The end of what every daemon has written, by file."""
+        names = ["control.log", *(f"{host}/host.log" for host in self.rig.hypervisors)]
+        paths = [self.rig.folder / name for name in names]
+        return {
+            str(path.relative_to(self.rig.folder)): "\n".join(_lines(path)[-LOG_LINES_SHOWN:])
+            for path in paths
+        }
+
+    def errors(self) -> list[str]:
+        """What daemons of ours have logged as errors."""
+        names = ["control.log", *(f"{host}/host.log" for host in self.rig.hypervisors)]
+        lines = [line for name in names for line in _lines(self.rig.folder / name)]
+        return [line for line in lines if "level=error" in line or "Traceback" in line]
+
+    def heal(self) -> None:
+        """Everything on, connected, awake and alive; the clock as time itself."""
+        self.clock.run(1)
+        self.rig.wire.mend_all()
+        for name, hypervisor in self.rig.hypervisors.items():
+            if not hypervisor.cell.on:
+                self.hosts.pop(name, None)
+                hypervisor.power_on()
+                self.rig.note()
+            libvirtd = hypervisor.libvirtd
+            if libvirtd is None or not libvirtd.alive:
+                hypervisor.start_libvirtd()
+            else:
+                libvirtd.signal(signal.SIGCONT)
+        if self.control is None or not self.control.alive:
+            self.start_control()
+        for name in self.rig.hypervisors:
+            host = self.hosts.get(name)
+            if host is None or not host.alive:
+                self.start_host(name)
+            else:
+                host.signal(signal.SIGCONT)
+            if self.operator.get(f"/v1/hosts/{name}")["health"] != "ok":
+                self.operator.post(f"/v1/hosts/{name}/repair")
+
+    def remove_guests(self) -> None:
+        """Delete every VM, as an operator in a hurry, and what control does not know by hand."""
+        for vm in self.operator.get("/v1/vms")["items"]:
+            ordered = self.operator.post(f"/v1/vms/{vm['name']}/delete")
+            if ordered["phase"] == "scheduled":
+                self.operator.post(f"/v1/events/{ordered['event_id']}/approve")
+        wait_for("the VMs are deleted", self._no_vms, within_s=GONE_LIMIT_S)
+        for hypervisor in self.rig.hypervisors.values():
+            for vm, power in hypervisor.vms().items():
+                if power != "shut off":
+                    hypervisor.virsh("destroy", vm)
+                hypervisor.virsh("undefine", vm)
+        self.rig.guests.clear()
+
+    def _no_vms(self) -> bool:
+        return not self.operator.get("/v1/vms")["items"]
+
+    def power_cycle(self, name: str) -> None:
+        """Switch a hypervisor off and on, as its reboot does; its daemon starts with it."""
+        self.fail_host(name)
+        self.rig.hypervisors[name].power_on()
+        self.rig.note()
+        self.start_host(name)
+
     def fail_host(self, name: str) -> None:
         """Pull the plug of a hypervisor."""
         self.rig.hypervisors[name].power_off()
         self.hosts.pop(name, None)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []

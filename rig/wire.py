@@ -62,6 +62,13 @@ class Wire:
         self._cuts.discard(frozenset((one, other)))
         self._apply()
 
+    def mend_all(self) -> None:
+        """Nothing is cut or blocked any more."""
+        if self._cuts or self._blocked:
+            self._cuts.clear()
+            self._blocked.clear()
+            self._apply()
+
     def block(self, machine: str, first_port: int) -> None:
         """Nobody reaches TCP ports from this one on at a machine: where migrations come in."""
         self._blocked.add((machine, first_port))

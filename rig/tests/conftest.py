@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from rig.building import Rig
+from rig.lifecycles import Lifecycle, Lifecycles, table
 from rig.needs import CannotBuild
+from rig.service import Service
+
+_DONE = pytest.StashKey[list[Lifecycle]]()
+_FAULTS = pytest.StashKey[list[tuple[str, str]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_DONE] = []
+    config.stash[_FAULTS] = []
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +28,70 @@ def rig() -> Iterator[Rig]:
         pytest.skip(str(why))
     with whole:
         yield whole
+
+
+@pytest.fixture(scope="session")
+def running(rig: Rig) -> Iterator[Service]:
+    """Control and both hosts, started once."""
+    service = Service(rig)
+    try:
+        service.start_control()
+        for name in rig.hypervisors:
+            service.start_host(name)
+        yield service
+    finally:
+        service.close()
+
+
+@pytest.fixture
+def service(running: Service) -> Iterator[Service]:
+    """Forewarn as it should be, whatever the test before has done to it; no guests."""
+    running.heal()
+    yield running
+    running.heal()
+    running.remove_guests()
+
+
+@pytest.fixture
+def lifecycles(service: Service, request: pytest.FixtureRequest) -> Iterator[Lifecycles]:
+    """Orders and their judge. What was done is counted in the table at the end."""
+    whole = Lifecycles(service)
+    yield whole
+    request.config.stash[_DONE].extend(whole.done)
+
+
+@pytest.fixture
+def fault(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """What a fault has led to, in words, for the table at the end."""
+    words: list[str] = []
+    yield words
+    request.config.stash[_FAULTS].append((request.node.name, " ".join(words)))
+
+
+@pytest.fixture(scope="session")
+def wanted() -> int:
+    """How many lifecycles are wanted."""
+    return int(os.environ.get("FOREWARN_RIG_LIFECYCLES", "10"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that fails shows the ends of all logs, which are gone with the rig."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    service = getattr(item, "funcargs", {}).get("service")
+    if report.when == "call" and report.failed and isinstance(service, Service):
+        report.sections += [(f"the end of {name}", text) for name, text in service.logs().items()]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    done = config.stash[_DONE]
+    if done:
+        terminalreporter.write_sep("-", "lifecycles")
+        terminalreporter.write_line(table(done))
+    if config.stash[_FAULTS]:
+        terminalreporter.write_sep("-", "faults")
+        for name, words in config.stash[_FAULTS]:
+            terminalreporter.write_line(f"| {name} | {words or 'did not get so far'} |")

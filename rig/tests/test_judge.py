@@ -59,7 +59,7 @@ def rebooted() -> Evidence:
     seen = {"events": f"{EVENT}:Reboot:Scheduled"}
     return Evidence(
         kind="Reboot",
-        consent=False,
+        consent="",
         vm="a",
         event=event(),
         facts=facts(),
@@ -91,7 +91,7 @@ def test_a_reboot_as_it_was_announced_is_found_good() -> None:
         ({"event": event(shown=at(60))}, "readable for 841.0 s only"),
         ({"event": event(unreadable_seconds=60)}, "readable for 841.0 s only"),
         ({"event": event(approved=at(5), approved_by="vm a")}, "who was told not to"),
-        ({"consent": True}, "nobody approved"),
+        ({"consent": "guest"}, "nobody approved"),
         ({"facts": [*facts(), facts()[0]]}, "2 times that it started"),
         ({"facts": [*facts(), facts()[1]]}, "2 reports of 1 actions"),
         ({"facts": facts()[:1]}, "0 reports"),
