@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import approvals, emulator, figures, guest, polls, startup, waits
+from bench import approvals, emulator, figures, guest, link, polls, startup, waits
 from bench.figures import Figure
 from bench.processes import Failed, raise_open_files, take_client_core
 
@@ -34,6 +34,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "approvals": approvals.durable,
     "emulator": emulator.in_tests,
     "guest": guest.in_a_vm,
+    "link": link.of_many,
 }
 
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from bench.processes import Failed, Forewarn
+from bench.processes import Failed
 
 ANSWER_LIMIT_S = 30.0
 RECEIVE_BYTES = 256 * 1_024
@@ -128,10 +129,20 @@ def in_turns(opened: Sequence[Line], requests: Sequence[bytes]) -> Iterator[Answ
             yield line.receive()
 
 
+class Ordered(Protocol):
+    """What an operator can give orders to."""
+
+    @property
+    def operator_port(self) -> int: ...
+
+    @property
+    def token(self) -> str: ...
+
+
 class Operator:
     """The operator of a running service."""
 
-    def __init__(self, service: Forewarn) -> None:
+    def __init__(self, service: Ordered) -> None:
         self._service = service
 
     def request(self, method: str, path: str, words: object = None) -> bytes:

@@ -60,9 +60,9 @@ def raise_open_files() -> None:
 
 
 @contextmanager
-def _server_core() -> Iterator[None]:
-    """What is started inside runs on the server's core, with all its threads and children."""
-    os.sched_setaffinity(0, {SERVER_CORE})
+def _on_core(core: int) -> Iterator[None]:
+    """What is started inside runs on that core, with all its threads and children."""
+    os.sched_setaffinity(0, {core})
     try:
         yield
     finally:
@@ -124,6 +124,19 @@ class Forewarn(Server):
     started_s: float
 
 
+def forewarn_program() -> str:
+    """The program that is measured. Raises Failed if it is not installed."""
+    found = shutil.which("forewarn", path=Path(sys.executable).parent)
+    if found is None:
+        raise Failed("There is no forewarn beside this Python. Run `make install`.")
+    return found
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without what would set anything of the program."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("FOREWARN_")}
+
+
 @contextmanager
 def forewarn(
     folder: Path,
@@ -140,21 +153,18 @@ def forewarn(
     file = folder / "inventory.toml"
     file.write_text(inventory, encoding="utf-8")
     guest_port, operator_port = free_port(), free_port()
-    serve = shutil.which("forewarn", path=Path(sys.executable).parent)
-    if serve is None:
-        raise Failed("There is no forewarn beside this Python. Run `make install`.")
-    command = [*launcher, serve, "serve", "--data", str(folder / "data")]
+    command = [*launcher, forewarn_program(), "serve", "--data", str(folder / "data")]
     command += ["--inventory", str(file)]
     command += ["--guest", f"127.0.0.1:{guest_port}", "--operator", f"127.0.0.1:{operator_port}"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("FOREWARN_")}
+    environment = clean_environment()
     environment["FOREWARN_GUEST_REQUESTS_PER_SECOND"] = str(REQUESTS_PER_S_RAISED)
     environment.update(settings or {})
     log = folder / "serve.log"
     began_s = time.perf_counter()
-    with _running(command, log, environment) as process:
-        _wait(process, log, lambda: _answers(guest_port))
+    with running(command, log, environment) as process:
+        wait(process, log, lambda: _answers(guest_port))
         first_answer_s = time.perf_counter() - began_s
-        _wait(process, log, lambda: "guest endpoint" in log.read_text(encoding="utf-8"))
+        wait(process, log, lambda: "guest endpoint" in log.read_text(encoding="utf-8"))
         started_s = time.perf_counter() - began_s
         pid = _children(process.pid)[0] if launcher else process.pid
         try:
@@ -205,16 +215,17 @@ http {{
         encoding="utf-8",
     )
     command = [program("nginx") or "nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
-    with _running(command, folder / "nginx.log", dict(os.environ)) as process:
-        _wait(process, folder / "nginx.log", lambda: _answers(port))
+    with running(command, folder / "nginx.log", dict(os.environ)) as process:
+        wait(process, folder / "nginx.log", lambda: _answers(port))
         yield Server(pid=process.pid, guest_port=port)
 
 
 @contextmanager
-def _running(
-    command: Sequence[str], log: Path, environment: dict[str, str]
+def running(
+    command: Sequence[str], log: Path, environment: dict[str, str], *, core: int = SERVER_CORE
 ) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output, _server_core():
+    """Run a command, pinned to a core; it is stopped at the end."""
+    with log.open("wb") as output, _on_core(core):
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
         yield process
@@ -255,7 +266,8 @@ def _answers(port: int) -> bool:
         return sock.recv(1_024).startswith(b"HTTP/1.1 200 ")
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, ready: Callable[[], bool]) -> None:
+def wait(process: subprocess.Popen[bytes], log: Path, ready: Callable[[], bool]) -> None:
+    """Wait until a process that was started is ready. Raises Failed with the end of its log."""
     until_s = time.perf_counter() + START_LIMIT_S
     while not ready():
         if process.poll() is not None or time.perf_counter() > until_s:

@@ -1,0 +1,56 @@
+"""A running `forewarn control`, and what hosts need to join it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.guests import Operator
+from bench.processes import (
+    SERVER_CORE,
+    Failed,
+    clean_environment,
+    forewarn_program,
+    free_port,
+    running,
+    wait,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A running `forewarn control`."""
+
+    pid: int
+    operator_port: int
+    token: str
+    hosts_url: str
+
+    def invite(self, host: str) -> str:
+        """A token with which the host may join."""
+        answer = Operator(self).ask("POST", f"/v1/hosts/{host}/invite", {"valid_seconds": 3_600})
+        if answer.status != 200:
+            raise Failed(f"host {host} was not invited: {answer.body!r}")
+        return str(json.loads(answer.body)["token"])
+
+
+@contextmanager
+def control(folder: Path, *, core: int = SERVER_CORE) -> Iterator[Control]:
+    """Run `forewarn control` on a data folder inside `folder`; every scope is told of events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    operator_port, hosts_port = free_port(), free_port()
+    command = [forewarn_program(), "control", "--json", "--data", str(folder / "data")]
+    command += ["--operator", f"127.0.0.1:{operator_port}", "--hosts", f"127.0.0.1:{hosts_port}"]
+    environment = {**clean_environment(), "FOREWARN_ENABLEMENT": "always"}
+    log = folder / "control.log"
+    with running(command, log, environment, core=core) as process:
+        wait(process, log, lambda: '"hosts_url"' in log.read_text(encoding="utf-8"))
+        yield Control(
+            pid=process.pid,
+            operator_port=operator_port,
+            token=(folder / "data" / "operator.token").read_text(encoding="ascii").strip(),
+            hosts_url=f"https://127.0.0.1:{hosts_port}",
+        )

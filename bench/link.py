@@ -1,0 +1,285 @@
+"""One control and 200 hosts: how long after an order the last host can show what changed.
+
+Control is a process of its own; the hosts share another, but each has its own certificate, its own
+connections, and the parts of the daemon that follow, show, confirm, claim and beat. What is
+measured is from the order being sent to the operator API until the new document is on show at a
+host: a GET of a guest there would be answered with it from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvloop
+
+from bench.controls import Control, control
+from bench.figures import Figure
+from bench.guests import Operator
+from bench.processes import Failed, cpu_s, resident_mib
+from forewarn.adapters import joining
+from forewarn.adapters.control_link import ControlLink
+from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.system import SystemClock
+from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.model import ScopeKind
+from forewarn.host.daemon import Hosts
+from forewarn.host.documents import Documents
+from forewarn.host.follower import Follower
+from forewarn.host.identity import Identity
+
+HOSTS = 200
+WIDE_SCOPES = 49  # with one VM on each host; the fiftieth VM of a host is alone
+DOMAINS = 20
+ROUNDS_ALL = 20
+ROUNDS_ONE = 100
+ROUNDS_EVERYTHING = 3
+P99_MS_MAX = 500.0
+LIMIT_S = 60.0
+JOIN_AT_ONCE = 8
+SIGHT_AT_ONCE = 4
+LOOK_EVERY_S = 0.02
+IDLE_S = 10.0
+
+WIDE = tuple(f"wide-{number:02d}" for number in range(WIDE_SCOPES))
+ALONE = tuple(f"vm-{number:03d}-{WIDE_SCOPES:02d}" for number in range(HOSTS))
+
+
+def of_many(folder: Path) -> Iterator[Figure]:
+    """The figures of one control with 200 hosts."""
+    folder.mkdir(parents=True)
+    # Two hundred daemons in one process would tell two hundred times that they follow.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with control(folder / "control") as running:
+        yield from uvloop.run(_measure(folder, running))
+
+
+class Shown:
+    """When which documents were put on show at one host, by scope."""
+
+    def __init__(self, documents: Documents, number: int) -> None:
+        self._documents = documents
+        self._scopes = (*WIDE, ALONE[number])
+        self.incarnations: dict[str, int] = {}
+        self.at_s: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Note what is new; the follower has just taken something over."""
+        now_s = time.perf_counter()
+        for name in self._scopes:
+            page = self._documents.page(name)
+            if page is not None and self.incarnations.get(name) != page.incarnation:
+                self.incarnations[name] = page.incarnation
+                self.at_s[name] = now_s
+
+
+@dataclass(frozen=True, slots=True)
+class BenchHost:
+    """One simulated host."""
+
+    name: str
+    link: ControlLink
+    follower: Follower
+    hosts: Hosts
+    shown: Shown
+
+
+def _made(number: int, name: str, link: ControlLink, hypervisor: SimulatedHypervisor) -> BenchHost:
+    documents = Documents(Identity(), requests_per_s=5.0)
+    hosts = Hosts([name], link=link, hypervisor=hypervisor, documents=documents)
+    shown = Shown(documents, number)
+    follower = Follower(
+        name,
+        link=link,
+        documents=documents,
+        hosts=hosts,
+        monotonic_ms=SystemClock().monotonic_ms,
+        took_over=shown.look,
+    )
+    return BenchHost(name, link, follower, hosts, shown)
+
+
+def _vms(number: int) -> tuple[SeenVm, ...]:
+    """What a host shows: a VM in each of the wide scopes, and one that is alone."""
+    wide = [
+        Traits(
+            scope=scope,
+            update_domain=number % DOMAINS,
+            scope_kind=ScopeKind.PLACEMENT_GROUP,
+        )
+        for scope in WIDE
+    ]
+    return tuple(
+        SeenVm(
+            name=f"vm-{number:03d}-{index:02d}",
+            vm_id=str(uuid.UUID(int=number * 1_000 + index + 1)),
+            power=Power.RUNNING,
+            traits=traits,
+            nics=(Nic(mac=f"52:54:00:00:{number:02x}:{index:02x}", tap=f"t{index}", bridge="br0"),),
+            definition="<domain/>",
+        )
+        for index, traits in enumerate([*wide, Traits()])
+    )
+
+
+@asynccontextmanager
+async def _joined(folder: Path, running: Control) -> AsyncIterator[list[BenchHost]]:
+    """200 hosts that have joined, have shown their VMs, and follow."""
+    clock = SystemClock()
+    hypervisor = SimulatedHypervisor(clock)
+    slots = asyncio.Semaphore(JOIN_AT_ONCE)
+
+    async def join(number: int) -> BenchHost:
+        name = f"host-{number:03d}"
+        async with slots:
+            token = await asyncio.to_thread(running.invite, name)
+            own = folder / name
+            own.mkdir()
+            kept = await joining.join(own, control=running.hosts_url, name=name, token=token)
+        link = ControlLink(running.hosts_url, kept.context(), monotonic_ms=clock.monotonic_ms)
+        return _made(number, name, link, hypervisor)
+
+    hosts = await asyncio.gather(*(join(number) for number in range(HOSTS)))
+    loops = [asyncio.ensure_future(run()) for h in hosts for run in (h.follower.run, h.hosts.run)]
+    try:
+        await _sight(hosts)
+        yield hosts
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        await asyncio.gather(*(host.link.close() for host in hosts))
+
+
+async def _sight(hosts: list[BenchHost]) -> None:
+    slots = asyncio.Semaphore(SIGHT_AT_ONCE)
+
+    async def sight(number: int, host: BenchHost) -> None:
+        async with slots:
+            problems = await host.link.sight(_vms(number))
+        if problems:
+            raise Failed(f"control has problems with VMs of {host.name}: {problems}")
+
+    await asyncio.gather(*(sight(number, host) for number, host in enumerate(hosts)))
+    await _until(hosts, lambda h: len(h.shown.incarnations) <= WIDE_SCOPES, "every scope")
+
+
+async def _until(
+    hosts: Sequence[BenchHost], missing: Callable[[BenchHost], bool], what: str
+) -> None:
+    """Wait until nothing is missing at any host; who has it all is not looked at again."""
+    until_s = time.perf_counter() + LIMIT_S
+    waited_for = list(hosts)
+    while waited_for := [host for host in waited_for if missing(host)]:
+        if time.perf_counter() > until_s:
+            raise Failed(f"{len(waited_for)} hosts did not show {what} within {LIMIT_S:.0f} s")
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _order(running: Control, path: str, words: object = None) -> Any:
+    answer = await asyncio.to_thread(Operator(running).ask, "POST", path, words)
+    if answer.status != 200:
+        raise Failed(f"{path} was answered {answer.status}: {answer.body!r}")
+    return json.loads(answer.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """ms until each host showed all that one order has changed there, and until the answer."""
+
+    shown_ms: list[float]
+    answered_ms: float
+
+
+async def _round(
+    running: Control,
+    hosts: Sequence[BenchHost],
+    scopes: Sequence[str],
+    order: tuple[str, object],
+) -> Round:
+    """Give an order that changes these scopes at these hosts, and take it back."""
+    before = {(h.name, scope): h.shown.incarnations[scope] for h in hosts for scope in scopes}
+
+    def missing(by: int) -> Callable[[BenchHost], bool]:
+        return lambda h: any(
+            h.shown.incarnations[scope] < before[h.name, scope] + by for scope in scopes
+        )
+
+    began_s = time.perf_counter()
+    ordered = await _order(running, *order)
+    answered_ms = (time.perf_counter() - began_s) * 1_000
+    await _until(hosts, missing(1), "what was ordered")
+    last_s = [max(h.shown.at_s[scope] for scope in scopes) for h in hosts]
+    event = ordered["events"][0] if "events" in ordered else ordered
+    await _order(running, f"/v1/events/{event['event_id']}/cancel")
+    await _until(hosts, missing(2), "that it was taken back")
+    return Round([(at_s - began_s) * 1_000 for at_s in last_s], answered_ms)
+
+
+def _p(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+def _figure(what: str, rounds: Sequence[Round], *, target: float | None = P99_MS_MAX) -> Figure:
+    shown_ms = [wait for one in rounds for wait in one.shown_ms]
+    answered_ms = [one.answered_ms for one in rounds]
+    return Figure(
+        name=f"{HOSTS} hosts, {HOSTS * (WIDE_SCOPES + 1):,} VMs: {what}, p99",
+        measured=_p(shown_ms, 0.99),
+        unit="ms",
+        at_most=target,
+        note=f"from the order being sent to the document on show at a host, {len(rounds)} orders, "
+        f"median {_p(shown_ms, 0.5):.0f} ms, longest {max(shown_ms):.0f} ms",
+        raw={
+            "p50_ms": _p(shown_ms, 0.5),
+            "p99_ms": _p(shown_ms, 0.99),
+            "longest_ms": max(shown_ms),
+            "order_answered_p50_ms": _p(answered_ms, 0.5),
+            "order_answered_p99_ms": _p(answered_ms, 0.99),
+            "hosts": len(rounds[0].shown_ms),
+        },
+    )
+
+
+async def _measure(folder: Path, running: Control) -> list[Figure]:
+    async with _joined(folder, running) as hosts:
+        everywhere = [
+            await _round(
+                running, hosts, [WIDE[n]], (f"/v1/vms/vm-{n * 7 % HOSTS:03d}-{n:02d}/restart", None)
+            )
+            for n in range(ROUNDS_ALL)
+        ]
+        alone = [
+            await _round(running, [hosts[n]], [ALONE[n]], (f"/v1/vms/{ALONE[n]}/restart", None))
+            for n in range(ROUNDS_ONE)
+        ]
+        freeze = {"event_type": "Freeze"}
+        everything = [
+            await _round(running, hosts, WIDE, (f"/v1/hosts/host-{n:03d}/maintain", freeze))
+            for n in range(ROUNDS_EVERYTHING)
+        ]
+        before_s, began_s = cpu_s(running.pid), time.perf_counter()
+        await asyncio.sleep(IDLE_S)
+        percent = (cpu_s(running.pid) - before_s) / (time.perf_counter() - began_s) * 100
+        resident = resident_mib(running.pid)
+    return [
+        _figure("a change for every host", everywhere),
+        _figure("a change for one host", alone),
+        _figure(f"{WIDE_SCOPES} scopes changed at once for every host", everything, target=None),
+        Figure(
+            name=f"Control with {HOSTS} hosts at rest, CPU",
+            measured=percent,
+            unit="% of a core",
+            note=f"heartbeats and waiting questions over {IDLE_S:.0f} s; {resident:.0f} MiB",
+            raw={"resident_mib": resident},
+        ),
+    ]
