@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.members import host
-from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.session import AsJson, flag, session_of
 
 __all__ = ["host"]
 
@@ -32,6 +32,9 @@ def daemon(
         str | None,
         typer.Option(metavar="TOKEN", help="Join with this one-time token; `-` reads it."),
     ] = None,
+    join_only: Annotated[
+        bool, flag("--join-only", help="Join and end; a service manager runs it later.")
+    ] = False,
     libvirt: Annotated[
         str | None, typer.Option(metavar="URI", help="The libvirt of this host.")
     ] = None,
@@ -61,6 +64,7 @@ def daemon(
         "metrics": metrics,
     }
     given = [key for key, value in {**options, "token": token}.items() if value is not None]
+    given += ["join-only"] if join_only else []
     if context.invoked_subcommand is not None:
         if given:
             raise Stop(
@@ -79,4 +83,4 @@ def daemon(
             raise typer.Exit(2)
     from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
 
-    run(session, options, token=token, as_json=as_json)
+    run(session, options, token=token, join_only=join_only, as_json=as_json)

@@ -11,7 +11,7 @@ from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import run_to_end, url_of
 from forewarn.cli.session import Session
 from forewarn.host_settings import BadSettings, load
-from forewarn.wiring.host import HostWhere, run_host
+from forewarn.wiring.host import HostWhere, join_host, run_host
 from forewarn.wiring.host_machinery import on_libvirt
 from forewarn.wiring.process import CannotStart
 
@@ -19,9 +19,14 @@ TOKEN_CHARS_MAX = 1_024
 
 
 def run(
-    session: Session, options: Mapping[str, str | None], *, token: str | None, as_json: bool
+    session: Session,
+    options: Mapping[str, str | None],
+    *,
+    token: str | None,
+    join_only: bool,
+    as_json: bool,
 ) -> None:
-    """Run the daemon until it is told to stop. Raises Stop if it cannot start."""
+    """Run the daemon until it is told to stop, or only join. Raises Stop if it cannot start."""
     data = None if session.data is None else str(session.data)
     try:
         settings = load(
@@ -34,9 +39,17 @@ def run(
     log_to_stderr()
     said = _say_in_json if as_json else _say
     try:
+        if join_only:
+            run_to_end(join_host(settings, token=token, joined=_say_joined))
+            return
         run_to_end(run_host(settings, token=token, build=on_libvirt, started=said))
     except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
+
+
+def _say_joined(name: str, control: str) -> None:
+    sys.stdout.write(f"This machine is host {name} of {control}.\n")
+    sys.stdout.flush()
 
 
 def _say_in_json(where: HostWhere) -> None:

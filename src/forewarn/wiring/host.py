@@ -326,6 +326,21 @@ def _is_used(known: Credentials, token: str | None) -> bool:
     return token is None or host_credentials.digest_of(token.strip()) == known.token_digest
 
 
+async def join_host(
+    settings: HostSettings, *, token: str | None, joined: Callable[[str, str], None]
+) -> None:
+    """Have the credentials of a host and end; `joined` is told its name and control.
+
+    Raises one of CannotStart, also while a daemon runs on the data folder.
+    """
+    lock = FolderLock(settings.data)
+    try:
+        credentials = await membership(settings, token)
+        joined(credentials.name, settings.control or credentials.control)
+    finally:
+        lock.release()
+
+
 async def run_host(
     settings: HostSettings,
     *,
