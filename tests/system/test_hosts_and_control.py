@@ -123,6 +123,7 @@ def test_a_redeployed_vm_is_served_by_its_new_host(tmp_path: Path) -> None:
                 ),
                 "h2 serves it, h1 no more",
             )
+            await until(lambda: there.guest("solo"), "h2 listens for it")
             assert (await there.document("solo"))["DocumentIncarnation"] > before
             assert (await there.vm("solo"))["host"] == "h2"
 

@@ -23,7 +23,7 @@ from forewarn.core.machines import SeenVm
 from forewarn.core.model import Action, Outcome
 from forewarn.wire import host_json as wire
 
-CONNECT_LIMIT_S = 4.0
+CONNECT_LIMIT_S = 3.0  # and as long again for the TLS handshake
 ANSWER_LIMIT_S = 8.0
 SIGHT_LIMIT_S = 30.0  # many definitions in one question
 # A poll is waited for no longer than this, so that a connection that died without a word is
@@ -128,9 +128,17 @@ class Lane:
             "content-type": "application/json",
             "accept-encoding": "identity",  # an answer is as long as it says
         }
-        async with self._client.stream(
-            method, f"{self._url}{path}", content=content, headers=headers, timeout=timeout
-        ) as response:
+        async with (
+            _Handshakes() as handshakes,
+            self._client.stream(
+                method,
+                f"{self._url}{path}",
+                content=content,
+                headers=headers,
+                timeout=timeout,
+                extensions={"trace": handshakes.trace},
+            ) as response,
+        ):
             now = response.headers.get(wire.NOW_HEADER, "")
             if not (now.isascii() and now.isdigit() and len(now) < 18):
                 raise NotAdmitted(
@@ -144,6 +152,36 @@ class Lane:
                 if len(body) > wire.BODY_BYTES_MAX:
                     raise NotAdmitted(f"An answer of {self._url} is larger than any may be.")
         return response, bytes(body)
+
+
+class _Handshakes:
+    """Closes the socket of a TLS handshake that was given up in the middle.
+
+    The HTTP library forgets it when whoever asked stops waiting, and a control that hangs would
+    cost a descriptor each time.
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def trace(self, name: str, info: Mapping[str, Any]) -> None:
+        """Called by the library at every step of a request."""
+        if name == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif name == "connection.start_tls.complete":
+            self._stream = None
+
+    async def __aenter__(self) -> _Handshakes:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._stream is not None:
+            await self._stream.aclose()
 
 
 def _reason(error: BaseException) -> str:

@@ -1,0 +1,248 @@
+"""Following control: what is shown, what is dropped, and what is never taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core_fleet import WEB, TurnedClock, scope
+from forewarn.core.errors import Unavailable
+from forewarn.core.machines import Traits
+from forewarn.core.model import Recovery, Scope
+from forewarn.host.documents import Documents
+from forewarn.host.follower import BACK_OFF_MAX_S, Follower, back_off_s, goes_back
+from forewarn.host.identity import Identity
+from forewarn.wire.host_json import Adoption, Changes, Since
+from host_world import until
+
+
+class ScriptedControl:
+    """Answers with what is in `answers`, one each; after the last one it is away."""
+
+    def __init__(self) -> None:
+        self.answers: list[Changes | Exception] = []
+        self.asked: list[Since | None] = []
+
+    async def changes(self, since: Since | None) -> Changes:
+        self.asked.append(since)
+        answer = self.answers.pop(0) if self.answers else Unavailable("away")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Noted:
+    """What the follower tells the hosts."""
+
+    def __init__(self) -> None:
+        self.shows: list[tuple[str, int]] = []
+        self.rings: list[str] = []
+
+    def shown(self, scope: Scope) -> None:
+        self.shows.append((scope.name, scope.incarnation))
+
+    def ring(self, hosts: Sequence[str]) -> None:
+        self.rings.extend(hosts)
+
+
+class Bench:
+    """A follower of a scripted control. Made inside an event loop."""
+
+    def __init__(self) -> None:
+        self.control = ScriptedControl()
+        self.clock = TurnedClock()
+        self.documents = Documents(Identity())
+        self.hosts = Noted()
+        self.adoptions: list[str] = []
+        self.reconnections = 0
+        self.follower = Follower(
+            "h1",
+            link=self.control,
+            documents=self.documents,
+            hosts=self.hosts,
+            monotonic_ms=self.clock.monotonic_ms,
+            wants=lambda adoption: self.adoptions.append(adoption.adoption_id),
+            reconnected=self._reconnected,
+        )
+
+    def _reconnected(self) -> None:
+        self.reconnections += 1
+
+    async def hear(self, *scopes: Scope, **more: Any) -> bool:
+        """Let control answer this next, and follow it."""
+        self.control.answers.append(answer(*scopes, **more))
+        return await self.follower.once()
+
+    async def lose(self, *errors: Exception) -> None:
+        self.control.answers.extend(errors)
+        for _ in errors:
+            assert not await self.follower.once()
+
+
+def web(incarnation: int = 1, **more: Any) -> Scope:
+    return replace(scope("web", WEB), incarnation=incarnation, **more)
+
+
+def answer(*scopes: Scope, names: Sequence[str] | None = None, **more: Any) -> Changes:
+    values: dict[str, Any] = {"epoch": "e1", "revision": 1, "work": False, **more}
+    wanted = tuple(one.name for one in scopes) if names is None else tuple(names)
+    return Changes(names=wanted, scopes=scopes, **values)
+
+
+def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Bench())
+
+    asyncio.run(main())
+
+
+def test_what_control_sends_is_shown_and_asked_on_from() -> None:
+    async def test(bench: Bench) -> None:
+        assert await bench.hear(web(3), revision=7)
+        assert bench.documents.incarnation_shown("web") == 3
+        assert bench.hosts.shows == [("web", 3)]
+
+        await bench.hear(names=("web",), revision=9)
+        assert bench.documents.incarnation_shown("web") == 3
+        assert bench.control.asked == [None, Since("e1", 7)]
+
+    run(test)
+
+
+def test_a_scope_that_is_not_named_any_more_is_dropped() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(3))
+        await bench.hear(names=())
+
+        assert bench.documents.page("web") is None
+        assert bench.follower.names == frozenset()
+
+    run(test)
+
+
+def test_a_scope_is_never_shown_with_an_older_incarnation() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2")
+
+        assert bench.documents.incarnation_shown("web") == 5
+        assert bench.follower.refused == {"web"}
+        assert bench.hosts.shows == [("web", 5)]
+
+        await bench.hear(web(6), epoch="e2")
+        assert bench.documents.incarnation_shown("web") == 6
+        assert bench.follower.refused == frozenset()
+
+    run(test)
+
+
+def test_a_scope_of_other_vms_with_the_same_name_begins_anew() -> None:
+    before = web(5)
+    others = replace(web(1), vms=tuple(replace(vm, vm_id=f"other-{vm.vm_id}") for vm in before.vms))
+
+    assert goes_back(before, web(4))
+    assert not goes_back(before, web(5))
+    assert not goes_back(before, others)
+
+
+def test_work_rings_the_host() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(1))
+        assert bench.hosts.rings == []
+        await bench.hear(names=("web",), work=True)
+        assert bench.hosts.rings == ["h1"]
+
+    run(test)
+
+
+def test_vms_that_a_recovering_domain_waits_for_are_expected_back() -> None:
+    async def test(bench: Bench) -> None:
+        waiting = Recovery(update_domain=0, since_ms=0, until_ms=1, waiting_for=("web_0",))
+        await bench.hear(web(2, recoveries=(waiting,)))
+
+        guests = {vm: bench.documents.guest(vm) for vm in ("web_0", "web_1")}
+        assert {vm: guest and guest.expected for vm, guest in guests.items()} == {
+            "web_0": True,
+            "web_1": False,
+        }
+
+    run(test)
+
+
+def test_while_control_is_away_documents_stay_and_grow_old() -> None:
+    async def test(bench: Bench) -> None:
+        assert bench.follower.age_s is None
+        await bench.hear(web(3))
+        assert bench.follower.up
+        bench.clock.pass_ms(60_000)
+        await bench.lose(Unavailable("no route"), Unavailable("no route"))
+
+        assert not bench.follower.up
+        assert bench.follower.age_s == 60.0
+        assert bench.documents.incarnation_shown("web") == 3
+        assert bench.follower.failures == 2
+
+        await bench.hear(names=("web",))
+        assert bench.follower.up
+        assert bench.follower.age_s == 0.0
+        assert bench.reconnections == 2  # the first time, and after the outage
+
+    run(test)
+
+
+def test_an_answer_that_breaks_us_is_counted_and_asked_for_again() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lose(RuntimeError("a bug"))
+        assert bench.follower.failures == 1
+        assert await bench.hear(web(1))
+        assert bench.control.asked == [None, None]
+
+    run(test)
+
+
+def test_each_control_that_is_followed_is_counted() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(1))
+        await bench.hear(web(1))
+        await bench.hear(web(1), epoch="e2")
+        assert bench.follower.epochs == 2
+
+    run(test)
+
+
+def test_an_adoption_is_handed_on_once() -> None:
+    async def test(bench: Bench) -> None:
+        wanted = Adoption("a1", "web_0", Traits(scope="web"))
+        await bench.hear(web(1), adoptions=(wanted,))
+        await bench.hear(names=("web",), adoptions=(wanted,))
+        await bench.hear(names=("web",))
+
+        assert bench.adoptions == ["a1"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_the_back_off_grows_to_its_limit_and_is_never_nothing(chance: float) -> None:
+    waits = [back_off_s(failures, chance) for failures in range(1, 200)]
+
+    assert waits == sorted(waits)
+    assert all(0 < wait <= BACK_OFF_MAX_S for wait in waits)
+    assert waits[-1] >= BACK_OFF_MAX_S / 2
+
+
+def test_following_goes_on_after_an_outage_by_itself() -> None:
+    async def test(bench: Bench) -> None:
+        bench.control.answers = [Unavailable("away"), answer(web(2)), Unavailable("away")]
+        following = asyncio.ensure_future(bench.follower.run())
+        try:
+            await until(lambda: len(bench.control.asked) >= 3, "it has asked again")
+        finally:
+            following.cancel()
+        assert bench.documents.incarnation_shown("web") == 2
+
+    run(test)

@@ -1,0 +1,191 @@
+"""What guests do, as control hears of it: at once or gathered, with ages and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.core.errors import Conflict, NotYours, Unavailable, UnknownEventIds
+from forewarn.host import guests
+from forewarn.host.guests import LinkedGuests
+from forewarn.wire.host_json import ReadBefore, Traces
+from host_world import until
+
+
+class Control:
+    """Keeps what it is told; raises what is in `refusals`, one each."""
+
+    def __init__(self) -> None:
+        self.told: list[Traces] = []
+        self.refusals: list[Exception] = []
+
+    def _meets(self) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+    async def approve(self, _vm: str, _event_ids: tuple[str, ...]) -> None:
+        self._meets()
+
+    async def enable(self, _scope: str, _vm: str) -> None:
+        self._meets()
+
+    async def traces(self, traces: Traces) -> None:
+        self._meets()
+        self.told.append(traces)
+
+
+class Bench:
+    """Guests of one host. Made inside an event loop."""
+
+    def __init__(self) -> None:
+        self.clock = TurnedClock()
+        self.control = Control()
+        self.polls: dict[str, int] = {}
+        self.guests = LinkedGuests(
+            self.control,
+            polled=self._polled,
+            now_ms=self.clock.now_ms,
+            monotonic_ms=self.clock.monotonic_ms,
+        )
+
+    def _polled(self) -> dict[str, int]:
+        fresh, self.polls = self.polls, {}
+        return fresh
+
+
+def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Bench())
+
+    asyncio.run(main())
+
+
+def test_first_reads_are_told_with_their_age() -> None:
+    async def test(bench: Bench) -> None:
+        bench.guests.first_read("web_0", "web", frozenset({"E2", "E1"}))
+        bench.clock.pass_ms(1_500)
+        bench.guests.first_read("web_1", "web", frozenset({"E1"}))
+        await bench.guests.send()
+
+        (told,) = bench.control.told
+        assert told.first_reads == (
+            ReadBefore("web", "E1", "web_0", 1_500),
+            ReadBefore("web", "E2", "web_0", 1_500),
+            ReadBefore("web", "E1", "web_1", 0),
+        )
+
+    run(test)
+
+
+def test_what_control_could_not_take_is_told_later_with_its_age_of_then() -> None:
+    async def test(bench: Bench) -> None:
+        bench.guests.first_read("web_0", "web", frozenset({"E1"}))
+        bench.guests.returned("web_0")
+        bench.control.refusals = [Unavailable("away")]
+        with pytest.raises(Unavailable):
+            await bench.guests.send()
+        bench.clock.pass_ms(60_000)
+        await bench.guests.send()
+        await bench.guests.send()
+
+        (told,) = bench.control.told
+        assert told.first_reads == (ReadBefore("web", "E1", "web_0", 60_000),)
+        assert told.returned == ("web_0",)
+
+    run(test)
+
+
+def test_polls_are_told_as_ages_and_kept_over_an_outage() -> None:
+    async def test(bench: Bench) -> None:
+        bench.polls = {"web": bench.clock.now_ms() - 2_000}
+        bench.guests.gather_polls()
+        bench.control.refusals = [Unavailable("away")]
+        with pytest.raises(Unavailable):
+            await bench.guests.send()
+        bench.clock.pass_ms(1_000)
+        await bench.guests.send()
+
+        assert [told.polls for told in bench.control.told] == [{"web": 3_000}]
+
+    run(test)
+
+
+def test_an_age_is_never_negative_though_the_clock_of_control_was_set_back() -> None:
+    async def test(bench: Bench) -> None:
+        bench.polls = {"web": bench.clock.now_ms()}
+        bench.guests.gather_polls()
+        bench.clock.wall -= 3_600_000
+        await bench.guests.send()
+
+        assert bench.control.told[0].polls == {"web": 0}
+
+    run(test)
+
+
+def test_queues_are_bounded_and_what_does_not_fit_is_counted() -> None:
+    async def test(bench: Bench) -> None:
+        some = frozenset(f"E{number}" for number in range(1_000))
+        for number in range(guests.FIRST_READS_QUEUED_MAX // 1_000 + 1):
+            bench.guests.first_read(f"vm{number}", "web", some)
+        assert bench.guests.dropped == 1_000
+        await bench.guests.send()
+
+        counts = [len(told.first_reads) for told in bench.control.told]
+        assert sum(counts) == guests.FIRST_READS_QUEUED_MAX
+        assert max(counts) == guests.FIRST_READS_PER_QUESTION_MAX
+
+    run(test)
+
+
+def test_what_control_refuses_is_dropped_and_counted_so_that_the_rest_gets_through() -> None:
+    async def test(bench: Bench) -> None:
+        bench.guests.first_read("web_0", "web", frozenset({"E1"}))
+        bench.control.refusals = [Conflict("no")]
+        await bench.guests.send()
+        bench.guests.returned("web_1")
+        await bench.guests.send()
+
+        assert bench.guests.dropped == 1
+        assert [told.returned for told in bench.control.told] == [("web_1",)]
+
+    run(test)
+
+
+def test_an_approval_is_refused_as_control_refuses_it() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.guests.approve("web_0", ("E1",))
+        bench.control.refusals = [UnknownEventIds("no such id"), Unavailable("away")]
+        with pytest.raises(UnknownEventIds):
+            await bench.guests.approve("web_0", ("E1",))
+        with pytest.raises(Unavailable):
+            await bench.guests.approve("web_0", ("E1",))
+
+    run(test)
+
+
+def test_a_vm_that_control_knows_elsewhere_is_asked_to_try_again() -> None:
+    async def test(bench: Bench) -> None:
+        bench.control.refusals = [NotYours("web_0 is on h2"), NotYours("web_0 is on h2")]
+        with pytest.raises(Unavailable):
+            await bench.guests.approve("web_0", ("E1",))
+        with pytest.raises(Unavailable):
+            await bench.guests.enable("web", "web_0")
+
+    run(test)
+
+
+def test_what_is_queued_is_sent_by_itself() -> None:
+    async def test(bench: Bench) -> None:
+        sending = asyncio.ensure_future(bench.guests.run())
+        bench.guests.returned("web_0")
+        try:
+            await until(lambda: bench.control.told, "it is told")
+        finally:
+            sending.cancel()
+        assert bench.control.told[0].returned == ("web_0",)
+
+    run(test)
