@@ -393,6 +393,41 @@ def test_whoever_waits_is_answered_when_control_stops(tmp_path: Path) -> None:
     run(story)
 
 
+def test_nothing_waits_in_the_name_of_a_host_that_has_hung_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            known = since(await host.changes())
+            for _ in range(3):
+                waiting = asyncio.ensure_future(host.changes(known, wait_s=25))
+                await until(world.service.views.waiting, "the host waits")
+                waiting.cancel()
+                await until(lambda: not world.service.views.waiting(), "nobody waits")
+
+    run(story)
+
+
+def test_the_link_is_in_the_metrics(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await host.say("heartbeat", b"null")
+            await host.say("../etc", {})
+            text = (await world.operator("GET", "/metrics")).text
+            for line in (
+                "forewarn_link_members 1.0",
+                "forewarn_link_waiting 0.0",
+                'forewarn_link_answers_total{question="heartbeat",status="200"} 1.0',
+                'forewarn_link_answers_total{question="heartbeat",status="400"} 1.0',
+                'forewarn_link_answers_total{question="other",status="404"} 1.0',
+            ):
+                assert line in text
+            assert 'forewarn_link_silent_seconds{host="h1"} 0.' in text
+
+    run(story)
+
+
 def test_a_step_of_controls_wall_clock_takes_no_host_for_silent(tmp_path: Path) -> None:
     async def story() -> None:
         clock = TurnedClock()

@@ -7,7 +7,7 @@ the authority's certificate, may join, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from functools import partial
 from typing import TypeVar
 
@@ -21,11 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
+from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
 from forewarn.api.link_routes import JOIN_BYTES_MAX, Asking, LinkRoutes
 from forewarn.api.requests import read_body
 from forewarn.control.membership import Membership
-from forewarn.core.errors import Invalid, NotMember
+from forewarn.core.errors import Invalid, NotMember, Refusal
 from forewarn.core.membership import Member
 from forewarn.ports import Clock
 from forewarn.wire import host_json as wire
@@ -38,8 +39,11 @@ VERSION_CHARS_MAX = 16
 log = structlog.get_logger(__name__)
 
 
-def create_link_app(routes: LinkRoutes, membership: Membership, *, clock: Clock) -> Starlette:
+def create_link_app(
+    routes: LinkRoutes, membership: Membership, *, clock: Clock, measures: LinkMeasures
+) -> Starlette:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
+    names = frozenset({"authority", "join", *routes.table()})
     asked = [
         Route(f"/link/{name}", _answering(asking, membership), methods=["POST"])
         for name, asking in routes.table().items()
@@ -50,7 +54,7 @@ def create_link_app(routes: LinkRoutes, membership: Membership, *, clock: Clock)
             Route("/link/join", _joining(routes), methods=["POST"]),
             *asked,
         ],
-        middleware=[Middleware(partial(_Gate, clock=clock))],
+        middleware=[Middleware(partial(_Gate, clock=clock, measures=measures, names=names))],
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.router.redirect_slashes = False
@@ -72,7 +76,15 @@ def _joining(routes: LinkRoutes) -> Handler:
     async def handler(request: Request) -> Response:
         check_version(request)
         body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
-        return _json(await routes.join(_decoded(body, wire.Join)))
+        asked = _decoded(body, wire.Join)
+        try:
+            joined = await routes.join(asked)
+        except Refusal as why:
+            source = request.client.host if request.client else None
+            log.warning("join_refused", host=asked.name[:64], source=source, why=str(why))
+            raise
+        log.info("host_joined", host=asked.name)
+        return _json(joined)
 
     return handler
 
@@ -86,11 +98,30 @@ def _answering(asking: Asking, membership: Membership) -> Handler:
             question = await asyncio.to_thread(_decoded, body, asking.kind)
         else:
             question = _decoded(body, asking.kind)
-        answer = await asking.answer(member, question)
+        answer = await _unless_gone(request, asking.answer(member, question))
         _member(request, membership)  # a poll may have waited; who is out by now is told nothing
         return _json(answer)
 
     return handler
+
+
+async def _unless_gone(
+    request: Request, answering: Coroutine[object, object, msgspec.Struct]
+) -> msgspec.Struct:
+    """The answer, unless who asked has hung up; then nothing waits in its name any more.
+
+    What was submitted to the writer is carried out all the same.
+    """
+    answer = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(request.receive())  # the body was read: what comes is the end
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect
+        return answer.result()
+    finally:
+        for one in (answer, gone):
+            one.cancel()
 
 
 def _member(request: Request, membership: Membership) -> Member:
@@ -135,20 +166,27 @@ def _json(content: msgspec.Struct) -> Response:
 class _Gate:
     """ASGI middleware: the time on every answer, and no error left unanswered."""
 
-    def __init__(self, app: ASGIApp, *, clock: Clock) -> None:
+    def __init__(
+        self, app: ASGIApp, *, clock: Clock, measures: LinkMeasures, names: Container[str]
+    ) -> None:
         self._app = app
         self._clock = clock
+        self._measures = measures
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         answered = False
+        name = str(scope["path"]).removeprefix("/link/")
+        question = name if name in self._names else "other"
 
         async def timed(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
+                self._measures.answered(question, message["status"])
                 now = (wire.NOW_HEADER.encode(), str(self._clock.now_ms()).encode())
                 message = {**message, "headers": [*message["headers"], now]}
             await send(message)

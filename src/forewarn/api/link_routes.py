@@ -6,7 +6,7 @@ in `control.own_vms` and `control.dispatch`, inside the transaction that would c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class Asking:
     """One kind of question: what it looks like, how long it may be, and who answers it."""
 
     kind: type[msgspec.Struct]
-    answer: Callable[[Member, Any], Awaitable[msgspec.Struct]]
+    answer: Callable[[Member, Any], Coroutine[Any, Any, msgspec.Struct]]
     bytes_max: int = QUESTION_BYTES_MAX
 
 

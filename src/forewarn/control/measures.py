@@ -123,6 +123,10 @@ class Measures:
         """Ask the guest endpoint for its numbers too, at every scrape. Call it once."""
         self._registry.register(counters)
 
+    def link(self, counters: Collector) -> None:
+        """Ask the link for its numbers too, at every scrape. Call it once."""
+        self._registry.register(counters)
+
     def count(self, name: str, text: str, read: Callable[[], int]) -> None:
         """Ask for this number too, at every scrape. It only grows. Once per name."""
         self._registry.register(_Asked(name, text, read))

@@ -117,6 +117,10 @@ class Views:
         view.rung = self.revision
         view.ring.set()
 
+    def waiting(self) -> int:
+        """How many questions wait for a change now."""
+        return sum(view.waiting for view in self._views.values())
+
     def close(self) -> None:
         """Nobody waits any more, now or later: the service is stopping."""
         self._closed = True

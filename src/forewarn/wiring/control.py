@@ -22,6 +22,7 @@ from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
 from forewarn.api.link_app import create_link_app
+from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import LinkProtocol
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
@@ -115,6 +116,12 @@ class ControlService:
             clock=real,
             shut_out=self.views.ring,
         )
+        self._link_measures = LinkMeasures(
+            members=lambda: [member.name for member in self.membership.members()],
+            silent_ms=self.parts.dispatch.silent_ms,
+            waiting=self.views.waiting,
+        )
+        self.parts.measures.link(self._link_measures)
         self._told_to_stop = asyncio.Event()
 
     def _show(self, changes: Sequence[Change]) -> None:
@@ -206,6 +213,7 @@ class ControlService:
             ),
             self.membership,
             clock=self.parts.clock,
+            measures=self._link_measures,
         )
         config = uvicorn.Config(
             app,
