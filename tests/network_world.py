@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from endpoint_world import PATIENCE_S, World, a_vm, an_event
+from endpoint_world import PATIENCE_S, FakeService, World, a_vm, an_event
 from forewarn.adapters.link_addresses import LinkAddresses
 from forewarn.adapters.nft_rules import NftRules
+from forewarn.core.errors import UnknownEventIds
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Scope, ScopeKind
 from forewarn.endpoint.limits import Limits, Timeouts
@@ -37,7 +39,8 @@ ENDPOINT = "169.254.169.254"
 ENDPOINT6 = "fe80::a9fe:a9fe"
 NOBODY = "nobody"  # refused as a stranger
 SILENCE = "silence"  # no answer at all
-ASK_S = 0.7  # how long a guest waits where no answer is expected
+ASK_S = 0.7  # how long a guest waits for one answer
+ATTEMPTS = 8  # how often it asks where an answer is expected
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 # Duplicate address detection would take a second of every test.
@@ -62,6 +65,14 @@ def _why_not() -> str:
 
 
 needs_namespaces = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "has them")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds; it must within PATIENCE_S."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come about in time"
+        time.sleep(0.01)
 
 
 class Namespace:
@@ -202,6 +213,15 @@ def answered(made: socket.socket, said: bytes) -> tuple[int, bytes]:
 
 
 def who(ns: Namespace, *headers: str, source: str = "", v6: str = "") -> str:
+    """Whom the endpoint takes the namespace for. Asks again while nothing comes, up to a limit."""
+    for _ in range(ATTEMPTS):
+        answer = who_at_once(ns, *headers, source=source, v6=v6)
+        if answer != SILENCE:
+            return answer
+    return SILENCE
+
+
+def who_at_once(ns: Namespace, *headers: str, source: str = "", v6: str = "") -> str:
     """Whom the endpoint takes the namespace for: a VM, NOBODY or SILENCE."""
     try:
         with connected(ns, source=source, v6=v6) as made:
@@ -233,6 +253,9 @@ class GuestNet:
     def who(self, *headers: str, source: str = "") -> str:
         return who(self.ns, *headers, source=source)
 
+    def who_at_once(self, *headers: str, source: str = "") -> str:
+        return who_at_once(self.ns, *headers, source=source)
+
 
 def event_of(vm: str) -> str:
     """The EventId in the document of a VM of these tests."""
@@ -249,6 +272,15 @@ def scope_of(vm: str) -> Scope:
         vms=(a_vm(vm, None),),
         events=(event,),
     )
+
+
+class OwnEvents(FakeService):
+    """A service in which each VM can approve the event of its own document and no other."""
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        if set(event_ids) != {event_of(vm)}:
+            raise UnknownEventIds("Unknown EventId.", "Send ids of your own document.")
+        self.approved.append((vm, event_ids))
 
 
 class HostNet(World):
@@ -268,7 +300,7 @@ class HostNet(World):
         self._thread.start()
         self.call(ns.enter)
         self.channels = self.call(self._channels, mode, only)
-        self.service.known = set()
+        self.service = self.endpoint.service = OwnEvents()
 
     def _channels(self, mode: Mode, only: Sequence[str]) -> Channels:
         return Channels(
@@ -297,6 +329,8 @@ class HostNet(World):
             self.ns.ip(f"link set {tap} master {bridge}")
         self.ns.ip(f"link set {tap} up")
         ns.ip("link set eth0 up")
+        # The kernel gives the link-local address when it has noticed the carrier.
+        until(lambda: "fe80::" in ns.ip("-6 address show dev eth0 scope link -tentative"))
 
     def guest(
         self,
@@ -322,7 +356,6 @@ class HostNet(World):
         )
         made = self.guests[name] = GuestNet(ns, vm)
         self.show(scope_of(name))
-        self.service.known.add(event_of(name))
         return made
 
     def arrange(self, seen: Sequence[SeenVm] | None = None) -> Sequence[ChannelProblem]:

@@ -30,7 +30,13 @@ NOTE_INHERITED = "tcp_fwmark_accept_was"
 _V4, _V6 = ENDPOINT_V4, ENDPOINT_V6
 # The address that a neighbor message speaks of. nft of Debian 12 has no name for the field.
 _TARGET = f"@th,64,128 {int(IPv6Address(ENDPOINT_V6)):#034x}"
-_ND = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }"
+# `meta protocol` sees through a priority tag (VLAN 0), as the kernel and guests do; without it nft
+# looks at the type in the frame, and a guest could hide what it sends behind such a tag.
+_ARP = "meta protocol arp"
+_ICMP6 = "meta protocol ip6 icmpv6 type"
+_ND = f"{_ICMP6} {{ nd-neighbor-solicit, nd-neighbor-advert }}"
+_PRIORITY_TAG = "@ll,96,16 { 0x8100, 0x88a8 } @ll,112,16 & 0x0fff == 0"
+_ADVERT = f"{_ICMP6} nd-neighbor-advert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +137,21 @@ def _guest_chains(mark: str) -> str:
             "guest",
             "",
             "iif . ether saddr != @macs counter drop",
-            "ether type arp goto guest_arp",
+            # Two tags: the kernel takes off both, and no rule would see what is inside.
+            f"{_PRIORITY_TAG} meta protocol {{ 8021q, 8021ad }} counter drop",
+            f"{_ARP} goto guest_arp",
             f"ip saddr {_V4} counter drop",
             f"ip6 saddr {_V6} counter drop",
-            f"icmpv6 type nd-neighbor-advert {_TARGET} counter drop",
+            f"{_ADVERT} {_TARGET} counter drop",
             f"ip daddr {_V4} goto asks",
             f"ip6 daddr {_V6} goto asks6",
         )
         + _chain(
             "guest_arp",
             "",
-            "iif . arp saddr ether != @macs counter drop",
-            f"arp saddr ip {_V4} counter drop",
-            "arp saddr ip @known iif . arp saddr ip != @own counter drop",
+            f"{_ARP} iif . arp saddr ether != @macs counter drop",
+            f"{_ARP} arp saddr ip {_V4} counter drop",
+            f"{_ARP} arp saddr ip @known iif . arp saddr ip != @own counter drop",
         )
         + _chain(
             "asks",
@@ -158,7 +166,7 @@ def _guest_chains(mark: str) -> str:
             "asks6",
             "",
             f"{_ND} {home}",
-            "exthdr frag exists counter drop",
+            "meta protocol ip6 exthdr frag exists counter drop",
             "meta l4proto != tcp counter drop",
             f"tcp dport != {PORT} counter drop",
             f"{mark}{home}",
@@ -168,8 +176,8 @@ def _guest_chains(mark: str) -> str:
 
 # Whatever speaks of the endpoint: dropped where it comes from, or would go to, somebody else.
 _ABOUT_ENDPOINT = (
-    f"arp daddr ip {_V4} counter drop",
-    f"arp saddr ip {_V4} counter drop",
+    f"{_ARP} arp daddr ip {_V4} counter drop",
+    f"{_ARP} arp saddr ip {_V4} counter drop",
     f"ip daddr {_V4} counter drop",
     f"ip saddr {_V4} counter drop",
     f"ip6 daddr {_V6} counter drop",
@@ -203,10 +211,10 @@ def _bridge(plan: Plan) -> str:
             f"ip saddr {_V4} {marked}",
             f"ip6 saddr {_V6} {marked}",
             "oif @taps accept",
-            f"arp saddr ip {_V4} counter drop",
+            f"{_ARP} arp saddr ip {_V4} counter drop",
             f"ip saddr {_V4} counter drop",
             f"ip6 saddr {_V6} counter drop",
-            f"icmpv6 type nd-neighbor-advert {_TARGET} counter drop",
+            f"{_ADVERT} {_TARGET} counter drop",
         ),
     )
 

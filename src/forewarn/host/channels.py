@@ -2,9 +2,8 @@
 
 `Channels` is for real VMs: an address on their bridges (or taps), rules that mark what each tap
 sends, and listeners that turn the mark into a guest. What is in the kernel carries a note, so that
-a daemon that is started after one that was killed finds it, replaces it, and leaves nothing.
-`LoopbackChannels` gives every VM a listener on loopback instead. The whole picture is in
-docs/network.md.
+a daemon that is started after one that was killed finds it, replaces it, and leaves nothing. The
+whole picture is in docs/network.md.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
-from forewarn.core.machines import Power, SeenVm
+from forewarn.core.machines import SeenVm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.pages import Guest
 from forewarn.endpoint.protocol import Identify
@@ -44,7 +43,6 @@ from forewarn.host.channel_rules import (
 )
 from forewarn.host.channel_sockets import InterfaceListener
 from forewarn.host.identity import Identity
-from forewarn.host.listeners import Listeners, ListenFailed
 from forewarn.ports import Interface, Interfaces, NetworkFailed, PacketRules
 
 log = structlog.get_logger(__name__)
@@ -100,6 +98,7 @@ class Channels:
         self._note: Note | None = None
         self._channels: dict[int, Channel] = {}
         self._listeners: dict[str, InterfaceListener] = {}
+        self._without_ipv6: set[str] = set()
         # A connection that a daemon before this one marked means nobody here.
         self._mark = secrets.randbelow(MARKS_MAX // 2)
         self.problems: tuple[ChannelProblem, ...] = ()
@@ -239,13 +238,22 @@ class Channels:
                 if not has_address(interface, address):
                     await self._interfaces.add_address(name, address)
             except NetworkFailed as failed:
-                problems.append(_no_ipv6(name, failed) if ":" in address else _of(name, failed))
+                if ":" in address:
+                    self._say_no_ipv6(name, failed)
+                else:
+                    problems.append(_of(name, failed))
                 continue
             if family in listener.lacks():
                 problem = await listener.open(family, self._endpoint, self._identify(name))
                 if problem is not None:
                     problems.append(problem)
         return problems
+
+    def _say_no_ipv6(self, name: str, failed: NetworkFailed) -> None:
+        """Said once and no problem: most bridges of libvirt have no IPv6, and no guest asks it."""
+        if name not in self._without_ipv6:
+            self._without_ipv6.add(name)
+            log.info("served_by_ipv4_only", interface=name, why=failed.message)
 
     def _identify(self, name: str) -> Identify:
         if self._mode is Mode.TAP:
@@ -336,48 +344,3 @@ def _of(where: str, failed: NetworkFailed) -> ChannelProblem:
 
 def _of_host(failed: NetworkFailed) -> ChannelProblem:
     return _of("network", failed)
-
-
-def _no_ipv6(name: str, failed: NetworkFailed) -> ChannelProblem:
-    return ChannelProblem(
-        where=name,
-        words=f"{name} takes no {ENDPOINT_V6}, so guests there are served over IPv4 only"
-        f" ({failed.message}).",
-        remedy=f"If they need it: sysctl -w net.ipv6.conf.{name.replace('.', '/')}.disable_ipv6=0",
-    )
-
-
-class LoopbackChannels:
-    """A listener on loopback for every VM that runs: for tests, and where nothing is real.
-
-    `listen` says where (`ADDR:PORT`) a VM is listened to; by default at a free port.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        identity: Identity,
-        *,
-        listen: Callable[[str], str] = lambda _vm: "127.0.0.1:0",
-    ) -> None:
-        self._listeners = Listeners(endpoint, identity)
-        self._listen = listen
-        self.problems: tuple[ChannelProblem, ...] = ()
-
-    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]:
-        there = [vm.name for vm in seen if vm.power in (Power.RUNNING, Power.PAUSED)]
-        try:
-            await self._listeners.apply({name: self._listen(name) for name in there})
-        except ListenFailed as failed:
-            remedy = "The listeners of before go on."
-            self.problems = (ChannelProblem(where="loopback", words=str(failed), remedy=remedy),)
-        else:
-            self.problems = ()
-        return self.problems
-
-    def addresses(self) -> Mapping[str, tuple[str, int]]:
-        """Where each VM's listener really is."""
-        return self._listeners.addresses()
-
-    async def close(self) -> None:
-        await self._listeners.close()
