@@ -71,6 +71,50 @@ def _binding() -> ModuleType:
     return found
 
 
+class _Opened:
+    """An open connection and how many calls are on it. Retired, it is closed after the last.
+
+    Closing it earlier would fail calls of others, and closing one that hangs would hang too.
+    """
+
+    def __init__(self, lv: Any, connect: Any) -> None:
+        self.connect = connect
+        self._lv = lv
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._retired = False
+
+    def alive(self) -> bool:
+        try:
+            return bool(self.connect.isAlive())
+        except self._lv.libvirtError:
+            return False
+
+    def enter(self) -> None:
+        with self._lock:
+            self._calls += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._calls -= 1
+            closes = self._retired and self._calls == 0
+        if closes:
+            self._close()
+
+    def retire(self) -> None:
+        with self._lock:
+            closes = not self._retired and self._calls == 0
+            self._retired = True
+        if closes:
+            threading.Thread(target=self._close, daemon=True).start()
+
+    def _close(self) -> None:
+        try:
+            self.connect.close()
+        except self._lv.libvirtError:
+            return  # it was lost, which is why it is closed
+
+
 class LibvirtConnection:
     """A libvirt to ask. It is opened by the first call, and by the next one after it was lost."""
 
@@ -78,7 +122,7 @@ class LibvirtConnection:
         self.uri = uri
         self._lv: Any = _binding()
         self._opening = threading.Lock()
-        self._connect: Any = None
+        self._open: _Opened | None = None
         self._closed = False
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self._hanging: set[asyncio.Future[Any]] = set()
@@ -108,7 +152,7 @@ class LibvirtConnection:
             finally:
                 answer.cancel()  # whoever waited has gone; what comes now is for nobody
             self._hanging.add(answer)
-            self._forget(self._connect)
+            self._forget()
             raise LibvirtLost(f"Libvirt at {self.uri} took more than {seconds:g} s to {what}.")
 
     def on_event(self, ring: Callable[[], None]) -> None:
@@ -119,7 +163,7 @@ class LibvirtConnection:
         """End it. What is under way in libvirt goes on there."""
         self._closed = True
         self._rings.clear()
-        self._forget(self._connect)
+        self._forget()
 
     # In threads of their own.
 
@@ -130,16 +174,19 @@ class LibvirtConnection:
         loop: asyncio.AbstractEventLoop,
         answer: asyncio.Future[T],
     ) -> None:
-        connect = None
+        opened = None
         try:
-            connect = self._opened()
-            value = work(Session(self._lv, connect))
+            opened = self._opened()
+            value = work(Session(self._lv, opened.connect))
         except self._lv.libvirtError as error:
-            self._answer(loop, _fail, answer, self._in_words(error, connect, what))
+            self._answer(loop, _fail, answer, self._in_words(error, opened, what))
         except BaseException as error:  # noqa: BLE001 - it is whoever waits for it that must know
             self._answer(loop, _fail, answer, error)
         else:
             self._answer(loop, _give, answer, value)
+        finally:
+            if opened is not None:
+                opened.leave()
 
     def _answer(
         self,
@@ -157,27 +204,30 @@ class LibvirtConnection:
         except RuntimeError:
             return  # nobody waits any more: the event loop has ended
 
-    def _opened(self) -> Any:
+    def _opened(self) -> _Opened:
+        """The open connection, entered; the one who gets it leaves it."""
         if not self._opening.acquire(timeout=OPEN_S):
             raise LibvirtLost(f"Libvirt at {self.uri} took more than {OPEN_S:g} s to connect.")
         try:
             if self._closed:
                 raise LibvirtLost(f"The connection to libvirt at {self.uri} was closed.")
-            connect = self._connect
-            if connect is not None and connect.isAlive():
-                return connect
-            self._forget(connect)
+            opened = self._open
+            if opened is not None and opened.alive():
+                opened.enter()
+                return opened
+            self._forget()
             _run_events(self._lv)
             try:
-                connect = self._lv.open(self.uri)
+                opened = _Opened(self._lv, self._lv.open(self.uri))
             except self._lv.libvirtError as error:
                 raise LibvirtLost(self._not_opened(error)) from None
-            self._watch(connect)
-            self._connect = connect
+            self._watch(opened.connect)
+            opened.enter()
+            self._open = opened
         finally:
             self._opening.release()
         self._ring()  # what happened meanwhile was not told
-        return connect
+        return opened
 
     def _watch(self, connect: Any) -> None:
         """Be told what happens; a driver that cannot tell it is asked again and again anyway."""
@@ -210,13 +260,11 @@ class LibvirtConnection:
             except RuntimeError:
                 continue  # its event loop has ended
 
-    def _forget(self, connect: Any) -> None:
-        """Give a connection up. Closing one that hangs would hang too, so nobody waits for it."""
-        if connect is None:
-            return
-        if self._connect is connect:
-            self._connect = None
-        threading.Thread(target=_close, args=(self._lv, connect), daemon=True).start()
+    def _forget(self) -> None:
+        """Let the next call open another connection."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.retire()
 
     # Words.
 
@@ -231,10 +279,10 @@ class LibvirtConnection:
             remedy = f"Try `virsh -c {self.uri} list`."
         return f"Libvirt at {self.uri} cannot be reached: {words}. {remedy}"
 
-    def _in_words(self, error: Any, connect: Any, what: str) -> HypervisorFailed:
+    def _in_words(self, error: Any, opened: _Opened | None, what: str) -> HypervisorFailed:
         lv = self._lv
         words = f"libvirt could not {what}: {str(error).strip()}"
-        if connect is None or not connect.isAlive():
+        if opened is None or not opened.alive():
             return LibvirtLost(f"The connection to libvirt at {self.uri} was lost ({words}).")
         why = {
             lv.VIR_ERR_NO_DOMAIN: Why.GONE,
@@ -261,13 +309,6 @@ def _give(answer: asyncio.Future[T], value: T) -> None:
 def _fail(answer: asyncio.Future[object], error: BaseException) -> None:
     if not answer.done():
         answer.set_exception(error)
-
-
-def _close(lv: Any, connect: Any) -> None:
-    try:
-        connect.close()
-    except lv.libvirtError:
-        return  # it was lost, which is why it is closed
 
 
 _EVENTS_STARTING = threading.Lock()

@@ -48,12 +48,17 @@ async def move_live(tools: Tools, vm: str, target: str) -> None:
         await asyncio.wait([migration], timeout=tools.migrate_s)
         if not migration.done():
             late = f"it took more than {tools.migrate_s:g} s and was aborted; "
-            await connection.call(lambda s: s.abort(vm), what=f"abort the move of {vm}")
+            with suppress(HypervisorFailed):  # it may have ended in this moment
+                await connection.call(lambda s: s.abort(vm), what=f"abort the move of {vm}")
         await migration
     except LibvirtRefused as refused:
         # Not running is seen by the next look; an invalid operation on a running one is for ever.
         never = not late and refused.why in (Why.CANNOT_LIVE, Why.NOT_NOW)
         raise LiveRefused(f"{late}{refused}", never=never) from None
+    except LibvirtLost as lost:
+        if late:
+            raise LiveRefused(f"{late}{lost}", never=False) from None
+        raise
     finally:
         migration.cancel()
 
@@ -95,9 +100,11 @@ class MoveWork(Work):
             patience=self.patience(mark),
         )
         next_ = libvirt_steps.moving(move)
-        if next_.step is not Step.WAIT:
-            self._progress_ms = self.tools.clock.monotonic_ms()
-        return await self.do(next_, view, mark)
+        try:
+            return await self.do(next_, view, mark)
+        finally:
+            if next_.step is not Step.WAIT:
+                self._progress_ms = self.tools.clock.monotonic_ms()
 
     async def _look_there(self) -> tuple[View | None, bool]:
         vm = self.vm

@@ -120,14 +120,15 @@ def thaw(session: Session, action_id: str) -> bool:
 async def _thaw_until_done(connection: LibvirtConnection, action_id: str) -> bool:
     """Usually the daemon does it at the same moment, so the first refusal says nothing."""
     give_up_at_s = time.monotonic() + TRY_FOR_S
-    refused = 0
+    refused, said = 0, ""
     while time.monotonic() < give_up_at_s:
         try:
             if await connection.call(lambda s: thaw(s, action_id), what="resume frozen VMs"):
                 return True
         except HypervisorFailed as failed:
             refused += 1
-            if refused > 1:
+            if refused > 1 and str(failed) != said:
+                said = str(failed)
                 sys.stderr.write(f"thaw guard: {failed}\n")
             await asyncio.sleep(TRY_AGAIN_S)
     return False
