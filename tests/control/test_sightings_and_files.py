@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forewarn.control import host_places
-from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.errors import Conflict, Invalid, InventoryConflict
 from forewarn.core.machines import Power
 from forewarn.core.model import MINUTE_MS, EventType, FactKind, Priority, ScopeKind
 from inventory_fleet import BOTH, HOSTS, WEB, alone, vm
@@ -157,3 +157,23 @@ def test_a_retired_host_leaves_unless_something_is_still_there(fleet: SightingFl
     assert sorted(fleet.memory.hosts) == ["h1", "h3"]
     assert (fleet.host("h1").joined, fleet.host("h1").listed) == (False, False)
     assert (fleet.host("h3").joined, fleet.host("h3").listed) == (False, True)
+
+
+def test_a_file_whose_names_differ_in_case_only_from_what_hosts_show_is_refused(
+    fleet: SightingFleet,
+) -> None:
+    fleet.shows("h1", seen("x", scope="API"), seen("DB"))
+    for text in (
+        '[[host]]\nname = "H1"\n',
+        HOSTS + alone("api"),
+        HOSTS + alone("db"),
+    ):
+        with pytest.raises(InventoryConflict, match="difference in case is none"):
+            fleet.apply(text)
+    assert fleet.memory.inventory is None
+
+
+def test_a_file_cannot_make_a_scope_standalone_that_shown_vms_share(fleet: SightingFleet) -> None:
+    fleet.shows("h1", seen("x", scope="db"))
+    with pytest.raises(InventoryConflict, match="exactly one VM, but VM x"):
+        fleet.apply(HOSTS + alone("db"))

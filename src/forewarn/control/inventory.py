@@ -12,7 +12,7 @@ from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.memory import Transaction
 from forewarn.control.toml_lines import Path
 from forewarn.control.writer import Command
-from forewarn.core import reconciling
+from forewarn.core import beside, reconciling
 from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import (
     Applied,
@@ -41,20 +41,19 @@ def apply(text: str, *, by: str) -> Command[Applied]:
     def command(tx: Transaction) -> Applied:
         if _same(tx.memory.inventory, text, wanted):
             return Applied()
+        together = beside.beside_hosts(
+            wanted, scopes=tx.memory.scopes, hosts=tx.memory.hosts, shown=tx.memory.digests
+        )
         step = reconciling.step(
-            reconciling.beside_hosts(
-                wanted,
-                scopes=tx.memory.scopes,
-                hosts=tx.memory.hosts,
-                shown=tx.memory.digests,
-            ),
+            together,
             scopes=tx.memory.scopes,
             hosts=tx.memory.hosts,
             fleet=tx,
             new_id=tx.new_id,
             now_ms=tx.now_ms,
         )
-        found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in step.clashes]
+        clashes = (*beside.clashes(wanted, together), *step.clashes)
+        found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in clashes]
         found.extend(_deaf(tx, wanted))
         if found:
             raise InventoryConflict(*in_words(text, found))

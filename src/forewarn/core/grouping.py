@@ -71,7 +71,10 @@ class Groups:
         others = [other.name for other in there.vms if other.name != vm]
         if not others:
             return there if there.events else replace(there, kind=kind)
-        return _why_not(there, others, vm, said) or there
+        why = _why_not(there, others, vm, said)
+        if not why and there.kind is ScopeKind.STANDALONE:
+            return replace(there, kind=kind)
+        return why or there
 
     def _taken(self, name: str) -> str | None:
         """A scope whose name differs from this one in case only."""
@@ -180,6 +183,9 @@ def _why_not(there: Scope, others: list[str], vm: str, said: Traits) -> str:
     if there.kind is not ScopeKind.STANDALONE:
         return ""
     becomes_another = said.scope_kind not in (None, ScopeKind.STANDALONE)
+    shown = next((event for event in there.events if event.visible), None)
+    if becomes_another and shown is not None:
+        return f"the kind of scope {there.name} waits until {event_words(shown)} has ended."
     return "" if becomes_another else _crowd(there.name, others)
 
 

@@ -11,7 +11,7 @@ a scope that a VM moves to goes on above the incarnation of the scope that the V
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.core import belonging, edits
@@ -63,36 +63,6 @@ def step(
     if work.clashes:
         return Step(clashes=tuple(work.clashes))
     return work.finish()
-
-
-def beside_hosts(
-    wanted: Inventory,
-    *,
-    scopes: Mapping[str, Scope],
-    hosts: Mapping[str, Host],
-    shown: Container[str],
-) -> Inventory:
-    """What a file wants, and what it does not speak of because hosts do: that stays as it is.
-
-    `shown` are the VMs that hosts have shown. A file removes neither them nor their scopes, nor
-    hosts that have joined.
-    """
-    listed_vms = {entry.name for entry in wanted.vms}
-    listed_scopes = {entry.name for entry in wanted.scopes}
-    listed_hosts = {entry.name for entry in wanted.hosts}
-    vms = [
-        (scope, vm)
-        for scope in scopes.values()
-        for vm in scope.vms
-        if vm.name in shown and vm.name not in listed_vms
-    ]
-    theirs = {scope.name: scope for scope, _ in vms if scope.name not in listed_scopes}
-    joined = (h for h in hosts.values() if h.joined and h.name not in listed_hosts)
-    return Inventory(
-        hosts=(*wanted.hosts, *(HostEntry(name=host.name) for host in joined)),
-        scopes=(*wanted.scopes, *map(_as_it_is, theirs.values())),
-        vms=(*wanted.vms, *(_entry_of(scope.name, vm) for scope, vm in vms)),
-    )
 
 
 class _Work:
@@ -325,32 +295,6 @@ def vm_of(entry: VmEntry, *, vm_id: str, host: str) -> Vm:
         zone=entry.zone,
         os_type=entry.os_type,
         computer_name=entry.computer_name,
-    )
-
-
-def _entry_of(scope: str, vm: Vm) -> VmEntry:
-    return VmEntry(
-        name=vm.name,
-        scope=scope,
-        host=vm.host,
-        update_domain=vm.update_domain,
-        priority=vm.priority,
-        address=vm.address,
-        listen=vm.listen,
-        tags=vm.tags,
-        fault_domain=vm.fault_domain,
-        zone=vm.zone,
-        os_type=vm.os_type,
-        computer_name=vm.computer_name,
-    )
-
-
-def _as_it_is(scope: Scope) -> ScopeEntry:
-    return ScopeEntry(
-        name=scope.name,
-        kind=scope.kind,
-        terminate_notice_ms=scope.terminate_notice_ms,
-        auto_approve=scope.auto_approve,
     )
 
 

@@ -1,0 +1,131 @@
+"""Hosts that show anything, orders at any time, restarts: whatever comes, the fleet makes sense.
+
+Every save checks the invariants itself; here it is judged what VMs could read, and what is left.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from forewarn.control import maintenance
+from forewarn.core.errors import Refusal
+from forewarn.core.machines import Power, SeenVm
+from forewarn.core.model import EventType, Priority, ScopeKind
+from inventory_fleet import HOSTS, WEB, alone, vm
+from sighting_fleet import SightingFleet, id_of, seen
+
+SEEDS = 12
+TURNS = 150
+NAMES = ("a", "b", "c", "web", "A", "web_0")
+SCOPES = ("", "", "web", "web", "api", "Web", "a")
+FILES = (HOSTS, HOSTS + WEB + vm("web_0"), HOSTS + alone("a"), HOSTS + WEB + vm("a") + vm("b"))
+
+
+class Anything:
+    """A fleet to which anything happens, from a seed."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.rng = random.Random(seed)
+        self.fleet = SightingFleet(folder=folder)
+        self.read: dict[tuple[str, str], int] = {}  # the highest incarnation a VM could read
+
+    def turn(self) -> None:
+        happens = self.rng.choices(
+            (self.shows, self.orders, self.works, self.later, self.host, self.file, self.restart),
+            (10, 3, 3, 3, 1, 1, 0.3),
+        )[0]
+        with suppress(Refusal):
+            happens()
+        self.judge()
+
+    def domain(self) -> SeenVm:
+        name = self.rng.choice(NAMES)
+        return seen(
+            name,
+            self.rng.choices(tuple(Power), (6, 1, 2, 1))[0],
+            vm_id=id_of(name if self.rng.random() < 0.9 else f"{name} anew"),
+            scope=self.rng.choice(SCOPES),
+            update_domain=self.rng.choice((None, 0, 1, 2)),
+            scope_kind=self.rng.choice((None, None, *ScopeKind)),
+            priority=self.rng.choice((None, Priority.SPOT)),
+            address=self.rng.choice((None, "192.0.2.1")),
+            terminate_notice_ms=self.rng.choice((None, 300_000, 1)),
+            problem=self.rng.choice(("", "", "", "it has a problem.")),
+        )
+
+    def shows(self) -> None:
+        vms = {one.name: one for one in (self.domain() for _ in range(self.rng.randrange(5)))}
+        host = self.rng.choice(("h1", "h2", "h3"))
+        for _ in range(self.rng.choice((1, 1, 2, 3))):
+            self.fleet.shows(host, *vms.values())
+            if self.rng.random() < 0.3:
+                self.later()
+
+    def orders(self) -> None:
+        if self.rng.random() < 0.3:
+            kind = self.rng.choice((EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY))
+            self.fleet.maintain(self.rng.choice(("h1", "h2", "h3")), kind)
+            return
+        kind = self.rng.choice((EventType.REBOOT, EventType.REDEPLOY, EventType.TERMINATE))
+        event = self.fleet.order(self.rng.choice(NAMES), kind)
+        if self.rng.random() < 0.7:
+            self.fleet.approve(event)
+
+    def works(self) -> None:
+        self.fleet.tick()
+        if self.rng.random() < 0.6:
+            self.fleet.hosts_do_their_work()
+
+    def later(self) -> None:
+        self.fleet.later(self.rng.choice((1, 20, 40, 1_000)))
+
+    def host(self) -> None:
+        host = self.rng.choice(("h1", "h2", "h3"))
+        silent = self.fleet.heard_from.silent
+        what = self.rng.randrange(4)
+        if what == 0:
+            silent.symmetric_difference_update({host})
+        elif what == 1:
+            fenced = self.rng.random() < 0.5
+            self.fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced))
+        else:
+            self.fleet.run(maintenance.repair_host(host, by="operator"))
+
+    def file(self) -> None:
+        self.fleet.apply(self.rng.choice(FILES))
+
+    def restart(self) -> None:
+        before = self.fleet.everything()
+        digests = dict(self.fleet.memory.digests)
+        self.fleet.restart()
+        assert (self.fleet.everything(), self.fleet.memory.digests) == (before, digests)
+
+    def judge(self) -> None:
+        memory = self.fleet.memory
+        names = [vm.name for scope in memory.scopes.values() for vm in scope.vms]
+        assert len(names) == len({name.casefold() for name in names})
+        assert memory.digests.keys() <= set(names)
+        here = {(one.name, one.vm_id) for s in memory.scopes.values() for one in s.vms}
+        self.read = {who: read for who, read in self.read.items() if who in here}
+        for scope in memory.scopes.values():
+            if scope.kind is ScopeKind.STANDALONE:
+                assert len(scope.vms) <= 1, scope
+            open_names = {name for event in scope.events for name in event.resources}
+            started = {n for e in scope.events if e.started_ms for n in e.resources}
+            assert open_names - started <= {vm.name for vm in scope.vms}, scope
+            for one in scope.vms:
+                who = (one.name, one.vm_id)
+                assert scope.incarnation >= self.read.get(who, 1), who  # I4, for whoever reads it
+                self.read[who] = scope.incarnation
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_hosts_show_the_fleet_makes_sense(seed: int, tmp_path: Path) -> None:
+    world = Anything(seed, tmp_path)
+    for _ in range(TURNS):
+        world.turn()
+    world.fleet.close()
