@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 import uvicorn
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from forewarn.api.guarded_protocol import GuardedProtocol
+from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, GuardedProtocol
 
 SHORT_S = 0.3
 LONG_S = 60.0
@@ -150,3 +150,17 @@ def test_a_connection_that_ends_makes_room_for_another() -> None:
         with connect(where) as client:
             client.sendall(REQUEST)
             assert answer(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_without_end_is_cut_and_a_long_body_is_not() -> None:
+    with serving() as where:
+        with connect(where) as client, suppress(ConnectionError):
+            client.sendall(b"GET / HTTP/1.1\r\n")
+            for number in range(HEAD_BYTES_MAX // 100 + 2):
+                client.sendall(f"X-{number}: {'x' * 100}\r\n".encode())
+            assert client.recv(1) == b""
+        with connect(where) as client:
+            body = b"x" * (4 * HEAD_BYTES_MAX)
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            answer(client, f"hello {len(body)}".encode())

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 import ssl
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from forewarn.adapters.authority import HOST_FOR, Authority
 from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.api.link_protocol import STRANGERS_MAX
 from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
 from forewarn.wire import host_json as wire
@@ -202,6 +206,46 @@ def test_a_certificate_is_renewed_for_the_same_name_and_key_only(tmp_path: Path)
             await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
 
     run(story)
+
+
+def test_an_expired_certificate_is_refused_in_words(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            machine = await world.joined("h1")
+            authority = Authority(tmp_path / "control" / "link")
+            long_ago = datetime.now(UTC) - HOST_FOR - timedelta(seconds=1)
+            machine.keep(authority.sign(machine.request(), name="h1", now=long_ago))
+            answer = await machine.say("heartbeat", wire.Heartbeat({}))
+            assert code_of(answer) == (403, "not-member")
+            assert "has expired" in answer.json()["detail"]
+            assert "host invite h1 --replace" in answer.json()["remedy"]
+            assert await machine.refused("renew", wire.Renew(machine.request())) == (
+                403,
+                "not-member",
+            )
+
+    run(story)
+
+
+def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            machine = await world.joined("h1")
+            address, _, port = world.where.hosts_listen.rpartition(":")
+            for _ in range(STRANGERS_MAX + 5):
+                _, writer = await asyncio.open_connection(
+                    address, int(port), ssl=machine.trusting()
+                )
+                stack.push_async_callback(hang_up, writer)
+            await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+
+    run(story)
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):  # control may have been quicker
+        await writer.wait_closed()
 
 
 def test_without_a_certificate_there_is_nothing_but_the_way_in(tmp_path: Path) -> None:

@@ -260,6 +260,20 @@ def test_two_controls_do_not_share_a_data_folder(control: ControlProcess) -> Non
     assert "is in use by process" in second.stderr
 
 
+def test_simulated_hosts_never_answer_for_real_ones(control: ControlProcess) -> None:
+    control.start()
+
+    async def join() -> None:
+        await control.machine("h1").join(control.token)
+
+    run(join)
+    assert control.stop() == 0
+    said = control.cli("serve", "--operator", "127.0.0.1:0", "--guest", "127.0.0.1:0")
+    assert said.returncode == 1
+    assert "of a control that host h1 has joined" in said.stderr
+    assert "forewarn control" in said.stderr
+
+
 def test_a_serve_has_nobody_who_could_join(tmp_path: Path) -> None:
     with running(tmp_path / "serve") as service:
         said = service.cli("host", "invite", "h9")

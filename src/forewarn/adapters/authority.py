@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from forewarn.adapters.data_folder import FolderUnusable, unusable
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Invalid, NotMember
+from forewarn.core.model import SECOND_MS
 
 AUTHORITY_FOR = timedelta(days=20 * 365)
 SERVER_FOR = timedelta(days=365)
@@ -42,6 +43,9 @@ CERTIFICATE_FILE = "authority.crt"
 SERVER_KEY_FILE = "server.key"
 SERVER_CERTIFICATE_FILE = "server.crt"
 
+# X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it.
+_NO_CHECK_TIME = 0x200000
+
 _REQUEST_ACCEPTED = (
     "Send a certificate signing request in PEM, with an EC P-256 key and the host's name as its"
     " only common name; `forewarn host` makes one."
@@ -54,6 +58,15 @@ class Requested:
 
     name: str
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who a certificate belongs to, and until when."""
+
+    name: str
+    key: str
+    until_ms: int
 
 
 class Authority:
@@ -93,12 +106,16 @@ class Authority:
     ) -> ssl.SSLContext:
         """What control's server speaks TLS with; a client may show a certificate of ours.
 
+        Whether a certificate is still valid is not asked here: who comes with an old one is to be
+        told so in words, which TLS has none for (`Peer.until_ms`).
+
         The server's certificate is for these names and addresses, and made anew if it is for
         others or has not long to live. Raises DatabaseRefused.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_flags = ssl.VerifyFlags(context.verify_flags | _NO_CHECK_TIME)
         context.load_verify_locations(cadata=self.pem)
         self.refresh(context, names, now=now)
         return context
@@ -107,7 +124,7 @@ class Authority:
         self, context: ssl.SSLContext, names: Iterable[str], *, now: datetime | None = None
     ) -> None:
         """Have a context use a server certificate that lives on; it may be in use meanwhile."""
-        wanted = sorted(set(names))
+        wanted = sorted({str(_general_name(name).value) for name in names})
         certificate = self._folder / SERVER_CERTIFICATE_FILE
         key = self._folder / SERVER_KEY_FILE
         try:
@@ -196,7 +213,7 @@ def read_request(request: str) -> Requested:
 
 
 @lru_cache(maxsize=PEERS_REMEMBERED_MAX)
-def read_peer(der: bytes) -> Requested:
+def read_peer(der: bytes) -> Peer:
     """Who a certificate, which TLS has checked already, belongs to. Raises NotMember."""
     try:
         found = x509.load_der_x509_certificate(der)
@@ -206,7 +223,8 @@ def read_peer(der: bytes) -> Requested:
         raise NotMember("The certificate names no host.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise NotMember("The certificate is none of a host.")
-    return Requested(name=str(name.value), key=key_digest(key))
+    until_ms = int(found.not_valid_after_utc.timestamp()) * SECOND_MS
+    return Peer(name=str(name.value), key=key_digest(key), until_ms=until_ms)
 
 
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:

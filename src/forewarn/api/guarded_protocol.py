@@ -10,19 +10,22 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its head
+HEAD_BYTES_MAX = 64 * 1_024  # of a request line and headers; ours have a few hundred
 CONNECTIONS_MAX = 256
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Cuts connections whose next head takes too long, and those beyond the most allowed.
+    """Cuts connections whose next head is too long or takes too long, and those beyond the limit.
 
     uvicorn waits for a head for ever: connections that send half of one would take the descriptors
-    that guest listeners need. An idle connection between two requests stays uvicorn's to close.
+    that guest listeners need, and those that send one without end the memory. An idle connection
+    between two requests stays uvicorn's to close.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
     connections_max = CONNECTIONS_MAX
     _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -37,6 +40,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
             self._await_head()
         super().data_received(data)
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         self._await_head()  # also of a request that follows before the last one is answered
@@ -56,6 +63,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._head_timer = self.loop.call_later(self.head_timeout_s, self.transport.abort)
 
     def _stop_waiting(self) -> None:
+        self._head_bytes = 0
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

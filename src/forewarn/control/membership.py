@@ -21,7 +21,7 @@ from forewarn.control.measures import OPERATOR
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import membership
-from forewarn.core.errors import BadInventory, Invalid
+from forewarn.core.errors import BadInventory, Invalid, NotMember
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import HOUR_MS
 from forewarn.ports import Clock
@@ -41,6 +41,13 @@ class Asked(Protocol):
     def key(self) -> str: ...
 
 
+class Shown(Asked, Protocol):
+    """Who a certificate is for, and until when."""
+
+    @property
+    def until_ms(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
     """What the certificate authority can do. `sign` raises Invalid for a request it does not take.
@@ -51,7 +58,7 @@ class Signing:
     fingerprint: str
     pem: str
     read_request: Callable[[str], Asked]
-    read_peer: Callable[[bytes], Asked]
+    read_peer: Callable[[bytes], Shown]
     sign: Callable[[str, str], str]
 
 
@@ -170,8 +177,16 @@ class Membership:
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
-        asked = self._signing.read_peer(certificate)
-        return membership.need_member(self._members, name=asked.name, key=asked.key)
+        shown = self._signing.read_peer(certificate)
+        member = membership.need_member(self._members, name=shown.name, key=shown.key)
+        if self._clock.now_ms() >= shown.until_ms:
+            raise NotMember(
+                f"The certificate of host {shown.name} has expired.",
+                f"Say `forewarn host invite {shown.name} --replace` on the control machine and "
+                "start the host with the token it prints; if it expired too early, see what time "
+                "it is on the control machine.",
+            )
+        return member
 
     async def _change(self, after: Members) -> None:
         await asyncio.to_thread(self._keep, after)

@@ -14,7 +14,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control import inventory, ticker
-from forewarn.core.errors import InventoryConflict, Unavailable
+from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import Settings
@@ -62,6 +62,16 @@ class Service:
 
     def _ring(self) -> None:
         self._parts.ticker.ring()
+
+    def refuse_real_hosts(self) -> None:
+        """Raise Conflict if hosts have joined: simulated ones would say done in their name."""
+        joined = [host.name for host in self._parts.memory.hosts.values() if host.joined]
+        if joined:
+            raise Conflict(
+                f"{self._settings.data} is the data folder of a control that host {joined[0]} has"
+                " joined.",
+                "Start `forewarn control` on it, or name another folder with --data.",
+            )
 
     async def _follow_fleet(self) -> None:
         await keep_arranged(self._parts.fleet_changed, self._arrange)
@@ -194,7 +204,9 @@ def open_service(settings: Settings) -> Service:
     raise_descriptor_limit()
     store = SqliteStore.in_folder(settings.data)
     try:
-        return Service(settings, store)
+        service = Service(settings, store)
+        service.refuse_real_hosts()
+        return service  # noqa: TRY300 - what follows undoes
     except BaseException:
         store.close()
         raise
