@@ -45,7 +45,8 @@ def refuse_without(script: str, what: str) -> None:
 def entering(pid: int, *, processes: bool = False) -> list[str]:
     """The command that runs another one in the place of a process."""
     nsenter = program("nsenter", "util-linux")
-    return [nsenter, "--target", str(pid), "--mount", *(["--pid"] if processes else []), "--"]
+    more = ["--pid", "--net"] if processes else []
+    return [nsenter, "--target", str(pid), "--mount", *more, "--"]
 
 
 def is_there(inside: list[str], path: str) -> bool:
@@ -110,8 +111,13 @@ def systemd_below(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def system_systemd(units: dict[str, str], log: Path) -> Iterator[list[str]]:
-    """A systemd as the first process of a process namespace, with these units and no others."""
+def system_systemd(
+    units: dict[str, str], log: Path, *, before: str = "", network: bool = False
+) -> Iterator[list[str]]:
+    """A systemd as the first process of a process namespace, with these units and no others.
+
+    `before` is a script that makes its place ready; `network` gives it a network of its own.
+    """
     program("systemctl", "systemd")
     own = {"basic.target": "[Unit]\nDefaultDependencies=no\n", **units}
     with own_groups() as name, log.open("wb") as said:
@@ -119,8 +125,9 @@ def system_systemd(units: dict[str, str], log: Path) -> Iterator[list[str]]:
 {GROUPS}
 echo $$ > /sys/fs/cgroup/{name}/cgroup.procs
 {with_units(own)}
+{before}
 export SYSTEMD_UNIT_PATH=/run/units container=forewarn-test
-exec unshare --cgroup --uts --ipc --pid --kill-child --mount-proc \
+exec unshare --cgroup --uts --ipc --pid {"--net" if network else ""} --kill-child --mount-proc \
   {SYSTEMD} --system --unit=basic.target --log-target=console"""
         with running(private(script), stdout=said, stderr=said) as process:
             wait_for(lambda: systemd_below(process.pid) > 0, "unshare did not start systemd")
