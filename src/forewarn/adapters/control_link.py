@@ -8,6 +8,7 @@ in words; refusals of rules come as the refusals of `core.errors` that they are 
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -201,8 +202,12 @@ def _reason(error: BaseException) -> str:
             f" ({wrong.verify_message}); join again with a new token if control was made anew"
         )
     # The deepest has the system's own words; those above say that something did not work.
-    known = [c.strerror for c in causes if isinstance(c, OSError) and c.strerror]
-    return known[-1] if known else str(error).strip().rstrip(".") or type(error).__name__
+    numbers = [c.errno for c in causes if isinstance(c, OSError) and c.errno and c.errno > 0]
+    if numbers and not any(isinstance(c, ssl.SSLError) for c in causes):
+        return os.strerror(numbers[-1])
+    if any(isinstance(c, ssl.SSLEOFError) for c in causes):
+        return "it closed the connection before it said who it is"
+    return str(error).strip().rstrip(".") or type(error).__name__
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,0 +1,451 @@
+"""The host's side of the link against a server that answers, hangs, lies and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from forewarn.adapters import control_link, host_credentials
+from forewarn.adapters.authority import Authority
+from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
+from forewarn.core import errors
+from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
+from forewarn.core.model import Action, ActionKind, Outcome
+from forewarn.wire import host_json as wire
+from forewarn.wire.problems import problem_json, status_of
+from host_world import a_vm
+
+NOW_MS = 1_772_532_000_000
+
+
+@dataclass
+class Reply:
+    """What the server sends; `raw` sends exactly these bytes instead."""
+
+    body: bytes = b"{}"
+    status: int = 200
+    now: str | None = str(NOW_MS)
+    raw: bytes | None = None
+    hang: bool = False
+
+
+@dataclass
+class Server:
+    """A TLS server for one test. Answers each question with the next reply, or the last one."""
+
+    port: int = 0
+    replies: list[Reply] = field(default_factory=lambda: [Reply()])
+    asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    connections: int = 0
+
+    def answer(self, content: msgspec.Struct) -> None:
+        self.replies = [Reply(body=msgspec.json.encode(content))]
+
+    def refuse(self, refusal: errors.Refusal | Unavailable) -> None:
+        status = status_of(refusal)
+        body = msgspec.json.encode(problem_json(refusal, status))
+        self.replies = [Reply(body=body, status=status)]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while await self._one(reader, writer):
+                pass
+        writer.transport.abort()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.asked.append((first.split()[1], headers, body))
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if reply.hang:
+            await reader.read()
+            return False
+        if reply.raw is not None:
+            writer.write(reply.raw)
+            writer.close()
+            await writer.wait_closed()
+            return False
+        now = "" if reply.now is None else f"{wire.NOW_HEADER}: {reply.now}\r\n"
+        writer.write(
+            f"HTTP/1.1 {reply.status} X\r\n{now}Content-Length: {len(reply.body)}\r\n\r\n".encode()
+            + reply.body
+        )
+        await writer.drain()
+        return True
+
+
+@contextlib.asynccontextmanager
+async def serving(context: ssl.SSLContext) -> AsyncIterator[Server]:
+    served = Server()
+    listening = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context)
+    served.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        listening.close()
+        await asyncio.sleep(0)
+
+
+Test = Callable[[Server, ControlLink], Coroutine[Any, Any, None]]
+
+
+def run(folder: Path, test: Test, *, names: tuple[str, ...] = ("127.0.0.1",)) -> None:
+    """Run a test with a server of the authority that the link believes."""
+
+    async def main() -> None:
+        authority = Authority(folder / "authority")
+        async with serving(authority.server_context(names)) as server:
+            heard: list[tuple[int, int, int]] = []
+            async with ControlLink(
+                f"https://127.0.0.1:{server.port}",
+                host_credentials.trusting(authority.pem),
+                monotonic_ms=lambda: 5,
+                heard=lambda *times: heard.append(times),
+            ) as link:
+                await asyncio.wait_for(test(server, link), 60)
+
+    asyncio.run(main())
+
+
+def asked(server: Server, kind: type[Any]) -> tuple[str, Any]:
+    path, _, body = server.asked[-1]
+    return path, msgspec.json.decode(body, type=kind)
+
+
+ACTION = Action(action_id="E1/web_0", kind=ActionKind.REBOOT_VM, host="h1", vm="web_0", epoch=3)
+JOINED = wire.Joined("cert", "authority")
+
+Question = tuple[str, Callable[[ControlLink], Any], msgspec.Struct, msgspec.Struct, Any]
+
+QUESTIONS: list[Question] = [
+    (
+        "heartbeat",
+        lambda k: k.heartbeat("h1", {"A": 2}),
+        wire.Heartbeat({"A": 2}),
+        wire.Done(),
+        None,
+    ),
+    ("claim", lambda k: k.claim("h1", "b1"), wire.Claim("b1"), wire.Claimed((ACTION,)), (ACTION,)),
+    ("holds", lambda k: k.holds("h1", "A", 2), wire.Holds("A", 2), wire.Held(holds=True), True),
+    (
+        "report",
+        lambda k: k.report("h1", "A", epoch=2, outcome=Outcome.DONE, detail="so"),
+        wire.Report("A", 2, Outcome.DONE, "so"),
+        wire.Done(),
+        None,
+    ),
+    ("confirm", lambda k: k.confirm("h1", "web", 7), wire.Confirm("web", 7), wire.Done(), None),
+    (
+        "targets",
+        lambda k: k.targets("h1", ["web_0"]),
+        wire.AskTargets(("web_0",)),
+        wire.Targets({"web_0": None}),
+        {"web_0": None},
+    ),
+    (
+        "definition",
+        lambda k: k.definition("h1", "web_0"),
+        wire.AskDefinition("web_0"),
+        wire.Definition("<domain/>"),
+        "<domain/>",
+    ),
+    (
+        "changes",
+        lambda k: k.changes(wire.Since("e", 4), 1),
+        wire.AskChanges(wire.Since("e", 4), 1),
+        wire.Changes("e", 5, (), (), work=True),
+        wire.Changes("e", 5, (), (), work=True),
+    ),
+    (
+        "sight",
+        lambda k: k.sight([a_vm("web_0")]),
+        wire.Sighting((a_vm("web_0"),)),
+        wire.Sighted({"web_0": "no"}),
+        {"web_0": "no"},
+    ),
+    ("adopted", lambda k: k.adopted("a1", "no"), wire.Adopted("a1", "no"), wire.Done(), None),
+    ("renew", lambda k: k.renew("csr"), wire.Renew("csr"), JOINED, JOINED),
+    ("approve", lambda k: k.approve("v", ("E",)), wire.Approve("v", ("E",)), wire.Done(), None),
+    ("enable", lambda k: k.enable("web", "v"), wire.Enable("web", "v"), wire.Done(), None),
+    ("traces", lambda k: k.traces(wire.Traces()), wire.Traces(), wire.Done(), None),
+]
+
+
+@pytest.mark.parametrize("one", QUESTIONS, ids=[q[0] for q in QUESTIONS])
+def test_every_question_is_asked_as_the_wire_says(tmp_path: Path, one: Question) -> None:
+    name, ask, question, answer, value = one
+
+    async def test(server: Server, link: ControlLink) -> None:
+        server.answer(answer)
+        assert await ask(link) == value
+        assert asked(server, type(question)) == (f"/link/{name}", question)
+        headers = server.asked[-1][1]
+        assert headers[wire.VERSION_HEADER] == str(wire.LINK_VERSION)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [NotFound("no VM"), StaleReport("too late"), UnknownEventIds("no id"), errors.NotYours("no")],
+)
+def test_a_refusal_of_a_rule_comes_as_what_it_is(tmp_path: Path, refusal: errors.Refusal) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        server.refuse(refusal)
+        with pytest.raises(type(refusal)) as raised:
+            await link.approve("web_0", ("E1",))
+        assert raised.value.refused == refusal.refused
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Unavailable("the disk is full"),
+        errors.NotMember("Host h1 was revoked.", "Invite it again."),
+        errors.Invalid("The host speaks version 2.", "Upgrade control first."),
+    ],
+)
+def test_what_is_no_answer_to_the_question_is_unavailable(
+    tmp_path: Path, refusal: errors.Refusal | Unavailable
+) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        server.refuse(refusal)
+        with pytest.raises(Unavailable) as raised:
+            await link.report("h1", "A", epoch=1, outcome=Outcome.DONE, detail="")
+        assert str(refusal) in str(raised.value)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(now=None), "does not answer as a control"),
+        (Reply(now="-5"), "does not answer as a control"),
+        (Reply(now="9" * 40), "does not answer as a control"),
+        (Reply(body=b"null"), "in words that this host does not know"),
+        (Reply(body=b"<html>"), "in words that this host does not know"),
+        (Reply(body=b'{"actions": 5}'), "in words that this host does not know"),
+        (Reply(status=500, body=b"\xff"), "Control answered 500"),
+        (Reply(status=418, body=b"{}"), "Control answered 418"),
+        (Reply(status=404, body=b'{"code": 5, "detail": null}'), "Control answered 404"),
+        (Reply(raw=b"SSH-2.0-OpenSSH\r\n"), "cannot be reached"),
+        (Reply(raw=b""), "cannot be reached"),
+        (
+            Reply(raw=b"HTTP/1.1 200 X\r\nforewarn-now-ms: 5\r\nContent-Length: 9\r\n\r\n{"),
+            "cannot be reached",
+        ),
+    ],
+)
+def test_a_server_that_answers_nonsense_is_unavailable_in_words(
+    tmp_path: Path, reply: Reply, words: str
+) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        server.replies = [reply]
+        with pytest.raises(Unavailable) as raised:
+            await link.claim("h1", "b1")
+        assert words in str(raised.value)
+
+    run(tmp_path, test)
+
+
+def test_an_answer_without_end_is_cut_off(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        huge = wire.BODY_BYTES_MAX + 1
+        head = f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: {huge}\r\n\r\n"
+        server.replies = [Reply(raw=head.encode() + b" " * huge)]
+        with pytest.raises(NotAdmitted) as raised:
+            await link.claim("h1", "b1")
+        assert "larger than any may be" in str(raised.value)
+
+    run(tmp_path, test)
+
+
+def test_a_server_that_hangs_costs_its_time_limit_and_no_more(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        server.replies = [Reply(hang=True)]
+        lane = link._lanes[0]
+        with pytest.raises(Unavailable) as raised:
+            await lane.ask("claim", wire.Claim("b"), wire.Claimed, limit_s=0.2)
+        assert "did not answer within 0.2 s" in str(raised.value)
+
+    run(tmp_path, test)
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        good = Reply(body=msgspec.json.encode(wire.Done()))
+        closing = Reply(
+            raw=f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+        )
+        server.replies = [closing, good]
+        await link.confirm("h1", "web", 1)
+        await link.confirm("h1", "web", 2)
+        assert len(server.asked) == 2
+
+    run(tmp_path, test)
+
+
+def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        for incarnation in range(5):
+            await link.confirm("h1", "web", incarnation)
+        assert server.connections == 1
+
+    run(tmp_path, test)
+
+
+def test_guests_that_wait_do_not_keep_the_host_from_its_heartbeat(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        server.replies = [*[Reply(hang=True)] * control_link.CONNECTIONS_PER_LANE, Reply()]
+        waiting = [
+            asyncio.ensure_future(link.approve("web_0", ("E1",)))
+            for _ in range(control_link.CONNECTIONS_PER_LANE)
+        ]
+        while len(server.asked) < control_link.CONNECTIONS_PER_LANE:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await link.heartbeat("h1", {})
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(tmp_path, test)
+
+
+def test_a_server_of_another_authority_is_told_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+        async with (
+            serving(theirs.server_context(["127.0.0.1"])) as server,
+            ControlLink(
+                f"https://127.0.0.1:{server.port}",
+                host_credentials.trusting(ours.pem),
+                monotonic_ms=lambda: 5,
+            ) as link,
+        ):
+            with pytest.raises(Unavailable) as raised:
+                await link.heartbeat("h1", {})
+            assert "not by the authority that this host has joined" in str(raised.value)
+            assert server.asked == []
+
+    asyncio.run(main())
+
+
+def test_a_server_of_another_name_is_told_nothing(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        with pytest.raises(Unavailable) as raised:
+            await link.heartbeat("h1", {})
+        assert "hosts_url" in str(raised.value)
+        assert server.asked == []
+
+    run(tmp_path, test, names=("ctl.example",))
+
+
+def test_a_host_whose_clock_is_years_off_reaches_control_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        long_ago = datetime.now(UTC) - timedelta(days=10 * 365)
+        authority = Authority(tmp_path / "authority", now=long_ago)
+        context = authority.server_context(["127.0.0.1"], now=long_ago)  # expired for nine years
+        async with (
+            serving(context) as server,
+            ControlLink(
+                f"https://127.0.0.1:{server.port}",
+                host_credentials.trusting(authority.pem),
+                monotonic_ms=lambda: 5,
+            ) as link,
+        ):
+            await link.heartbeat("h1", {})
+            assert len(server.asked) == 1
+
+    asyncio.run(main())
+
+
+def test_control_that_is_not_there_is_said_in_the_words_of_the_system(tmp_path: Path) -> None:
+    async def main() -> None:
+        trusted = host_credentials.trusting(Authority(tmp_path / "authority").pem)
+        async with ControlLink("https://127.0.0.1:1", trusted, monotonic_ms=lambda: 5) as link:
+            with pytest.raises(Unavailable) as raised:
+                await link.heartbeat("h1", {})
+        assert "Connection refused" in str(raised.value)
+
+    asyncio.run(main())
+
+
+def test_a_handshake_that_is_given_up_leaves_no_descriptor_open() -> None:
+    async def main() -> None:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        listening = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unverified.check_hostname = False
+        unverified.verify_mode = ssl.CERT_NONE
+        lane = Lane(
+            f"https://127.0.0.1:{port}",
+            unverified,
+            monotonic_ms=lambda: 5,
+            heard=lambda *_: None,
+        )
+        before = _descriptors()
+        for _ in range(5):
+            with pytest.raises(Unavailable):
+                await lane.send("GET", "/link/authority", limit_s=0.05)
+        async with asyncio.timeout(20):
+            while _descriptors() > before:  # noqa: ASYNC110 - the server notices in its own time
+                await asyncio.sleep(0)
+        await lane.close()
+        listening.close()
+
+    asyncio.run(main())
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not read
+
+
+def test_the_time_of_control_is_heard_with_every_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        authority = Authority(tmp_path / "authority")
+        heard: list[tuple[int, int, int]] = []
+        ticks = iter(range(100, 200))
+        async with (
+            serving(authority.server_context(["127.0.0.1"])) as server,
+            ControlLink(
+                f"https://127.0.0.1:{server.port}",
+                host_credentials.trusting(authority.pem),
+                monotonic_ms=lambda: next(ticks),
+                heard=lambda *times: heard.append(times),
+            ) as link,
+        ):
+            await link.heartbeat("h1", {})
+            server.refuse(NotFound("no"))
+            with pytest.raises(NotFound):
+                await link.confirm("h1", "web", 1)
+        assert heard == [(NOW_MS, 100, 101), (NOW_MS, 102, 103)]
+
+    asyncio.run(main())
+
+
+def test_every_refusal_has_a_name_of_its_own() -> None:
+    known = control_link.refusals_by_code()
+
+    assert known["stale-report"] is StaleReport
+    assert known["unknown-event-ids"] is UnknownEventIds
+    assert len(known) == len(set(known.values()))
