@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from forewarn.control import host_places
-from forewarn.core.errors import Conflict, Invalid, InventoryConflict
+from forewarn.control import host_places, inventory
+from forewarn.core.errors import BadInventory, Conflict, Invalid, InventoryConflict
 from forewarn.core.machines import Power
 from forewarn.core.model import MINUTE_MS, EventType, FactKind, Priority, ScopeKind
 from inventory_fleet import BOTH, HOSTS, WEB, alone, vm
@@ -177,3 +177,12 @@ def test_a_file_cannot_make_a_scope_standalone_that_shown_vms_share(fleet: Sight
     fleet.shows("h1", seen("x", scope="db"))
     with pytest.raises(InventoryConflict, match="exactly one VM, but VM x"):
         fleet.apply(HOSTS + alone("db"))
+
+
+def test_a_file_beside_hosts_needs_no_addresses_and_another_does(fleet: SightingFleet) -> None:
+    text = HOSTS + WEB + vm("web_0", address=None)
+    with pytest.raises(BadInventory, match="address and listen are missing"):
+        fleet.apply(text)
+    fleet.run(inventory.apply(text, by="operator", needs_channels=False))
+    fleet.shows("h2", seen("web_0"))
+    assert (fleet.vm("web_0").host, fleet.memory.scope_of_vm["web_0"]) == ("h2", "web")

@@ -28,13 +28,15 @@ def create_app(
     doorbell: Doorbell | None = None,
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),
+    needs_channels: bool = True,
 ) -> Starlette:
     """The operator API. Every path wants `token`, /metrics and /v1/health too.
 
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. A backup is copied to a private folder in
     `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
-    routes beside those that every service has.
+    routes beside those that every service has. An inventory `needs_channels` for its VMs unless
+    hosts know which VM asks.
     """
     version = version_of("forewarn")
     routes = OperatorRoutes(
@@ -43,6 +45,7 @@ def create_app(
         doorbell=doorbell or Doorbell(),
         scratch=scratch,
         version=version,
+        needs_channels=needs_channels,
     )
     specs = [*table(routes), *more]
     routes.describe(openapi.document(specs, version=version))

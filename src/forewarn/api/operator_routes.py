@@ -55,7 +55,9 @@ class OperatorRoutes:
         doorbell: Doorbell,
         scratch: Path | None,
         version: str,
+        needs_channels: bool = True,
     ) -> None:
+        self.needs_channels = needs_channels  # of an inventory: see inventory_file.parse
         self._control = control
         self._measures = measures
         self._doorbell = doorbell

@@ -183,7 +183,7 @@ def release_scope(name: str) -> Command[Json]:
     return command
 
 
-def apply_inventory(body: bytes) -> Command[Json]:
+def apply_inventory(body: bytes, *, needs_channels: bool = True) -> Command[Json]:
     """Make the fleet what the file says: what that changed. Raises BadInventory at once.
 
     Takes a while for a large file; not for the event loop.
@@ -195,7 +195,7 @@ def apply_inventory(body: bytes) -> Command[Json]:
         raise BadInventory(
             f"Line {line} of the inventory is not UTF-8.", "A TOML file in UTF-8 is accepted."
         ) from None
-    apply = inventory.apply(text, by=OPERATOR)
+    apply = inventory.apply(text, by=OPERATOR, needs_channels=needs_channels)
 
     def command(tx: Transaction) -> Json:
         applied = apply(tx)

@@ -262,7 +262,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             summary="Make the fleet what an inventory file says, whole or not at all.",
             handler=routes.carrying_out(
                 "inventory-apply",
-                lambda _, body: orders.apply_inventory(body),
+                lambda _, body: orders.apply_inventory(body, needs_channels=routes.needs_channels),
                 bytes_max=INVENTORY_BYTES_MAX,
             ),
             answer="InventoryApplied",

@@ -29,14 +29,14 @@ __all__ = ["Applied", "Changes", "Inventory", "apply", "parse"]
 NAMES_PER_FACT_MAX = 50
 
 
-def apply(text: str, *, by: str) -> Command[Applied]:
+def apply(text: str, *, by: str, needs_channels: bool = True) -> Command[Applied]:
     """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
 
     The command writes nothing if the content is the last applied one, and refuses the whole file
     (InventoryConflict) if the running fleet forbids a part of it. Parsing thousands of VMs takes
     a while: call this on a thread where that matters.
     """
-    wanted = parse(text)
+    wanted = parse(text, needs_channels=needs_channels)
 
     def command(tx: Transaction) -> Applied:
         if _same(tx.memory.inventory, text, wanted):
@@ -88,7 +88,7 @@ def _same(last: str | None, text: str, wanted: Inventory) -> bool:
     if last is None or last == text:
         return last == text
     try:
-        return parse(last) == wanted
+        return parse(last, needs_channels=False) == wanted
     except BadInventory:
         return False  # written under older rules; what it meant then is in the fleet
 

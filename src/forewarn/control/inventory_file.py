@@ -64,10 +64,12 @@ class _Mistakes:
         self.found.append(Mistake(table.path(key), f"{table.label}: {words}", earlier))
 
 
-def parse(text: str) -> Inventory:
+def parse(text: str, *, needs_channels: bool = True) -> Inventory:
     """The content of an inventory file. Raises BadInventory with every mistake and its line.
 
-    Files that differ in comments, order and spelling of the same values are equal.
+    Files that differ in comments, order and spelling of the same values are equal. A file
+    `needs_channels`, an address or listener for each VM, where nothing else tells VMs apart; hosts
+    that have joined know each VM by its tap.
     """
     written = _toml(text)
     mistakes = _Mistakes()
@@ -79,6 +81,8 @@ def parse(text: str) -> Inventory:
         mistakes.add((), "the inventory lists no host. Write at least one [[host]] with its name.")
     for kind in TABLES:
         _refuse_repeated_names(tables[kind], mistakes)
+    if needs_channels:
+        _refuse_missing_channels(tables["vm"], mistakes)
     _refuse_shared_channels(tables["vm"], mistakes)
     own = _check_placing(tables, mistakes)
     if mistakes.found:
@@ -151,14 +155,18 @@ def _read_keys(table: _Table, mistakes: _Mistakes) -> None:
     for key in required:
         if key not in table.written:
             mistakes.of(table, key, f"{key} is missing. Write {key} = ..., {keys[key].accepted}.")
-    if table.kind == "vm" and not {"address", "listen"} & table.written.keys():
-        mistakes.of(
-            table,
-            "name",
-            "nobody could tell its requests from others: address and listen are missing. Write "
-            'address = "192.0.2.7" (where its requests come from), listen = "127.0.0.1:8080" '
-            "(a listener of its own), or both.",
-        )
+
+
+def _refuse_missing_channels(vms: list[_Table], mistakes: _Mistakes) -> None:
+    for vm in vms:
+        if not {"address", "listen"} & vm.written.keys():
+            mistakes.of(
+                vm,
+                "name",
+                "nobody could tell its requests from others: address and listen are missing. Write "
+                'address = "192.0.2.7" (where its requests come from), listen = "127.0.0.1:8080" '
+                "(a listener of its own), or both.",
+            )
 
 
 def _refuse_repeated_names(tables: list[_Table], mistakes: _Mistakes) -> None:

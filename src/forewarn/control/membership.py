@@ -199,7 +199,11 @@ def _left(name: str, *, by: str) -> Command[None]:
     def command(tx: Transaction) -> None:
         text = tx.memory.inventory
         try:
-            listed = {host.name for host in parse(text).hosts} if text is not None else set()
+            listed = (
+                {host.name for host in parse(text, needs_channels=False).hosts}
+                if text is not None
+                else set()
+            )
         except BadInventory:
             listed = set()  # written under older rules; what it meant then is in the fleet
         host_left(name, by=by, listed_by_file=name in listed)(tx)

@@ -114,6 +114,8 @@ class Sightings:
         def command(tx: Transaction) -> Mapping[str, str]:
             tx.need_host(host)
             self._memory = tx.memory
+            for gone in [name for name in self._looks if tx.host(name) is None]:
+                del self._looks[gone]
             last = self._looks.get(host)
             here = _names_on(tx, host)
             looked = self._look(tx, host, usable, last)
@@ -181,7 +183,7 @@ class Sightings:
         if text is self._file.text:
             return self._file
         try:
-            inventory = parse(text) if text is not None else None
+            inventory = parse(text, needs_channels=False) if text is not None else None
         except BadInventory as refused:
             # Written under older rules; what it meant then is in the fleet.
             log.warning("inventory_not_understood", reason=str(refused))

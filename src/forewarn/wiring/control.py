@@ -166,6 +166,7 @@ class ControlService:
                     ).table(),
                     *AdoptRoutes(parts.control, self.sightings).table(),
                 ],
+                needs_channels=False,
             )
             async with serving(app, settings.operator) as url:
                 with Announcement(settings.data, url):
@@ -191,7 +192,9 @@ class ControlService:
             return
         try:
             text = self._settings.inventory_text()
-            await self.parts.control.submit(inventory.apply(text, by="inventory"))
+            await self.parts.control.submit(
+                inventory.apply(text, by="inventory", needs_channels=False)
+            )
         except InventoryConflict as why:
             if not self.parts.memory.hosts:
                 raise
