@@ -63,6 +63,12 @@ def _refused(words: Sequence[str], complaint: str) -> NetworkFailed:
             f"`{' '.join(words)}` is not permitted ({first}).",
             "Run the daemon as root or with CAP_NET_ADMIN.",
         )
+    if "not supported" in complaint:
+        return NetworkFailed(
+            f"The kernel lacks what `{' '.join(words)}` needs ({first}).",
+            "It takes Linux 5.16 or newer with nf_tables for bridges, netdev, inet and arp, and"
+            " nft_socket; kernels of Debian 12 and newer have all of them.",
+        )
     return NetworkFailed(f"`{' '.join(words)}` failed: {first}.", "It is tried again.")
 
 

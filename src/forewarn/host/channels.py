@@ -130,7 +130,8 @@ class Channels:
                 return
             await asyncio.sleep(0)  # the loop closes the sockets in its next turn
             try:
-                await _take_down(self._interfaces, self._rules, self._note)
+                if self._note is not None:
+                    await _take_down(self._interfaces, self._rules, self._note)
             except NetworkFailed as failed:
                 log.warning("channels_left_behind", why=str(failed))
             self._held.close()
@@ -297,14 +298,13 @@ async def take_down(interfaces: Interfaces, rules: PacketRules) -> None:
         await _take_down(interfaces, rules, await _found_note(interfaces, rules))
 
 
-async def _take_down(interfaces: Interfaces, rules: PacketRules, note: Note | None) -> None:
+async def _take_down(interfaces: Interfaces, rules: PacketRules, note: Note) -> None:
     """Addresses first, rules last: an address without rules could be asked by anybody."""
-    if note is not None:
-        for name in sorted(note.interfaces):
-            for address in ADDRESSES:
-                await interfaces.remove_address(name, address)
-        if note.interfaces and not note.inherited:
-            interfaces.inherit_marks(on=False)
+    for name in sorted(note.interfaces):
+        for address in ADDRESSES:
+            await interfaces.remove_address(name, address)
+    if not note.inherited:
+        interfaces.inherit_marks(on=False)
     await rules.apply(removal())
 
 
