@@ -66,12 +66,7 @@ def daemon(
     given = [key for key, value in {**options, "token": token}.items() if value is not None]
     given += ["join-only"] if join_only else []
     if context.invoked_subcommand is not None:
-        if given:
-            raise Stop(
-                2,
-                f"--{given[0]} is for the daemon, not for `host {context.invoked_subcommand}`.",
-                "Leave the command out to run the daemon, or the option to give the command.",
-            )
+        _refuse(given, context.invoked_subcommand)
         return
     session = session_of(context)
     meant = given or session.data or session.settings
@@ -84,3 +79,13 @@ def daemon(
     from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
 
     run(session, options, token=token, join_only=join_only, as_json=as_json)
+
+
+def _refuse(given: list[str], command: str) -> None:
+    """Options of the daemon mean nothing to a command."""
+    if given:
+        raise Stop(
+            2,
+            f"--{given[0]} is for the daemon, not for `host {command}`.",
+            "Leave the command out to run the daemon, or the option to give the command.",
+        )
