@@ -138,7 +138,13 @@ QUESTIONS: list[Question] = [
         wire.Done(),
         None,
     ),
-    ("claim", lambda k: k.claim("h1", "b1"), wire.Claim("b1"), wire.Claimed((ACTION,)), (ACTION,)),
+    (
+        "claim",
+        lambda k: k.claim("h1", "b1"),
+        wire.Claim("b1", "d1"),
+        wire.Claimed((ACTION,)),
+        (ACTION,),
+    ),
     ("holds", lambda k: k.holds("h1", "A", 2), wire.Holds("A", 2), wire.Held(holds=True), True),
     (
         "report",
@@ -190,6 +196,7 @@ def test_every_question_is_asked_as_the_wire_says(tmp_path: Path, one: Question)
 
     async def test(server: Server, link: ControlLink) -> None:
         server.answer(answer)
+        link.daemon = "d1"
         assert await ask(link) == value
         assert asked(server, type(question)) == (f"/link/{name}", question)
         headers = server.asked[-1][1]

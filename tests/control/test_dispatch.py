@@ -264,3 +264,17 @@ def test_a_new_dispatch_counts_silence_from_its_own_start(cloud: Beating) -> Non
     fresh = Dispatch(cloud.clock)
     cloud.clock.pass_ms(5_000)
     assert fresh.silent_ms("h1") == 5_000
+
+
+def test_what_a_daemon_that_died_had_claimed_is_free_for_the_next_one_of_its_host(
+    cloud: Beating,
+) -> None:
+    cloud.started()
+    (first,) = cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d1"))
+    assert cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d1")) == []
+    assert cloud.run(cloud.dispatch.claim("h1", "b1")) == []  # nothing is said of a daemon
+
+    (again,) = cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d2"))
+    assert (again.action_id, again.epoch) == (first.action_id, first.epoch + 1)
+    assert not cloud.run(cloud.dispatch.holds("h1", first.action_id, first.epoch))
+    assert cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d2")) == []

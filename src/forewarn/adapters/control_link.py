@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -244,6 +245,7 @@ class ControlLink:
         monotonic_ms: Callable[[], int],
         heard: Heard = lambda _now_ms, _asked_ms, _heard_ms: None,
     ) -> None:
+        self.daemon = secrets.token_urlsafe(9)  # one life of this host's daemon
         self._url = url
         self._monotonic_ms = monotonic_ms
         self._heard = heard
@@ -296,7 +298,8 @@ class ControlLink:
         await self._host("heartbeat", wire.Heartbeat(dict(holding)), wire.Done)
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:  # noqa: ARG002
-        return (await self._host("claim", wire.Claim(boot_id), wire.Claimed)).actions
+        question = wire.Claim(boot_id, self.daemon)
+        return (await self._host("claim", question, wire.Claimed)).actions
 
     async def holds(self, host: str, action_id: str, epoch: int) -> bool:  # noqa: ARG002
         return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds

@@ -88,7 +88,11 @@ class LinkRoutes:
 
     async def claim(self, member: Member, asked: wire.Claim) -> wire.Claimed:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
-        taken = await self._control.submit(self._control.dispatch.claim(member.name, asked.boot_id))
+        _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
+        dispatch = self._control.dispatch
+        taken = await self._control.submit(
+            dispatch.claim(member.name, asked.boot_id, daemon=asked.daemon)
+        )
         return wire.Claimed(actions=tuple(taken))
 
     async def holds(self, member: Member, asked: wire.Holds) -> wire.Held:

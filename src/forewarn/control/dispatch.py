@@ -108,6 +108,7 @@ class Dispatch:
         self._began_monotonic_ms = clock.monotonic_ms()
         self._heard: dict[str, int] = {}
         self._leases: dict[str, _Lease] = {}
+        self._daemons: dict[str, str] = {}
 
     def alive(self, host: str) -> bool:
         """True while the host's last heartbeat is fresh. False until the first."""
@@ -151,13 +152,18 @@ class Dispatch:
         if heard_ms is not None:
             self._heard[host] = heard_ms
 
-    def claim(self, host: str, boot_id: str) -> Command[list[Action]]:
-        """Take what the host has to do: what nobody has taken, and what a lapsed lease freed."""
+    def claim(self, host: str, boot_id: str, *, daemon: str = "") -> Command[list[Action]]:
+        """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
+
+        `daemon` names one life of the host's daemon. What an earlier one had claimed is free as
+        soon as the next one asks: it died, and the next one looks before it acts.
+        """
 
         def command(tx: Transaction) -> list[Action]:
             if not _may_act(tx, host):
                 return []
             now = self._clock.monotonic_ms()
+            self._succeed(tx, host, daemon, now)
             taken: list[Action] = []
             for held in list(self._open_actions(tx, host)):
                 if len(taken) >= CLAIMS_PER_CALL_MAX:
@@ -170,6 +176,19 @@ class Dispatch:
             return taken
 
         return command
+
+    def _succeed(self, tx: Transaction, host: str, daemon: str, now_monotonic_ms: int) -> None:
+        """Let the leases of a daemon that is no more lapse."""
+        if not daemon:
+            return
+        before = self._daemons.get(host)
+        self._daemons[host] = daemon
+        if before is None or before == daemon:
+            return
+        for held in self._open_actions(tx, host):
+            action = held.action
+            if action.phase is ActionPhase.CLAIMED:
+                self._leases[action.action_id] = _Lease(action.epoch, now_monotonic_ms)
 
     def holds(self, host: str, action_id: str, epoch: int) -> Command[bool]:
         """Whether the host may still act on a claim. Yes renews its lease."""

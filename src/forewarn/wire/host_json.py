@@ -90,9 +90,10 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/claim`."""
+    """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free."""
 
     boot_id: str
+    daemon: str = ""
 
 
 class Claimed(msgspec.Struct, frozen=True):
