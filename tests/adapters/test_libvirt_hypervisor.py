@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,8 @@ from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost,
 from forewarn.adapters.libvirt_mending import UNCLAIMED_FOR_MS
 from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
-from forewarn.core.machines import Power
+from forewarn.adapters.libvirt_xml import read_traits, traits_element
+from forewarn.core.machines import Power, Traits
 from forewarn.core.model import Action, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 from libvirt_world import SHUTDOWN_S, FakeLibvirt, World, domain_xml, refusal
@@ -25,15 +26,6 @@ T = TypeVar("T")
 FREEZE_S = 5
 DONE = Sight(SightKind.DONE)
 TRAITS = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" {}/>'
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def an_action(kind: ActionKind, **more: Any) -> Action:
@@ -128,10 +120,13 @@ def test_a_domain_that_only_exists_while_it_runs_is_defined_before_it_is_restart
 ) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.on("h1", lambda s: s.undefine("vm"))
+    element = traits_element(Traits(scope="web"))
+    world.on("h1", lambda s: s.set_traits("vm", element, live=True, config=False))
     assert not world.seen("h1").persistent
     assert run(world, REBOOT) == DONE
     assert world.seen("h1").persistent
     assert world.seen("h1").active
+    assert read_traits(world.seen("h1").live_xml) == Traits(scope="web")
 
 
 def test_a_start_that_libvirt_refuses_is_tried_again_and_then_fails_with_its_words(
@@ -495,6 +490,7 @@ def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: Wo
     assert not world.seen("h1").active
     world.clock.pass_ms(UNCLAIMED_FOR_MS)
     world.run(mend())
+    world.wait_for(lambda: not world.hypervisors["h1"].works_on(), "it is ended")
     places = [host for host in ("h1", "h2") if (v := world.view(host)) is not None and v.active]
     assert len(places) == 1
 

@@ -126,7 +126,8 @@ class LibvirtConnection:
         self._closed = False
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
         self._hanging: set[asyncio.Future[Any]] = set()
-        self._rings: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rings: list[Callable[[], None]] = []
 
     async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = CALL_S) -> T:
         """The value of `work`, which runs in a thread. `what` names it in refusals.
@@ -140,7 +141,7 @@ class LibvirtConnection:
                 "Look at it with `virsh list`; `systemctl restart libvirtd` harms no running VM."
             )
         async with self._turns:
-            loop = asyncio.get_running_loop()
+            loop = self._loop = asyncio.get_running_loop()
             answer: asyncio.Future[T] = loop.create_future()
             threading.Thread(
                 target=self._in_thread, args=(work, what, loop, answer), daemon=True
@@ -156,8 +157,8 @@ class LibvirtConnection:
             raise LibvirtLost(f"Libvirt at {self.uri} took more than {seconds:g} s to {what}.")
 
     def on_event(self, ring: Callable[[], None]) -> None:
-        """Call `ring` on the running event loop when a domain has changed or may have."""
-        self._rings.append((asyncio.get_running_loop(), ring))
+        """Call `ring`, on the event loop of the calls, when a domain has changed or may have."""
+        self._rings.append(ring)
 
     def close(self) -> None:
         """End it. What is under way in libvirt goes on there."""
@@ -254,11 +255,14 @@ class LibvirtConnection:
         self._ring()
 
     def _ring(self) -> None:
-        for loop, ring in list(self._rings):
+        loop = self._loop
+        if loop is None:
+            return
+        for ring in list(self._rings):
             try:
                 loop.call_soon_threadsafe(ring)
             except RuntimeError:
-                continue  # its event loop has ended
+                return  # the event loop has ended
 
     def _forget(self) -> None:
         """Let the next call open another connection."""

@@ -17,7 +17,7 @@ from forewarn.adapters.libvirt_steps import Step
 from forewarn.adapters.libvirt_thaw import Guard
 from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended
 from forewarn.adapters.libvirt_xml import Mark, read_mark
-from forewarn.core.errors import Refusal
+from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, Traits, WhenHostGoesDown
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind
@@ -60,7 +60,7 @@ async def run_command(command: Sequence[str], seconds: float) -> tuple[int, str]
 def traits_of(view: View) -> Traits:
     """What the owner said of the VM; what cannot be understood was not said."""
     try:
-        return libvirt_xml.read_traits(view.config_xml)
+        return libvirt_xml.read_traits(view.told_xml)
     except libvirt_xml.BadTraits:
         return Traits()
 
@@ -78,7 +78,7 @@ async def move_away(tools: Tools, views: Sequence[View]) -> frozenset[str]:
     names = [view.name for view in views]
     try:
         targets: Mapping[str, str | None] = await tools.elsewhere.targets(tools.host, names)
-    except (Refusal, HypervisorFailed) as why:
+    except (Refusal, Unavailable, HypervisorFailed) as why:
         log.warning("no_targets", host=tools.host, why=str(why))
         return frozenset()
     turns = asyncio.Semaphore(MOVES_AT_ONCE)

@@ -65,7 +65,7 @@ class LibvirtHypervisor:
             migrate_s=migrate_s,
             open_other=open_other,
         )
-        self._mending = Mending(self._tools)
+        self._mending = Mending(self._tools, self._start)
         self._works: dict[str, tuple[Action, asyncio.Task[Sight]]] = {}
         self._ends: dict[str, Sight] = {}
         self._listens = False
@@ -119,6 +119,8 @@ class LibvirtHypervisor:
                 if str(failed) != said:
                     log.warning("not_looked_for_marks", why=str(failed))
                 said = str(failed)
+            except Exception:
+                log.exception("mending_failed", host=self._host)  # what else can be done is done
             await self._tools.wait(MEND_EVERY_S)
 
     async def mend(self) -> None:

@@ -70,7 +70,7 @@ def seen_vm(view: View, bridges: Mapping[str, str | None]) -> SeenVm:
         )
     traits = Traits()
     try:
-        traits = libvirt_xml.read_traits(view.config_xml)
+        traits = libvirt_xml.read_traits(view.told_xml)
     except libvirt_xml.BadTraits as wrong:
         problems.append(
             f"its metadata is not understood: {wrong} "

@@ -7,7 +7,7 @@ mended is only ever what makes a VM run again as announced; nothing is impacted 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import structlog
@@ -15,7 +15,6 @@ import structlog
 from forewarn.adapters import libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtLost
 from forewarn.adapters.libvirt_hosts import start_again
-from forewarn.adapters.libvirt_moves import MoveWork
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_steps import MoveStage
 from forewarn.adapters.libvirt_work import Tools, ended
@@ -33,10 +32,11 @@ INTERRUPTED = "it was interrupted, and nobody claimed it again"
 
 
 class Mending:
-    """Looks at every mark that nobody works on."""
+    """Looks at every mark that nobody works on. `work_on` starts a work, which ends the action."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, work_on: Callable[[Action], None]) -> None:
         self._tools = tools
+        self._work_on = work_on
         self._unclaimed_since_ms: dict[tuple[str, str], int] = {}
 
     async def mend(self, worked_on: Collection[str]) -> None:
@@ -111,7 +111,8 @@ class Mending:
             # It was not about to run there, so it runs here or nowhere.
             back = replace(mark, step=MoveStage.BACK.value, detail=INTERRUPTED)
             await tools.write_mark(view, replace(back, before=view.active))
-        await MoveWork(tools, action).run()
+        log.warning("move_taken_back", vm=view.name, action=mark.action_id)
+        self._work_on(action)
 
     def _unclaimed(self, view: View, mark: Mark) -> bool:
         """True once nobody has worked on it for so long that nobody will."""

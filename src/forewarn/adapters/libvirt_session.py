@@ -32,6 +32,11 @@ class View:
     live_xml: str
     config_xml: str
 
+    @property
+    def told_xml(self) -> str:
+        """Where its owner's word is: the configuration, or the domain if it has none to keep."""
+        return self.config_xml if self.persistent else self.live_xml
+
 
 class Session:
     """Blocking calls on one open connection, by the names of domains. Only within `call`."""

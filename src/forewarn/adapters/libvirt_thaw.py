@@ -27,6 +27,7 @@ from forewarn.ports import HypervisorFailed
 
 READY = b"ready\n"
 READY_S = 20.0
+WORDS_BYTES_MAX = 2_000
 TOLD_S = 120.0  # how long the daemon may take from the start of the guard to the first pause
 TRY_AGAIN_S = 0.5
 TRY_FOR_S = 30 * 60.0
@@ -61,19 +62,17 @@ class ProcessGuard:
             raise HypervisorFailed(
                 f"The thaw guard cannot be started, so nothing is frozen: {error}"
             ) from None
-        if not self._ready():
+        said = self._first_words()
+        if said != READY:
             self.dismiss()
-            raise HypervisorFailed(
-                f"The thaw guard was not ready within {READY_S:g} s, so nothing is frozen. "
-                f"Try `python -m forewarn.adapters.libvirt_thaw {uri} test`."
-            )
+            words = said.decode(errors="replace").strip() or f"it said nothing in {READY_S:g} s"
+            raise HypervisorFailed(f"The thaw guard is not ready, so nothing is frozen: {words}")
 
-    def _ready(self) -> bool:
+    def _first_words(self) -> bytes:
         stdout = self._process.stdout
-        if stdout is None:
-            return False
-        readable, _, _ = select.select([stdout], [], [], READY_S)
-        return bool(readable) and os.read(stdout.fileno(), len(READY)) == READY
+        if stdout is None or not select.select([stdout], [], [], READY_S)[0]:
+            return b""
+        return os.read(stdout.fileno(), WORDS_BYTES_MAX)
 
     def thaw_at(self, monotonic_ms: int) -> None:
         stdin = self._process.stdin
@@ -144,7 +143,11 @@ def _told_when() -> float:
 async def _guard(uri: str, action_id: str) -> int:
     connection = open_libvirt(uri)
     try:
-        await connection.call(lambda s: s.views(), what="list the domains")
+        try:
+            await connection.call(lambda s: s.views(), what="list the domains")
+        except HypervisorFailed as failed:
+            sys.stdout.write(f"{failed}\n")
+            return 1
         sys.stdout.buffer.write(READY)
         sys.stdout.flush()
         thaw_at_s = await asyncio.get_running_loop().run_in_executor(None, _told_when)

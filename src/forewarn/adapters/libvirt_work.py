@@ -23,6 +23,7 @@ from forewarn.adapters.libvirt_connection import (
 from forewarn.adapters.libvirt_session import Session, View
 from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
+from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
@@ -145,7 +146,7 @@ class Work:
         while clock.monotonic_ms() < until_ms:
             try:
                 sight = await self.turn()
-            except LibvirtLost as lost:
+            except (LibvirtLost, Unavailable) as lost:
                 self._say_lost(lost)
                 await asyncio.sleep(LOST_PAUSE_S)
                 continue
@@ -162,9 +163,9 @@ class Work:
                 await self.tools.wait()
         return await self.end(Sight(SightKind.FAILED, refusal or "it took too long"))
 
-    def _say_lost(self, lost: LibvirtLost) -> None:
+    def _say_lost(self, lost: Exception) -> None:
         if not self._said_lost:
-            log.warning("libvirt_lost", action=self.action.action_id, why=str(lost))
+            log.warning("work_waits", action=self.action.action_id, why=str(lost))
         self._said_lost = True
 
     async def turn(self) -> Sight | None:
@@ -181,12 +182,24 @@ class Work:
             return Mark(action_id=self.action.action_id, kind=self.action.kind)
         if not view.persistent and self.action.kind is not ActionKind.DELETE_VM:
             # A domain that only exists while it runs could not be started again.
-            xml = view.config_xml
-            await self.tools.act(lambda s: s.define(xml), f"define {self.vm}")
+            await self._keep(view)
             view = replace(view, persistent=True)
         mark = self.tools.new_mark(self.action, view)
         await self.tools.write_mark(view, replace(mark, before=view.active))
         return mark
+
+    async def _keep(self, view: View) -> None:
+        """Give a domain a configuration, with what was said of it while it ran."""
+
+        def define(session: Session) -> None:
+            session.define(view.config_xml)
+            try:
+                element = libvirt_xml.traits_element(libvirt_xml.read_traits(view.live_xml))
+            except libvirt_xml.BadTraits:
+                return  # there is nothing in it that anybody could use
+            session.set_traits(view.name, element, live=False, config=True)
+
+        await self.tools.act(define, f"define {view.name}")
 
     def decide(self, view: View | None, mark: Mark) -> Next:
         here = libvirt_steps.place_of(view, self.action.action_id)
@@ -244,7 +257,12 @@ class Work:
             await self.tools.write_mark(view, replace(mark, before=view.active, detail=detail))
 
     async def _define(self) -> None:
-        xml = await self.tools.elsewhere.definition(self.tools.host, self.vm)
+        try:
+            xml = await self.tools.elsewhere.definition(self.tools.host, self.vm)
+        except Unavailable:
+            raise
+        except Refusal as refused:
+            raise HypervisorFailed(str(refused)) from None
         if xml is None:
             raise HypervisorFailed(
                 f"Nobody has seen a definition of {self.vm}: define it here (`virsh define`)."

@@ -1,0 +1,140 @@
+"""The domains of a hypervisor as the fleet sees them, on libvirt's test driver."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from forewarn.adapters.libvirt_connection import LibvirtLost, LibvirtMissing, open_libvirt
+from forewarn.adapters.libvirt_machines import LibvirtMachines
+from forewarn.adapters.libvirt_xml import Mark
+from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.model import ActionKind
+from forewarn.ports import HypervisorFailed
+from libvirt_world import UUIDS, World, domain_xml
+
+VM = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" {}/>'
+
+
+def seen(world: World) -> dict[str, SeenVm]:
+    machines = LibvirtMachines(world.libvirts["h1"])
+    return {vm.name: vm for vm in world.run(machines.seen())}
+
+
+def test_every_domain_is_seen_with_its_power_traits_and_interfaces(world: World) -> None:
+    world.define("h1", domain_xml("vm", metadata=VM.format('scope="web"')), start=True)
+    world.define("h1", domain_xml("off"), start=False)
+    world.define("h1", domain_xml("paused"), start=True)
+    world.on("h1", lambda s: s.suspend("paused"))
+    vms = seen(world)
+    assert {name: vm.power for name, vm in vms.items()} == {
+        "off": Power.OFF,
+        "paused": Power.PAUSED,
+        "vm": Power.RUNNING,
+    }
+    assert vms["vm"].vm_id == UUIDS["vm"]
+    assert vms["vm"].traits == Traits(scope="web")
+    assert vms["vm"].nics == (Nic(mac="52:54:00:00:00:07", tap="tap7", bridge="br0"),)
+    assert not any(vm.problem for vm in vms.values())
+
+
+def test_a_domain_that_is_off_has_no_tap(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=False)
+    assert seen(world)["vm"].nics == (Nic(mac="52:54:00:00:00:07", bridge="br0"),)
+
+
+def test_an_interface_on_a_network_is_on_the_bridge_of_that_network(world: World) -> None:
+    devices = (
+        "<interface type='network'><mac address='52:54:00:00:00:08'/>"
+        "<source network='default'/></interface>"
+    )
+    world.define("h1", domain_xml("vm", devices=devices), start=False)
+    assert seen(world)["vm"].nics == (Nic(mac="52:54:00:00:00:08", bridge="virbr0"),)
+
+
+def test_the_definition_is_what_another_host_can_start_and_holds_no_mark(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    mark = Mark(action_id="E1/vm", kind=ActionKind.REBOOT_VM)
+    world.on("h1", lambda s: s.set_mark("vm", mark, live=True, config=True))
+    definition = seen(world)["vm"].definition
+    assert "urn:forewarn:action:1" not in definition
+    world.define("h2", definition, start=True)
+    assert world.seen("h2").uuid == UUIDS["vm"]
+
+
+@pytest.mark.parametrize(
+    ("xml", "words"),
+    [
+        (domain_xml("vm", devices=""), "it has no network interface"),
+        (domain_xml("vm", metadata=VM.format('scop="web"')), "Did you mean scope?"),
+        (domain_xml("my vm"), "virsh domrename"),
+        (domain_xml("x" * 65), "1 to 64 letters"),
+    ],
+    ids=["no-nic", "metadata", "space", "long"],
+)
+def test_a_domain_that_cannot_be_used_says_why_and_what_helps(
+    world: World, xml: str, words: str
+) -> None:
+    world.define("h1", xml, start=True)
+    world.define("h1", domain_xml("good"), start=True)
+    vms = seen(world)
+    (bad,) = (vm for vm in vms.values() if vm.name != "good")
+    assert words in bad.problem
+    assert vms["good"].problem == ""
+
+
+def test_adopted_traits_are_there_at_once_and_after_the_next_start(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    machines = LibvirtMachines(world.libvirts["h1"])
+    traits = Traits(scope="web", update_domain=1)
+    world.run(machines.adopt("vm", traits))
+    assert seen(world)["vm"].traits == traits
+    world.on("h1", lambda s: s.destroy("vm"))
+    assert seen(world)["vm"].traits == traits
+
+
+def test_a_domain_that_exists_only_while_it_runs_can_be_adopted(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.on("h1", lambda s: s.undefine("vm"))
+    world.run(LibvirtMachines(world.libvirts["h1"]).adopt("vm", Traits(scope="web")))
+    assert seen(world)["vm"].traits == Traits(scope="web")
+
+
+def test_adopting_a_domain_that_is_not_there_is_refused(world: World) -> None:
+    with pytest.raises(HypervisorFailed, match="There is no domain vm here"):
+        world.run(LibvirtMachines(world.libvirts["h1"]).adopt("vm", Traits()))
+
+
+def test_what_other_hands_do_rings(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=False)
+    rung = threading.Event()
+    LibvirtMachines(world.libvirts["h1"]).on_change(rung.set)
+    for act in ("create", "suspend", "resume", "destroy", "undefine"):
+        rung.clear()
+        world.on("h1", lambda s, act=act: getattr(s, act)("vm"))  # type: ignore[misc]
+        assert rung.wait(10), act
+
+
+# No libvirt.
+
+
+def test_a_libvirt_that_is_not_there_is_named_with_what_helps() -> None:
+    connection = open_libvirt("qemu+unix:///system?socket=/nonexistent/libvirt-sock")
+    with pytest.raises(LibvirtLost, match=r"nonexistent.*systemctl start libvirtd"):
+        asyncio.run(LibvirtMachines(connection).seen())
+    connection.close()
+
+
+def test_a_missing_binding_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    with pytest.raises(LibvirtMissing, match=r"pip install 'forewarn\[libvirt\]'"):
+        open_libvirt("qemu:///system")
+
+
+def test_a_connection_that_was_closed_is_not_opened_again(world: World) -> None:
+    world.libvirts["h1"].close()
+    with pytest.raises(LibvirtLost, match="was closed"):
+        world.run(LibvirtMachines(world.libvirts["h1"]).seen())
