@@ -51,6 +51,10 @@ class SimulatedHypervisor:
         """Let a VM run on a host, if it does not run yet."""
         self._vms.setdefault(vm, host)
 
+    def carry(self, vm: str, host: str) -> None:
+        """Have a VM run on another host from now on, by other hands than ours."""
+        self._vms[vm] = host
+
     def fail_next(self, name: str, reason: str) -> None:
         """Let the next action on this VM (or host) fail, when its time is over, with a reason."""
         self._failures[name] = reason
