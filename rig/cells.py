@@ -73,7 +73,13 @@ class Daemon:
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self.signal(signal.SIGKILL)
+        self.wake()
         self._entering.wait(STOP_LIMIT_S)
+
+    def wake(self) -> None:
+        """Let it go on if it was stopped, and nsenter, which stops with what it has started."""
+        self._entering.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it as an operator would; kill -9 if it does not end."""
@@ -140,6 +146,8 @@ class Cell:
         """Everything in the cell is gone at once, as when the plug is pulled."""
         if self._unshare is None:
             return
+        for daemon in self._daemons:
+            daemon.wake()
         if self.pid:  # its parent waits for it, and so is told when everything in there is gone
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

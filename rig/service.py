@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -173,7 +172,7 @@ class Service:
             if libvirtd is None or not libvirtd.alive:
                 hypervisor.start_libvirtd()
             else:
-                libvirtd.signal(signal.SIGCONT)
+                libvirtd.wake()
         if self.control is None or not self.control.alive:
             self.start_control()
         for name in self.rig.hypervisors:
@@ -181,7 +180,7 @@ class Service:
             if host is None or not host.alive:
                 self.start_host(name)
             else:
-                host.signal(signal.SIGCONT)
+                host.wake()
             if self.operator.get(f"/v1/hosts/{name}")["health"] != "ok":
                 self.operator.post(f"/v1/hosts/{name}/repair")
 
