@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from forewarn.control import maintenance
+from forewarn.control import maintenance, seen_vms
+from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.machines import Power
 from forewarn.core.model import (
     MINUTE_MS,
@@ -226,3 +228,58 @@ def test_power_that_an_action_changes_is_not_journalled_again(fleet: SightingFle
     fleet.hosts_do_their_work()
     fleet.shows("h1", web(0))
     assert fleet.facts(FactKind.VM_POWER) == []
+
+
+# Hosts that lie.
+
+
+def test_a_report_of_too_many_vms_is_refused_whole(fleet: SightingFleet) -> None:
+    with pytest.raises(Invalid, match="shows 10001 VMs"):
+        seen_vms.refuse_too_many("h1", [web(0)] * 10_001)
+
+
+def test_a_definition_that_is_too_long_is_not_kept_and_said(fleet: SightingFleet) -> None:
+    long = replace(web(0), definition="x" * (256 * 1_024 + 1))
+    assert "no other host could start it" in fleet.shows("h1", long)["web-0"]
+    kept = fleet.store.definition("web-0")
+    assert kept is not None
+    assert kept.text == ""
+
+
+def test_a_host_that_cannot_say_what_a_vm_is_does_not_unsay_what_it_was(
+    fleet: SightingFleet,
+) -> None:
+    fleet.shows("h1", web(0))
+    fleet.shows("h1", replace(web(0), definition=""))
+    kept = fleet.store.definition("web-0")
+    assert kept is not None
+    assert kept.text == web(0).definition
+
+
+def test_one_name_twice_in_a_report_is_one_vm(fleet: SightingFleet) -> None:
+    twice = (web(0), replace(web(0, update_domain=5), definition="another"))
+    fleet.shows("h1", *twice)
+    assert fleet.vm("web-0").update_domain == 0
+    kept = fleet.store.definition("web-0")
+    assert kept is not None
+    assert kept.text == web(0).definition
+
+
+def test_names_without_end_fill_no_memory(fleet: SightingFleet) -> None:
+    problems = fleet.shows("h1", seen("x" * 100_000, vm_id="y" * 100_000, problem="z" * 100_000))
+    assert all(len(name) + len(words) < 3_000 for name, words in problems.items())
+    [(name, shown)] = fleet.memory.shown["h1"].items()
+    assert len(name) + len(shown.problem) < 3_000
+
+
+def test_a_host_that_is_not_in_the_fleet_changes_nothing(fleet: SightingFleet) -> None:
+    with pytest.raises(NotFound, match="no host h9"):
+        fleet.shows("h9", web(0))
+    assert fleet.names() == []
+
+
+def test_a_uuid_in_another_case_is_the_same_vm(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    fleet.shows("h1", web(0, vm_id=id_of("web-0").upper()))
+    assert fleet.facts(FactKind.VM_GONE) == []
+    assert fleet.vm("web-0").vm_id == id_of("web-0")

@@ -52,7 +52,9 @@ def adopt_vm(
     update_domain: Annotated[
         int | None, typer.Option(metavar="N", help="VMs of one number are impacted together.")
     ] = None,
-    scope_kind: Annotated[Kind | None, typer.Option(help="What the scope is.")] = None,
+    scope_kind: Annotated[
+        Kind | None, typer.Option(metavar="KIND", help=f"Of the scope: {', '.join(Kind)}.")
+    ] = None,
     terminate_notice: Annotated[
         int | None, typer.Option(metavar="MINUTES", help="Of the scope: 5 to 15.")
     ] = None,
@@ -74,11 +76,13 @@ def adopt_vm(
         bool | None,
         typer.Option(
             "--freeze-by-move/--freeze-in-place",
+            metavar="",
             help="Whether a Freeze of its host moves it away or pauses it.",
         ),
     ] = None,
     when_host_goes_down: Annotated[
-        GoesDown | None, typer.Option(help="What a reboot of its host does to it.")
+        GoesDown | None,
+        typer.Option(metavar="WORD", help="What a reboot of its host does: move, restart."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

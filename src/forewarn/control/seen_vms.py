@@ -71,8 +71,9 @@ def read(seen: SeenVm) -> SeenVm | str:
     try:
         _KEYS["name"].read(seen.name)
     except Wrong as wrong:
+        why = str(wrong) or "its name cannot be used."
         return (
-            f"its name cannot be used. {wrong} Accepted: {_KEYS['name'].accepted}. "
+            f"{why} Accepted: {_KEYS['name'].accepted}. "
             f"Rename it while it is off: `virsh domrename {shown(seen.name)} NEW`."
         )
     if not _VM_ID.fullmatch(seen.vm_id):
