@@ -97,6 +97,7 @@ class HostService:
         build: Building,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
+        linked_by: type[ControlLink] = ControlLink,
     ) -> None:
         self.name = credentials.name
         self.control = settings.control or credentials.control
@@ -105,7 +106,7 @@ class HostService:
         self._clock = clock or SystemClock()
         self._chance = chance
         self.time = ControlTime()
-        self.link = ControlLink(
+        self.link = linked_by(
             self.control,
             credentials.context(),
             monotonic_ms=self._clock.monotonic_ms,

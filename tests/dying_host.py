@@ -1,0 +1,114 @@
+"""A host daemon with a death of its own: `DIES=before:claim` kills it before it asks to claim.
+
+WHEN is `before` or `after` one of the durable steps of an action (or of what a guest is told):
+claim, holds, begin, report, confirm, approve, sight. Its machines are those of
+`lasting_machines`; everything else is the product. Prints one line of JSON when it serves: where
+each VM asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from forewarn.adapters.control_link import ControlLink
+from forewarn.adapters.data_folder import FolderLock
+from forewarn.cli.logs import log_to_stderr
+from forewarn.core.machines import SeenVm
+from forewarn.core.model import Action, Outcome
+from forewarn.host.loopback_channels import LoopbackChannels
+from forewarn.host_settings import HostSettings
+from forewarn.ports import Elsewhere
+from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
+from lasting_machines import LastingMachines
+
+DIES = os.environ.get("DIES", "")
+
+
+def reached(when: str, step: str) -> None:
+    """Die here, if this is where."""
+    if f"{when}:{step}" == DIES:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingLink(ControlLink):
+    """The link; each of its questions is a place to die before or after."""
+
+    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+        reached("before", "claim")
+        actions = await super().claim(host, boot_id)
+        if actions:
+            reached("after", "claim")
+        return actions
+
+    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+        reached("before", "holds")
+        held = await super().holds(host, action_id, epoch)
+        reached("after", "holds")
+        return held
+
+    async def report(
+        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
+    ) -> None:
+        reached("before", "report")
+        await super().report(host, action_id, epoch=epoch, outcome=outcome, detail=detail)
+        reached("after", "report")
+
+    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        reached("before", "confirm")
+        await super().confirm(host, scope, incarnation)
+        reached("after", "confirm")
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        reached("before", "approve")
+        await super().approve(vm, event_ids)
+        reached("after", "approve")
+
+    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+        reached("before", "sight")
+        problems = await super().sight(vms)
+        reached("after", "sight")
+        return problems
+
+
+class DyingMachines(LastingMachines):
+    """The machines; beginning something is a place to die before or after."""
+
+    async def begin(self, host: str, action: Action) -> None:
+        reached("before", "begin")
+        await super().begin(host, action)
+        reached("after", "begin")
+
+
+async def main(folder: Path, world: Path, control: str, name: str, token: str) -> None:
+    settings = HostSettings(
+        data=folder, name=name, control=control, metrics="", guest_requests_per_second=0
+    )
+    lock = FolderLock(folder)
+    machines = DyingMachines(world, name)
+
+    def build(_name: str, _elsewhere: Elsewhere) -> Machinery:
+        return Machinery(machines=machines, hypervisor=machines, channels=LoopbackChannels)
+
+    service = HostService(
+        settings, await membership(settings, token), build=build, linked_by=DyingLink
+    )
+
+    def say(where: HostWhere) -> None:
+        channels = service.channels
+        assert isinstance(channels, LoopbackChannels)
+        sys.stdout.write(json.dumps({"name": where.name, "vms": channels.addresses()}) + "\n")
+        sys.stdout.flush()
+
+    await service.run(say)
+    lock.release()
+
+
+if __name__ == "__main__":
+    log_to_stderr()
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:6]))
