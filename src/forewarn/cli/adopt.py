@@ -41,6 +41,12 @@ class GoesDown(StrEnum):
     RESTART = "restart"
 
 
+WhenHostGoesDown = Annotated[
+    GoesDown | None,
+    typer.Option(metavar="WORD", help="What a reboot of its host does: move, restart."),
+]
+
+
 @vm.command("adopt")
 def adopt_vm(
     context: typer.Context,
@@ -80,10 +86,7 @@ def adopt_vm(
             help="Whether a Freeze of its host moves it away or pauses it.",
         ),
     ] = None,
-    when_host_goes_down: Annotated[
-        GoesDown | None,
-        typer.Option(metavar="WORD", help="What a reboot of its host does: move, restart."),
-    ] = None,
+    when_host_goes_down: WhenHostGoesDown = None,
     as_json: AsJson = False,
 ) -> None:
     """Write to a VM's domain which scope it is in and how it is treated; the rest stays."""
