@@ -32,6 +32,7 @@ from forewarn.core.model import Scope, ScopeKind
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.host.channel_plan import ChannelProblem, Mode
 from forewarn.host.channels import Channels
+from forewarn.ports import Interfaces, PacketRules
 
 T = TypeVar("T")
 
@@ -286,7 +287,15 @@ class OwnEvents(FakeService):
 class HostNet(World):
     """An endpoint with channels, inside a namespace that plays the host."""
 
-    def __init__(self, ns: Namespace, mode: Mode = Mode.BRIDGE, only: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        ns: Namespace,
+        mode: Mode = Mode.BRIDGE,
+        only: Sequence[str] = (),
+        *,
+        interfaces: Interfaces | None = None,
+        rules: PacketRules | None = None,
+    ) -> None:
         super().__init__(
             requests_per_s=0,
             metadata_header="as-documented",
@@ -299,18 +308,16 @@ class HostNet(World):
         self._thread.daemon = True  # what went wrong is to be told, not waited for
         self._thread.start()
         self.call(ns.enter)
-        self.channels = self.call(self._channels, mode, only)
-        self.service = self.endpoint.service = OwnEvents()
-
-    def _channels(self, mode: Mode, only: Sequence[str]) -> Channels:
-        return Channels(
+        self.channels = self.call(
+            Channels,
             self.endpoint,
             self.identity,
-            interfaces=LinkAddresses(),
-            rules=NftRules(),
+            interfaces=interfaces or LinkAddresses(),
+            rules=rules or NftRules(),
             mode=mode,
             only=only,
         )
+        self.service = self.endpoint.service = OwnEvents()
 
     def space(self) -> Namespace:
         """One more namespace, closed with the world."""
@@ -384,9 +391,15 @@ class HostNet(World):
 
 
 @contextmanager
-def a_host(mode: Mode = Mode.BRIDGE, *, only: Sequence[str] = ()) -> Iterator[HostNet]:
+def a_host(
+    mode: Mode = Mode.BRIDGE,
+    *,
+    only: Sequence[str] = (),
+    interfaces: Interfaces | None = None,
+    rules: PacketRules | None = None,
+) -> Iterator[HostNet]:
     """A host without anything but a bridge br0 (none in tap mode)."""
-    world = HostNet(Namespace(), mode, only)
+    world = HostNet(Namespace(), mode, only, interfaces=interfaces, rules=rules)
     try:
         if mode is Mode.BRIDGE:
             world.bridge()

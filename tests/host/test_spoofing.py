@@ -426,6 +426,16 @@ def kept_open(at: Field) -> str:
 
 
 @tries(
+    "connection kept open, no bridge",
+    "the same for a tap without a bridge",
+    mode=Mode.TAP,
+    expected=CLOSED,
+)
+def kept_open_at_a_tap(at: Field) -> str:
+    return kept_open(at)
+
+
+@tries(
     "pipelining",
     "requests and half a request wait in the connection when that happens",
     expected=CLOSED,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from forewarn.ports import Interface, NetworkFailed
 
 COMMAND_S_MAX = 10.0
+KILL_S_MAX = 2.0
 _INHERIT = Path("/proc/sys/net/ipv4/tcp_fwmark_accept")
 _CONF = Path("/proc/sys/net/ipv4/conf")
 _STRICT = 1  # of rp_filter; 2 is loose, and the larger of two settings holds
@@ -49,11 +51,18 @@ async def run_command(*words: str, given: str = "") -> str:
         ) from None
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            await _end(process)
     if process.returncode:
         raise _refused(words, complained.decode(errors="replace").strip())
     return said.decode(errors="replace")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill it, and read what it had still said: asyncio waits for its pipes to be empty."""
+    process.kill()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_S_MAX):
+            await process.communicate()
 
 
 def _refused(words: Sequence[str], complaint: str) -> NetworkFailed:
