@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -153,3 +154,13 @@ def test_the_service_leaves_the_variables_of_the_host_daemon_alone(tmp_path: Pat
 def test_every_key_has_a_field_and_every_field_a_key() -> None:
     assert set(host_settings.setting_names()) == {field.name for field in fields(HostSettings)}
     assert set(host_settings._KINDS) == set(host_settings.setting_names())
+
+
+def test_the_page_of_the_host_daemon_describes_every_setting_and_every_metric() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "host.md").read_text(encoding="utf-8")
+    numbers = (Path(host_settings.__file__).parent / "wiring" / "host_measures.py").read_text()
+    metrics = set(re.findall(r'"(forewarn_\w+)"', numbers))
+
+    assert [key for key in host_settings.setting_names() if f"`{key}`" not in page] == []
+    assert len(metrics) > 10
+    assert [name for name in sorted(metrics) if name not in page] == []
