@@ -27,8 +27,9 @@ from forewarn.adapters.libvirt_connection import (
 )
 from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
 from forewarn.adapters.libvirt_session import Session, View
-from forewarn.core.model import Action
-from forewarn.ports import HypervisorFailed, Sight
+from forewarn.core.errors import Unavailable
+from forewarn.core.model import Action, ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind
 
 T = TypeVar("T")
 
@@ -104,11 +105,16 @@ class FakeElsewhere:
     def __init__(self) -> None:
         self.targets_of: dict[str, str | None] = {}
         self.definitions: dict[str, str] = {}
+        self.away = False
+        self.asked = 0
 
     async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:  # noqa: ARG002
         return {vm: self.targets_of.get(vm) for vm in vms}
 
     async def definition(self, host: str, vm: str) -> str | None:  # noqa: ARG002
+        self.asked += 1
+        if self.away:
+            raise Unavailable("control is away")
         return self.definitions.get(vm)
 
 
@@ -286,4 +292,44 @@ def refusal(words: str, why: Why = Why.REFUSED) -> LibvirtRefused:
     return LibvirtRefused(words, why)
 
 
-__all__ = ["World", "domain_xml", "refusal", "HypervisorFailed"]
+FREEZE_S = 5
+DONE = Sight(SightKind.DONE)
+
+
+def an_action(kind: ActionKind, **more: Any) -> Action:
+    of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
+    target = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}.get(kind)
+    values: dict[str, Any] = {
+        "action_id": f"E1/{kind}",
+        "kind": kind,
+        "host": "h1",
+        "vm": None if of_host else "vm",
+        "target_host": target,
+        "duration_s": FREEZE_S if kind is ActionKind.FREEZE_HOST else 0,
+        "boot_id": "h1-boot-1",
+        **more,
+    }
+    return Action(**values)
+
+
+REBOOT = an_action(ActionKind.REBOOT_VM)
+MOVE = an_action(ActionKind.MOVE_VM)
+START = an_action(ActionKind.START_VM)
+DELETE = an_action(ActionKind.DELETE_VM)
+FREEZE = an_action(ActionKind.FREEZE_HOST)
+REBOOT_HOST = an_action(ActionKind.REBOOT_HOST)
+
+
+def run(world: World, action: Action) -> Sight:
+    """Begin an action and wait for its end."""
+    world.begin(action)
+    return world.end_of(action)
+
+
+def acts(world: World, host: str = "h1") -> list[str]:
+    return list(world.libvirts[host].asked)
+
+
+def frozen(world: World, action: Action = FREEZE) -> None:
+    world.begin(action)
+    world.wait_for(lambda: "dismissed" in world.guard_told, "all are paused")

@@ -2,64 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, Why
-from forewarn.adapters.libvirt_mending import UNCLAIMED_FOR_MS
-from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
 from forewarn.adapters.libvirt_xml import read_traits, traits_element
 from forewarn.core.machines import Power, Traits
-from forewarn.core.model import Action, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind
-from libvirt_world import SHUTDOWN_S, FakeLibvirt, World, domain_xml, refusal
+from libvirt_world import (
+    DELETE,
+    DONE,
+    FREEZE,
+    FREEZE_S,
+    MOVE,
+    REBOOT,
+    REBOOT_HOST,
+    SHUTDOWN_S,
+    START,
+    World,
+    acts,
+    domain_xml,
+    frozen,
+    refusal,
+    run,
+)
 
 T = TypeVar("T")
 
-FREEZE_S = 5
-DONE = Sight(SightKind.DONE)
 TRAITS = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" {}/>'
-
-
-def an_action(kind: ActionKind, **more: Any) -> Action:
-    of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
-    target = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}.get(kind)
-    values: dict[str, Any] = {
-        "action_id": f"E1/{kind}",
-        "kind": kind,
-        "host": "h1",
-        "vm": None if of_host else "vm",
-        "target_host": target,
-        "duration_s": FREEZE_S if kind is ActionKind.FREEZE_HOST else 0,
-        "boot_id": "h1-boot-1",
-        **more,
-    }
-    return Action(**values)
-
-
-REBOOT = an_action(ActionKind.REBOOT_VM)
-MOVE = an_action(ActionKind.MOVE_VM)
-START = an_action(ActionKind.START_VM)
-DELETE = an_action(ActionKind.DELETE_VM)
-FREEZE = an_action(ActionKind.FREEZE_HOST)
-REBOOT_HOST = an_action(ActionKind.REBOOT_HOST)
-
-
-def run(world: World, action: Action) -> Sight:
-    """Begin an action and wait for its end."""
-    world.begin(action)
-    return world.end_of(action)
-
-
-def acts(world: World, host: str = "h1") -> list[str]:
-    return list(world.libvirts[host].asked)
 
 
 # One VM.
@@ -150,6 +125,22 @@ def test_a_vm_that_nobody_knows_a_definition_of_cannot_be_started(world: World) 
     assert "virsh define" in sight.detail
 
 
+def test_a_definition_that_came_only_to_be_started_goes_when_it_cannot_be(world: World) -> None:
+    world.elsewhere.definitions["vm"] = domain_xml("vm")
+    world.libvirts["h1"].refuse["start"] = refusal("no such disk")
+    assert run(world, START) == Sight(SightKind.FAILED, "no such disk")
+    assert world.view("h1") is None
+
+
+def test_a_start_waits_for_a_control_plane_that_is_away(world: World) -> None:
+    world.elsewhere.definitions["vm"] = domain_xml("vm")
+    world.elsewhere.away = True
+    world.begin(START)
+    world.wait_for(lambda: world.elsewhere.asked > 0, "control is asked")
+    world.elsewhere.away = False
+    assert world.end_of(START) == DONE
+
+
 def test_a_vm_that_is_gone_already_is_deleted(world: World) -> None:
     assert world.look(DELETE).kind is SightKind.DONE
 
@@ -173,6 +164,13 @@ def test_what_cannot_be_moved_while_it_runs_is_shut_down_and_started_there(world
     there = world.seen("h2")
     assert there.power is Power.RUNNING
     assert acts(world, "h2") == ["define vm on h2", "start vm on h2"]
+
+
+def test_a_vm_that_starts_with_its_host_starts_with_its_new_host(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.on("h1", lambda s: s.set_autostart("vm"))
+    assert run(world, MOVE).kind is SightKind.DONE
+    assert world.on("h2", lambda s: s.autostart("vm"))
 
 
 def test_a_vm_that_is_off_is_moved_without_a_start(world: World) -> None:
@@ -235,11 +233,6 @@ def test_a_move_to_the_same_host_is_a_restart(world: World) -> None:
 
 
 # Hosts.
-
-
-def frozen(world: World, action: Action = FREEZE) -> None:
-    world.begin(action)
-    world.wait_for(lambda: "dismissed" in world.guard_told, "all are paused")
 
 
 def test_a_freeze_pauses_what_runs_and_resumes_exactly_that(world: World) -> None:
@@ -338,180 +331,6 @@ def test_a_reboot_command_that_fails_has_its_vms_started_again(world: World) -> 
     assert world.seen("h1").power is Power.RUNNING
     world.kill_daemon("h1")
     assert world.look(REBOOT_HOST) == sight
-
-
-# Deaths.
-
-
-class Mortal(FakeLibvirt):
-    """Lets the daemon die at its nth call to libvirt, before or after it had its effect."""
-
-    calls_left: int | None = None
-    after = False
-
-    async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
-        if self.calls_left is None:
-            return await super().call(work, what=what, seconds=seconds)
-        self.calls_left -= 1
-        if self.calls_left < 0:
-            await asyncio.Event().wait()  # the dead make no calls
-        dies = self.calls_left == 0
-        if dies and not self.after:
-            await asyncio.Event().wait()
-        value = await super().call(work, what=what, seconds=seconds)
-        if dies:
-            await asyncio.Event().wait()
-        return value
-
-
-CALLS_MAX = 40
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(
-    ("action", "end"),
-    [
-        (REBOOT, ("h1", Power.RUNNING)),
-        (MOVE, ("h2", Power.RUNNING)),
-        (DELETE, None),
-        (START, ("h1", Power.RUNNING)),
-        (FREEZE, ("h1", Power.RUNNING)),
-    ],
-    ids=["reboot", "move", "delete", "start", "freeze"],
-)
-def test_a_daemon_may_die_at_any_call_and_the_next_one_ends_the_action(
-    tmp_path: Path, action: Action, end: tuple[str, Power] | None, *, after: bool
-) -> None:
-    for number in range(1, CALLS_MAX):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        if not dies_at(folder, number, action, end, after=after):
-            assert number > 3, "hardly anything was done"
-            return
-    raise AssertionError(f"more than {CALLS_MAX} calls")
-
-
-def dies_at(
-    folder: Path, number: int, action: Action, end: tuple[str, Power] | None, *, after: bool
-) -> bool:
-    """Run an action whose daemon dies at its nth call. False if it has fewer."""
-    world = World(folder, libvirt=Mortal)
-    try:
-        world.define("h1", domain_xml("vm"), start=action is not START)
-        mortal = world.libvirts["h1"]
-        assert isinstance(mortal, Mortal)
-        mortal.calls_left, mortal.after = number, after
-        world.post(action)
-
-        def over() -> bool:
-            world.clock.pass_ms(FREEZE_S * 10)
-            return (mortal.calls_left or 0) <= 0 or (
-                world.posted is not None and world.posted.done()
-            )
-
-        world.wait_for(over, "death or the end")
-        died = (mortal.calls_left or 0) <= 0
-        world.kill_daemon("h1")
-        mortal.calls_left = None
-        world.clock.pass_ms(FREEZE_S * 1_000)
-        if world.look(action).kind is SightKind.NOT_BEGUN:
-            world.post(action)
-        sight = world.end_turning(action, by_ms=FREEZE_S * 1_000)
-        assert sight.kind is SightKind.DONE, (number, sight)
-        places = {h: v.power for h in ("h1", "h2") if (v := world.view(h)) is not None}
-        assert places == ({end[0]: end[1]} if end else {}), number
-        return died
-    finally:
-        world.close()
-
-
-@pytest.mark.parametrize("action", [REBOOT, MOVE, DELETE, FREEZE])
-def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: Action) -> None:
-    """Each act is lost once, after it had its effect."""
-    world.define("h1", domain_xml("vm"), start=True)
-    lost: set[str] = set()
-    for libvirt in world.libvirts.values():
-        libvirt.lose_once = lost
-    world.begin(action)
-    sight = world.end_turning(action, by_ms=FREEZE_S * 1_000)
-    assert sight.kind is SightKind.DONE
-    assert lost
-
-
-# Nobody claims it again.
-
-
-def test_a_vm_that_a_dead_daemon_had_shut_down_for_a_restart_is_started_at_once(
-    world: World,
-) -> None:
-    world.define("h1", domain_xml("vm"), start=True)
-    world.hold()
-    world.begin(REBOOT)
-    world.wait_for(lambda: bool(acts(world)), "it is about to be pressed")
-    world.kill_daemon("h1")
-    world.release()
-    world.on("h1", lambda s: s.press("vm"))
-    world.run(world.hypervisors["h1"].mend())
-    assert world.seen("h1").power is Power.RUNNING
-    assert world.look(REBOOT) == DONE
-
-
-def test_a_vm_that_its_owner_switches_off_after_a_restart_is_not_started(world: World) -> None:
-    world.define("h1", domain_xml("vm"), start=True)
-    assert run(world, REBOOT) == DONE
-    world.on("h1", lambda s: s.destroy("vm"))
-    world.kill_daemon("h1")
-    world.run(world.hypervisors["h1"].mend())
-    assert not world.seen("h1").active
-
-
-def test_a_frozen_vm_is_thawed_when_its_time_is_over_though_nobody_claims_the_freeze(
-    world: World,
-) -> None:
-    world.define("h1", domain_xml("vm"), start=True)
-    frozen(world)
-    world.kill_daemon("h1")
-    world.run(world.hypervisors["h1"].mend())
-    assert world.seen("h1").power is Power.PAUSED
-    world.clock.pass_ms(FREEZE_S * 1_000)
-    world.run(world.hypervisors["h1"].mend())
-    assert world.seen("h1").power is Power.RUNNING
-
-
-def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: World) -> None:
-    world.define("h1", domain_xml("vm"), start=True)
-    world.libvirts["h1"].stop_at = "read the definition of vm"
-    world.begin(MOVE)
-    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is off and about to be defined there")
-    world.kill_daemon("h1")
-    world.libvirts["h1"].stop_at = ""
-    mend = world.hypervisors["h1"].mend
-    world.run(mend())
-    assert not world.seen("h1").active
-    world.clock.pass_ms(UNCLAIMED_FOR_MS)
-    world.run(mend())
-    world.wait_for(lambda: not world.hypervisors["h1"].works_on(), "it is ended")
-    places = [host for host in ("h1", "h2") if (v := world.view(host)) is not None and v.active]
-    assert len(places) == 1
-
-
-def test_vms_of_a_host_reboot_that_did_not_happen_are_started_again_after_a_while(
-    world: World,
-) -> None:
-    world.define("h1", domain_xml("vm"), start=True)
-    world.reboot_command = ("sleep", "60")
-    world.start_daemon("h1")
-    world.begin(REBOOT_HOST)
-    world.wait_for(lambda: not world.seen("h1").active, "it is off")
-    world.kill_daemon("h1")
-    world.run(world.hypervisors["h1"].mend())
-    world.clock.pass_ms(UNCLAIMED_FOR_MS)
-    assert not world.seen("h1").active
-    world.run(world.hypervisors["h1"].mend())
-    assert world.seen("h1").power is Power.RUNNING
-    sight = world.look(REBOOT_HOST)
-    assert sight.kind is SightKind.FAILED
-    assert "interrupted" in sight.detail
 
 
 # Other things that go wrong.

@@ -16,7 +16,7 @@ import structlog
 from forewarn.adapters import libvirt_hosts, libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, open_libvirt
 from forewarn.adapters.libvirt_hosts import FreezeWork, RebootHostWork
-from forewarn.adapters.libvirt_mending import MEND_EVERY_S, Mending
+from forewarn.adapters.libvirt_mending import MEND_AT_MOST_EVERY_S, MEND_EVERY_S, Mending
 from forewarn.adapters.libvirt_moves import MoveWork, refuse_namesake
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_thaw import Guard, start_guard
@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 REMEMBERED_MAX = 1_000  # ends of works; older ones are read from the domains again
 MIGRATE_S = 20 * 60.0
+CLOSE_S = 5.0
 _OF_HOST = (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
 
 
@@ -93,17 +94,14 @@ class LibvirtHypervisor:
     async def begin(self, host: str, action: Action) -> None:
         """Start a work on it. HypervisorFailed if it is clear that it cannot succeed."""
         self._refuse_other(host)
+        self._boot_id()  # no mark can be written without it
         if action.kind is ActionKind.REBOOT_HOST and not self._reboot_command:
             raise HypervisorFailed(
                 f"Host {host} does not know how to reboot itself: the setting reboot_command is "
                 'empty. Write, for example, reboot_command = ["systemctl", "reboot"].'
             )
         if action.kind not in (*_OF_HOST, ActionKind.START_VM):
-            view = await self._tools.view(action.vm or "")
-            if view is None:
-                raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
-            if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, host):
-                await self._refuse_target(view, action.target_host or "")
+            await self._refuse_vm(action)
         self._start(action)
 
     # What the daemon does with it.
@@ -121,6 +119,7 @@ class LibvirtHypervisor:
                 said = str(failed)
             except Exception:
                 log.exception("mending_failed", host=self._host)  # what else can be done is done
+            await asyncio.sleep(MEND_AT_MOST_EVERY_S)
             await self._tools.wait(MEND_EVERY_S)
 
     async def mend(self) -> None:
@@ -137,8 +136,13 @@ class LibvirtHypervisor:
         )
 
     async def close(self) -> None:
-        """Stop working. What is under way is gone on with by the next daemon."""
+        """Stop working, after a moment for what is nearly done.
+
+        What is under way then is gone on with by the next daemon.
+        """
         works = [task for _, task in self._works.values()]
+        if works:
+            await asyncio.wait(works, timeout=CLOSE_S)
         for work in works:
             work.cancel()
         await asyncio.gather(*works, return_exceptions=True)
@@ -214,6 +218,16 @@ class LibvirtHypervisor:
         if mark is not None:
             return sight_of(mark)
         return Sight(SightKind.NOT_BEGUN)
+
+    async def _refuse_vm(self, action: Action) -> None:
+        try:
+            view = await self._tools.view(action.vm or "")
+        except LibvirtLost:
+            return  # a libvirt that is restarted right now: the work finds out
+        if view is None:
+            raise HypervisorFailed(f"there is no VM {action.vm} on host {self._host}")
+        if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, self._host):
+            await self._refuse_target(view, action.target_host or "")
 
     async def _refuse_target(self, view: View, target: str) -> None:
         try:

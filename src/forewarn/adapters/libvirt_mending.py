@@ -26,6 +26,7 @@ from forewarn.ports import HypervisorFailed, Sight, SightKind
 log = structlog.get_logger(__name__)
 
 MEND_EVERY_S = 5.0
+MEND_AT_MOST_EVERY_S = 1.0  # however often something changes
 # A lapsed claim comes back within a lease of 30 s; who claims it goes on with the action itself.
 UNCLAIMED_FOR_MS = 60 * SECOND_MS
 INTERRUPTED = "it was interrupted, and nobody claimed it again"
@@ -59,7 +60,9 @@ class Mending:
         }
 
     async def _mend_one(self, view: View, mark: Mark) -> None:
-        if mark.kind is ActionKind.FREEZE_HOST:
+        if mark.host != self._tools.host:
+            await self._arrived(view, mark)
+        elif mark.kind is ActionKind.FREEZE_HOST:
             await self._thaw(view, mark)
         elif mark.kind is ActionKind.REBOOT_VM:
             await self._restart(view, mark)
@@ -70,6 +73,12 @@ class Mending:
                 await start_again(self._tools, view, mark, failure=INTERRUPTED)
         elif mark.kind is ActionKind.MOVE_VM:
             await self._end_move(view, mark)
+
+    async def _arrived(self, view: View, mark: Mark) -> None:
+        """It came here with what its old host was doing to it; running here, that has ended."""
+        if view.active and self._unclaimed(view, mark):
+            done = Sight(SightKind.DONE, mark.detail)
+            await self._tools.write_mark(view, ended(mark, done))
 
     async def _thaw(self, view: View, mark: Mark) -> None:
         tools = self._tools
@@ -93,11 +102,6 @@ class Mending:
 
     async def _end_move(self, view: View, mark: Mark) -> None:
         tools = self._tools
-        arrived = mark.target_host == tools.host
-        if arrived:
-            if view.active and self._unclaimed(view, mark):
-                await tools.write_mark(view, ended(mark, Sight(SightKind.DONE, mark.detail)))
-            return
         if not self._unclaimed(view, mark):
             return
         action = Action(

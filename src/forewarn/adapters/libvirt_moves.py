@@ -36,6 +36,7 @@ async def move_live(tools: Tools, vm: str, target: str) -> None:
     A migration that takes too long is aborted: the VM goes on here.
     """
     uri, connection = tools.uri_of(target), tools.connection
+    autostart = await connection.call(lambda s: s.autostart(vm), what=f"look at {vm}")
     migration = asyncio.ensure_future(
         connection.call(
             lambda s: s.migrate(vm, uri),
@@ -61,6 +62,11 @@ async def move_live(tools: Tools, vm: str, target: str) -> None:
         raise
     finally:
         migration.cancel()
+    if autostart:  # libvirt does not take it along
+        with suppress(HypervisorFailed):
+            await tools.there(target).call(
+                lambda s: s.set_autostart(vm), what=f"let {vm} start with {target}"
+            )
 
 
 class MoveWork(Work):
@@ -136,9 +142,14 @@ class MoveWork(Work):
             await self._define_there()
         elif next_.step is Step.START_THERE:
             await self._start_there(view, mark)
+        elif next_.step is Step.UNDEFINE:
+            vm = self.vm
+            await self.tools.act(lambda s: s.undefine(vm, moved=True), f"undefine {vm}")
         elif next_.step is Step.UNDEFINE_THERE:
             vm = self.vm
-            await self._other.call(lambda s: s.undefine(vm), what=f"undefine {vm} there")
+            await self._other.call(
+                lambda s: s.undefine(vm, moved=True), what=f"undefine {vm} there"
+            )
         else:
             return await super().do(next_, view, mark)
         return None
@@ -170,11 +181,17 @@ class MoveWork(Work):
     async def _define_there(self) -> None:
         """Its configuration with its mark: whoever finds it there knows what it is."""
         vm = self.vm
-        xml = await self.tools.connection.call(
-            lambda s: s.definition(vm), what=f"read the definition of {vm}"
+        xml, autostart = await self.tools.connection.call(
+            lambda s: (s.definition(vm), s.autostart(vm)), what=f"read the definition of {vm}"
         )
+
+        def define(session: Session) -> None:
+            session.define(xml)
+            if autostart:
+                session.set_autostart(vm)
+
         try:
-            await self._other.call(lambda s: s.define(xml), what=f"define {vm} on {self.target}")
+            await self._other.call(define, what=f"define {vm} on {self.target}")
         except LibvirtRefused as refused:
             await self._back(str(refused))
 

@@ -161,18 +161,30 @@ class Session:
         """Make a domain persistent, new or with a new configuration."""
         self._connect.defineXML(xml)
 
-    def undefine(self, name: str) -> None:
-        """Forget a domain with everything libvirt itself keeps of it. Disks are left alone."""
+    def undefine(self, name: str, *, moved: bool = False) -> None:
+        """Forget a domain with what libvirt itself keeps of it. Disks are left alone.
+
+        So are the variables of its firmware if it has moved: they may be on shared storage.
+        """
         lv = self._lv
         domain = self._domain(name)
         kept = lv.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | lv.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
-        more = lv.VIR_DOMAIN_UNDEFINE_NVRAM | lv.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA
+        more = lv.VIR_DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | (
+            lv.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM if moved else lv.VIR_DOMAIN_UNDEFINE_NVRAM
+        )
         try:
             domain.undefineFlags(kept | more)
         except lv.libvirtError as error:
             if error.get_error_code() not in self._not_offered():
                 raise
             domain.undefineFlags(kept)  # a driver that has neither (test:///)
+
+    def autostart(self, name: str) -> bool:
+        """Whether libvirt starts the domain when the host boots."""
+        return bool(self._domain(name).autostart())
+
+    def set_autostart(self, name: str) -> None:
+        self._domain(name).setAutostart(1)
 
     def migrate(self, name: str, uri: str) -> None:
         """Move a running domain to the libvirt at `uri`; returns when it runs there."""

@@ -56,6 +56,7 @@ class ProcessGuard:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd="/",
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,
             )
         except OSError as error:

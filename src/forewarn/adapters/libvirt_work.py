@@ -30,9 +30,11 @@ from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY_S = 0.5  # events of libvirt make it quicker
+RING_TOGETHER_S = 0.05
 LOST_PAUSE_S = 1.0
 REFUSALS_MAX = 4  # by libvirt, of one work
 START_S = 60.0
+DEFINED = "defined"  # the step of a mark: the definition came from elsewhere
 DESTROY_S = 30.0
 GIVE_UP_AFTER_MS = 20 * 60 * SECOND_MS  # beyond the time a guest may take; then the work fails
 
@@ -52,6 +54,7 @@ class Tools:
     open_other: Callable[[str], LibvirtConnection] = open_libvirt
     _others: dict[str, LibvirtConnection] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _rung: bool = False
 
     def there(self, target: str) -> LibvirtConnection:
         if target not in self._others:
@@ -69,7 +72,13 @@ class Tools:
         self._others.clear()
 
     def ring(self) -> None:
-        """Something has changed: everybody who waits looks again."""
+        """Something has changed: everybody who waits looks again, all at once after a moment."""
+        if not self._rung:
+            self._rung = True
+            asyncio.get_running_loop().call_later(RING_TOGETHER_S, self._wake)
+
+    def _wake(self) -> None:
+        self._rung = False
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -99,6 +108,7 @@ class Tools:
             kind=action.kind,
             found=view.power,
             since_ms=self.clock.monotonic_ms(),
+            host=self.host,
             boot_id=self.boot_id(),
             target_host=action.target_host or "",
         )
@@ -136,6 +146,7 @@ class Work:
         self.presses = 0
         self.began_ms = tools.clock.monotonic_ms()
         self.idle = True
+        self._defined = False
         self._refusals = 0
         self._said_lost = False
 
@@ -185,6 +196,8 @@ class Work:
             await self._keep(view)
             view = replace(view, persistent=True)
         mark = self.tools.new_mark(self.action, view)
+        if self._defined:
+            mark = replace(mark, step=DEFINED)
         await self.tools.write_mark(view, replace(mark, before=view.active))
         return mark
 
@@ -268,13 +281,19 @@ class Work:
                 f"Nobody has seen a definition of {self.vm}: define it here (`virsh define`)."
             )
         await self.tools.act(lambda s: s.define(xml), f"define {self.vm}")
+        self._defined = True
 
     async def end(self, sight: Sight) -> Sight:
         """Write the end on the domain, so that whoever looks later sees the same."""
         try:
             view = await self.tools.view(self.vm)
             mark = libvirt_steps.mark_of(view, self.action.action_id)
-            if view is not None and mark is not None:
+            if view is None or mark is None:
+                return sight
+            if sight.kind is SightKind.FAILED and mark.step == DEFINED and not view.active:
+                # It is only here because it was to start here, and it may be back elsewhere.
+                await self.tools.act(lambda s: s.undefine(view.name), f"undefine {view.name}")
+            else:
                 await self.tools.write_mark(view, ended(mark, sight))
         except HypervisorFailed as failed:
             log.warning("end_not_marked", action=self.action.action_id, why=str(failed))

@@ -53,7 +53,8 @@ class Mark:
 
     `before` is only in the mark of a running domain that ran before the action began: one that was
     started since has a copy of its configuration's mark, which never has it. Times are monotonic
-    milliseconds of the boot `boot_id`. `ended` is empty while the action is under way.
+    milliseconds of the boot `boot_id` of `host`, which acts. `ended` is empty while the action is
+    under way.
     """
 
     action_id: str
@@ -63,6 +64,7 @@ class Mark:
     found: Power | None = None
     since_ms: int = 0
     until_ms: int = 0
+    host: str = ""
     boot_id: str = ""
     target_host: str = ""
     ended: str = ""
@@ -98,6 +100,7 @@ def read_mark(domain_xml: str) -> Mark | None:
             found=Power(given["found"]) if "found" in given else None,
             since_ms=int(given.get("since", "0")),
             until_ms=int(given.get("until", "0")),
+            host=given.get("host", ""),
             boot_id=given.get("boot", ""),
             target_host=given.get("target", ""),
             ended=given.get("ended", ""),
@@ -117,6 +120,7 @@ def mark_element(mark: Mark) -> str:
         "found": mark.found.value if mark.found else "",
         "since": str(mark.since_ms or ""),
         "until": str(mark.until_ms or ""),
+        "host": mark.host,
         "boot": mark.boot_id,
         "target": mark.target_host,
         "ended": mark.ended,
