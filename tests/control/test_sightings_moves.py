@@ -14,6 +14,7 @@ from forewarn.core.machines import Power
 from forewarn.core.model import (
     EventType,
     FactKind,
+    OperationPhase,
     Phase,
     Policy,
 )
@@ -153,6 +154,31 @@ def test_vms_that_an_operation_of_their_host_moves_away_are_followed(fleet: Sigh
     stored = fleet.store.event(event.event_id)
     assert stored is not None
     assert stored.phase is Phase.COMPLETED
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_the_failure_of_the_new_host_does_not_end_the_operation_of_the_old_one(
+    fleet: SightingFleet, *, stays: bool
+) -> None:
+    others = [web(1, update_domain=0)] if stays else []
+    fleet.shows("h1", web(0), *others)
+    operation = fleet.maintain("h1", EventType.REBOOT)
+    [event] = fleet.scope("web").events
+    fleet.approve(event)
+    fleet.tick()
+    fleet.shows("h1", *others)
+    fleet.shows("h2", web(0))
+    fleet.run(maintenance.fail_host("h2", by="operator", fenced=True))
+    named = {e.event_id: e.resources for e in fleet.scope("web").events}
+    assert named.get(event.event_id) == (("web-1",) if stays else None)
+    assert ("web-0",) in named.values()
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    ended = fleet.store.operation(operation.operation_id)
+    assert ended is not None
+    assert ended.phase is OperationPhase.ENDED
+    assert fleet.scope("web").events == ()
 
 
 # VMs that vanish.

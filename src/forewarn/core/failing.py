@@ -297,14 +297,20 @@ def _leave_started(
                 left = edits.with_action(
                     left, edits.end_action(action, Outcome.FAILED, HOST_FAILED)
                 )
-        if all(action.ended for action in left.actions):
-            scope, new_facts = ending.finish_event(
-                edits.with_event(scope, left), left, now_ms=now_ms, policy=policy
-            )
-            facts.extend(new_facts)
-            continue
         names = tuple(name for name in left.resources if name != vm_name)
-        scope = edits.with_event(scope, replace(left, resources=names))
+        # An event without actions waits for the operation of its host, which the VM was moved from.
+        waits = not left.actions or any(not action.ended for action in left.actions)
+        if names and waits:
+            scope = edits.with_event(scope, replace(left, resources=names))
+            continue
+        scope, new_facts = ending.finish_event(
+            edits.with_event(scope, left),
+            left,
+            now_ms=now_ms,
+            policy=policy,
+            failure="" if left.actions else HOST_FAILED,
+        )
+        facts.extend(new_facts)
     return scope, tuple(facts)
 
 
