@@ -16,6 +16,7 @@ ALPHA = Channel(
     mac="52:54:00:00:00:01",
     listener="br0",
     mark=0x46000001,
+    home="fe:54:00:00:00:01",
     address="192.0.2.11",
 )
 
@@ -48,7 +49,7 @@ def test_taps_are_meant_by_index_and_never_by_name() -> None:
     assert elements(said, "taps") == "14"
     assert "map marks { type iface_index : mark; elements = { 14 : 0x46000001 }; }" in said
     assert elements(said, "ways") == "0x46000001 . 14"
-    assert elements(said, "homes") == "14 : 52:54:00:aa:00:01"
+    assert elements(said, "homes") == "14 : fe:54:00:00:00:01"
     assert elements(said, "elsewhere") == "7, 8"
 
 
@@ -60,6 +61,7 @@ def test_only_addresses_of_ipv4_that_are_known_are_kept_for_their_vm() -> None:
         mac="52:54:00:00:00:02",
         listener="br0",
         mark=0x46000002,
+        home="fe:54:00:00:00:02",
         address="2001:db8::7",
     )
     said = text(a_plan(ALPHA, other))

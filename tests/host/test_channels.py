@@ -94,6 +94,16 @@ def test_a_guest_may_send_to_whatever_mac_it_remembers() -> None:
         assert alpha.who() == "alpha"
 
 
+def test_a_bridge_that_changes_its_mac_loses_no_guest() -> None:
+    """A bridge has the lowest MAC of its ports unless it was given one: every VM may change it."""
+    with a_host() as host:
+        alpha = host.guest("alpha", number=1)
+        host.arrange()
+        assert alpha.who() == "alpha"
+        host.ns.ip("link set br0 address 02:00:00:00:00:77")
+        assert alpha.who() == "alpha"
+
+
 def test_a_guest_may_ask_by_way_of_its_gateway() -> None:
     with a_host() as host:
         alpha = host.guest("alpha", number=1)

@@ -36,7 +36,9 @@ class Channel:
     """One way by which one VM asks. Whatever comes by `ifindex` from `mac` is that VM.
 
     `listener` is the interface that is listened on: the bridge, or the tap itself. `mark` is what
-    the kernel puts on its packets; no two channels in the life of a daemon have the same.
+    the kernel puts on its packets; no two channels in the life of a daemon have the same. `home`
+    is the MAC of the tap itself, which the kernel takes for the host's own: unlike that of the
+    bridge, which may be borrowed from any port, it lasts as long as the channel.
     """
 
     vm: str
@@ -45,6 +47,7 @@ class Channel:
     mac: str
     listener: str
     mark: int
+    home: str
     address: str | None = None
 
     @property
@@ -293,6 +296,7 @@ def _channel(
         mac=mac,
         listener=one.listener.name,
         mark=marks[key] if key in marks else next_mark(),
+        home=one.tap.mac,
         address=_plain(one.vm.traits.address),
     )
 

@@ -116,9 +116,7 @@ def _known(plan: Plan) -> tuple[list[str], list[str]]:
 
 def _tap_sets(plan: Plan) -> str:
     known, own = _known(plan)
-    homes = [
-        f"{channel.ifindex} : {plan.listeners[channel.listener].mac}" for channel in plan.channels
-    ]
+    homes = [f"{channel.ifindex} : {channel.home}" for channel in plan.channels]
     macs = [f"{channel.ifindex} . {channel.mac}" for channel in plan.channels]
     return (
         _set("taps", "iface_index", _indexes(c.ifindex for c in plan.channels))
