@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,17 @@ def a_vm(name: str, *, scope: str = "", update_domain: int | None = None) -> See
         traits=Traits(scope=scope, update_domain=update_domain),
         definition=f"<domain><name>{name}</name></domain>",
     )
+
+
+WEB = {
+    "h1": [a_vm("web_0", scope="web", update_domain=0)],
+    "h2": [a_vm("web_1", scope="web", update_domain=1)],
+}
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run one test to its end, in a loop of its own."""
+    asyncio.run(asyncio.wait_for(test, 90))
 
 
 async def _first(some: list[asyncio.Future[Any]]) -> None:
@@ -309,3 +320,11 @@ async def cloud(
         yield made
     finally:
         await made.close()
+
+
+async def scheduled(there: Cloud, vm: str, verb: str = "restart") -> str:
+    """Order something for a VM that polls; the event's id once the VM can read it."""
+    await there.document(vm)
+    await there.operator("POST", f"vms/{vm}/{verb}", {})
+    events = await until(lambda: there.events(vm), f"{vm} reads its event")
+    return str(events[0]["EventId"])

@@ -117,12 +117,7 @@ class HostService:
         self.documents = Documents(
             self.identity, requests_per_s=float(settings.guest_requests_per_second)
         )
-        self.guests = LinkedGuests(
-            self.link,
-            polled=self.documents.polled,
-            now_ms=self._now_ms,
-            monotonic_ms=self._clock.monotonic_ms,
-        )
+        self.guests = self._new_guests()
         self.endpoint = self._new_endpoint(settings)
         self.channels = self._machinery.channels(self.endpoint, self.identity)
         self.hosts = Hosts(
@@ -150,6 +145,14 @@ class HostService:
             reconnected=self._reconnected,
         )
         self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _new_guests(self) -> LinkedGuests:
+        return LinkedGuests(
+            self.link,
+            polled=self.documents.polled,
+            now_ms=self._now_ms,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
 
     def _new_endpoint(self, settings: HostSettings) -> Endpoint:
         return Endpoint(
