@@ -48,7 +48,7 @@ PAUSES = {
     "tests/endpoint_world.py": 1,
     "tests/host/test_daemon.py": 1,
     "tests/host_world.py": 1,
-    "tests/libvirt_world.py": 1,
+    "tests/libvirt_world.py": 2,
     "tests/network_world.py": 1,
     "tests/system_world.py": 1,
 }
