@@ -193,6 +193,21 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
     run(story)
 
 
+def test_a_revoked_host_keeps_its_place_if_a_file_lists_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        fleet = '[[host]]\nname = "h1"\n[[vm]]\nname = "vm0"\nhost = "h1"\n'
+        async with control_running(tmp_path, fleet=fleet) as world:
+            for name in ("h1", "h2"):
+                await world.joined(name)
+                await world.order(f"/v1/hosts/{name}/revoke")
+            hosts = (await world.operator("GET", "/v1/hosts")).json()["items"]
+            assert [(host["name"], host["joined"], host["listed"]) for host in hosts] == [
+                ("h1", False, True)
+            ]
+
+    run(story)
+
+
 def test_a_certificate_is_renewed_for_the_same_name_and_key_only(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
