@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from forewarn.adapters import libvirt_xml
@@ -212,3 +214,10 @@ def test_interfaces_are_read_with_their_tap_and_where_it_is_plugged_in() -> None
 )
 def test_whether_a_guest_that_shuts_down_goes_off(rest: str, *, off: bool) -> None:
     assert libvirt_xml.powers_off(domain_xml("vm", rest=rest)) is off
+
+
+def test_the_page_on_libvirt_describes_every_attribute() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "libvirt.md").read_text(encoding="utf-8")
+    assert [name for name in libvirt_xml.ATTRIBUTES if f"| `{name}` |" not in page] == []
+    assert libvirt_xml.TRAITS_NAMESPACE in page
+    assert libvirt_xml.MARK_NAMESPACE in page
