@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from endpoint_world import PATIENCE_S
 from forewarn.adapters.link_addresses import LinkAddresses
@@ -213,6 +214,28 @@ def test_what_a_killed_daemon_left_can_be_taken_down_without_one() -> None:
         host.wait_for(take_down(LinkAddresses(), NftRules()))
         assert host.left_behind() == []
         host.wait_for(take_down(LinkAddresses(), NftRules()))  # without effect
+
+
+def test_the_command_clears_the_network_but_not_under_a_daemon_that_serves() -> None:
+    command = str(Path(sys.executable).with_name("forewarn"))
+    with a_host() as host:
+        alpha = host.guest("alpha", number=1)
+        host.arrange()
+        refused = subprocess.run(
+            ["nsenter", "-t", str(host.ns.pid), "-n", command, "host", "clear-network"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+        assert refused.returncode == 1
+        assert "Another host daemon serves guests on this machine already." in refused.stderr
+        assert alpha.who() == "alpha"
+        host.wait_for(host.channels.close())
+        killed_daemon(host, alpha.mac, alpha.tap)
+        assert host.left_behind() != []
+        assert "Nothing of Forewarn is left" in host.ns.run(command, "host", "clear-network")
+        assert host.left_behind() == []
 
 
 def test_rules_that_somebody_flushed_come_back_and_nobody_is_served_without_them() -> None:

@@ -1,0 +1,17 @@
+"""Taking away, without a daemon, what a host daemon that is gone has left in the network."""
+
+from __future__ import annotations
+
+from forewarn.adapters.link_addresses import LinkAddresses
+from forewarn.adapters.nft_rules import NftRules
+from forewarn.core.errors import Refusal
+from forewarn.host.channels import take_down
+from forewarn.ports import NetworkFailed
+
+
+async def clear_network() -> None:
+    """Remove addresses and rules of ours. Refusal if a daemon serves here, or it cannot be done."""
+    try:
+        await take_down(LinkAddresses(), NftRules())
+    except NetworkFailed as failed:
+        raise Refusal(failed.message, failed.remedy) from None
