@@ -15,6 +15,8 @@ PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 # What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.
 PACKAGES += libvirt-daemon-system libvirt-clients libvirt-dev pkg-config qemu-system-x86
 PACKAGES += linux-image-cloud-amd64 busybox-static nftables
+# DHCP as guests get it: the settings of docs/network.md are tested with them.
+PACKAGES += dnsmasq-base isc-dhcp-client udhcpc
 LIFECYCLES ?= 10
 SPEED ?= 1
 
