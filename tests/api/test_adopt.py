@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -294,5 +296,7 @@ def test_lists_show_power_and_problems(place: Place) -> None:
 def test_the_route_is_in_the_document_of_a_control(place: Place) -> None:
     document = place.world.get("/v1/openapi.json")
     assert "/v1/vms/{name}/adopt" in document["paths"]
-    words: dict[str, Any] = document["components"]["schemas"]["AdoptWords"]
-    assert words["additionalProperties"] is False
+    schemas: dict[str, Any] = document["components"]["schemas"]
+    assert schemas["AdoptWords"]["additionalProperties"] is False
+    named = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
+    assert named == {ref for ref in named if ref.removeprefix("#/components/schemas/") in schemas}

@@ -312,9 +312,10 @@ def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
     if isinstance(spec.body, str):
         found["requestBody"] = {"required": True, "content": {spec.body: {"schema": TEXT}}}
     elif spec.body is not None:
-        name = spec.body.__name__
-        bodies[name] = _struct_schema(spec.body)
-        found["requestBody"] = {"content": {"application/json": {"schema": _ref(name)}}}
+        _, parts = msgspec.json.schema_components([spec.body], ref_template=_TEMPLATE)
+        bodies.update(parts)
+        shape = _ref(spec.body.__name__)
+        found["requestBody"] = {"content": {"application/json": {"schema": shape}}}
     return found
 
 
