@@ -14,7 +14,7 @@ from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Traits
 from forewarn.core.model import Recovery, Scope
 from forewarn.host.documents import Documents
-from forewarn.host.follower import BACK_OFF_MAX_S, Follower, back_off_s, goes_back
+from forewarn.host.follower import BACK_OFF_MAX_S, WAIT_S, Follower, back_off_s, goes_back
 from forewarn.host.identity import Identity
 from forewarn.wire.host_json import Adoption, Changes, Since
 from host_world import until
@@ -26,9 +26,11 @@ class ScriptedControl:
     def __init__(self) -> None:
         self.answers: list[Changes | Exception] = []
         self.asked: list[Since | None] = []
+        self.waits: list[int] = []
 
-    async def changes(self, since: Since | None) -> Changes:
+    async def changes(self, since: Since | None, wait_s: int) -> Changes:
         self.asked.append(since)
+        self.waits.append(wait_s)
         answer = self.answers.pop(0) if self.answers else Unavailable("away")
         if isinstance(answer, Exception):
             raise answer
@@ -190,6 +192,18 @@ def test_while_control_is_away_documents_stay_and_grow_old() -> None:
         assert bench.follower.up
         assert bench.follower.age_s == 0.0
         assert bench.reconnections == 2  # the first time, and after the outage
+
+    run(test)
+
+
+def test_after_an_outage_control_is_asked_for_an_answer_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(1))
+        await bench.lose(Unavailable("away"))
+        await bench.hear(names=("web",))
+        await bench.hear(names=("web",))
+
+        assert bench.control.waits == [WAIT_S, WAIT_S, 0, WAIT_S]
 
     run(test)
 

@@ -28,9 +28,6 @@ from forewarn.wire import host_json as wire
 CONNECT_LIMIT_S = 3.0  # and as long again for the TLS handshake
 ANSWER_LIMIT_S = 8.0
 SIGHT_LIMIT_S = 30.0  # many definitions in one question
-# A poll is waited for no longer than this, so that a connection that died without a word is
-# noticed soon.
-CHANGES_WAIT_S = 10
 CHANGES_EXTRA_S = 8.0
 KEPT_OPEN_S = 30.0
 CONNECTIONS_PER_LANE = 8
@@ -328,7 +325,7 @@ class ControlLink:
 
     # What the host follows and tells.
 
-    async def changes(self, since: wire.Since | None, wait_s: int = CHANGES_WAIT_S) -> wire.Changes:
+    async def changes(self, since: wire.Since | None, wait_s: int) -> wire.Changes:
         """What is new since then; waits for it, up to `wait_s`."""
         return await self._lanes[2].ask(
             "changes",

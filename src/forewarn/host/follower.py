@@ -22,6 +22,9 @@ log = structlog.get_logger(__name__)
 
 BACK_OFF_FIRST_S = 0.2
 BACK_OFF_MAX_S = 5.0
+# A poll is waited for no longer than this, so that a connection that died without a word is noticed
+# soon, and the age of the documents stays small.
+WAIT_S = 10
 # A control that answers at once without anything new must not be asked in a circle.
 ASK_AGAIN_AFTER_S = 0.01
 
@@ -29,7 +32,7 @@ ASK_AGAIN_AFTER_S = 0.01
 class Asking(Protocol):
     """The one question of the follower."""
 
-    async def changes(self, since: Since | None) -> Changes: ...
+    async def changes(self, since: Since | None, wait_s: int, /) -> Changes: ...
 
 
 class Showing(Protocol):
@@ -124,7 +127,9 @@ class Follower:
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
         try:
-            changes = await self._link.changes(self._since)
+            # After an outage nothing is waited for: whether control is there is news enough.
+            wait_s = 0 if self._why_not else WAIT_S
+            changes = await self._link.changes(self._since, wait_s)
             self._take_over(changes)
         except (Refusal, Unavailable) as why:
             self._lost(str(why))
