@@ -113,7 +113,7 @@ def _mistakes(said: Traits) -> Iterator[tuple[str, str]]:
     if notice_ms is not None and not low_ms <= notice_ms <= high_ms:
         low, high = NOTICE_MINUTES
         minutes = f"{notice_ms / MINUTE_MS:g}"
-        yield f"terminate-notice = {minutes} minutes is refused.", f"Accepted: {low} to {high}."
+        yield f"terminate-notice-minutes = {minutes} is refused.", f"Accepted: {low} to {high}."
     wrong_types = sorted((said.auto_approve or frozenset()).difference(AUTO_APPROVE.values()))
     if wrong_types:
         yield f"auto-approve of {wrong_types[0]} is refused.", "Accepted: Reboot and Redeploy."

@@ -35,8 +35,8 @@ class Groups:
 
     def put(self, scope: Scope) -> Scope:
         """Take over the next value of a scope, new or known."""
-        if scope.name not in self._before:
-            self._folded = None
+        if self._folded is not None:
+            self._folded.setdefault(scope.name.casefold(), scope.name)
         self._after[scope.name] = scope
         return scope
 
@@ -105,7 +105,7 @@ class Groups:
         notices = {vm: traits.terminate_notice_ms for vm, traits in said.items()}
         approvals = {vm: traits.auto_approve for vm, traits in said.items()}
         yield from _disagreeing("scope-kind", name, kinds)
-        yield from _disagreeing("terminate-notice", name, notices)
+        yield from _disagreeing("terminate-notice-minutes", name, notices)
         yield from _disagreeing("auto-approve", name, approvals)
         alone = len(said) == 1 and not next(iter(said.values())).scope
         default = ScopeKind.STANDALONE if alone else ScopeKind.AVAILABILITY_SET

@@ -210,7 +210,8 @@ class _Work:
                 deleted=tuple(other for other in into.deleted if other != name),
             )
         )
-        self._folded = None
+        if self._folded is not None:  # made once a report: a fleet has many thousand names
+            self._folded[name.casefold()] = name
         detail = {"vm_id": vm.vm_id, "power": seen.power.value}
         self._fact(FactKind.VM_SEEN, into.name, vm, detail)
 
