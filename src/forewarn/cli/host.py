@@ -76,8 +76,14 @@ def daemon(
         if not joined_before(os.environ):
             typer.echo(context.get_help())
             raise typer.Exit(2)
-    from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
-
+    try:
+        from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
+    except ModuleNotFoundError as missing:
+        raise Stop(
+            1,
+            f"cannot start without {missing.name}.",
+            "Install it: pip install 'forewarn[hosts,libvirt]'",
+        ) from None
     run(session, options, token=token, join_only=join_only, as_json=as_json)
 
 

@@ -1,0 +1,77 @@
+"""`forewarn host` without a command: the daemon, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cli_runner import forewarn
+
+NOWHERE = "https://127.0.0.1:1"
+
+
+def test_without_anything_it_says_what_there_is(tmp_path: Path) -> None:
+    ran = forewarn("host", environment={"HOME": str(tmp_path)})
+
+    assert ran.code == 2
+    assert "--control" in ran.out
+    assert "invite" in ran.out
+
+
+def test_options_of_the_daemon_are_refused_with_a_command(tmp_path: Path) -> None:
+    ran = forewarn("host", "--name", "h1", "list", environment={"HOME": str(tmp_path)})
+
+    assert ran.code == 2
+    assert "--name is for the daemon, not for `host list`." in ran.err
+
+
+def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
+    ran = forewarn("host", "--control", NOWHERE, "--name", "h1", "--data", str(tmp_path))
+
+    assert ran.code == 1
+    assert "has not joined a control yet" in ran.err
+    assert "forewarn host invite NAME" in ran.err
+
+
+def test_a_control_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    options = ("--control", NOWHERE, "--name", "h1", "--token", "fw1.secret.fingerprint")
+    ran = forewarn("host", *options, "--data", str(tmp_path))
+
+    assert ran.code == 1
+    assert f"Control at {NOWHERE} cannot be reached: Connection refused." in ran.err
+
+
+def test_what_is_no_token_and_no_url_is_said_in_words(tmp_path: Path) -> None:
+    ran = forewarn(
+        "host", "--control", NOWHERE, "--name", "h1", "--token", "x", "--data", str(tmp_path)
+    )
+    assert (ran.code, "That is no token to join with." in ran.err) == (1, True)
+
+    ran = forewarn("host", "--control", "ctl.example", "--data", str(tmp_path))
+    assert ran.code == 2
+    assert "like https://ctl:8256" in ran.err
+
+
+def test_settings_come_from_the_environment_and_mistakes_stop_the_start(tmp_path: Path) -> None:
+    ran = forewarn(
+        "host", environment={"HOME": str(tmp_path), "FOREWARN_HOST_LISTEN": "everywhere"}
+    )
+
+    assert ran.code == 2
+    assert "FOREWARN_HOST_LISTEN" in ran.err
+
+
+def test_without_the_libraries_of_hosts_it_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['httpx'] = None\n"
+        "from forewarn.cli.main import main\n"
+        f"main(['host', '--control', {NOWHERE!r}, '--data', {str(tmp_path)!r}])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ran.returncode == 1
+    assert "pip install 'forewarn[hosts,libvirt]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
