@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from forewarn.adapters.backup import restore
+from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Host
 from forewarn.ports import Change, Definition, StaleRevision
@@ -61,3 +64,16 @@ def test_a_backup_carries_definitions_and_joined_hosts(tmp_path: Path) -> None:
     with closing(SqliteStore.in_folder(tmp_path / "c")) as restored:
         assert restored.definition("web-0") == FIRST
         assert restored.load().hosts == (host,)
+
+
+def test_hosts_of_an_older_database_have_not_joined_and_nothing_was_shown(tmp_path: Path) -> None:
+    folder = resources.files("forewarn.adapters").joinpath("sql")
+    older = [folder.joinpath(name).read_text("utf-8") for name in MIGRATIONS[:2]]
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
+        migrate(connection, older)
+        connection.execute("INSERT INTO host VALUES ('h1', 3, NULL, 0, 'ok', 0, 1)")
+    with closing(SqliteStore.in_folder(tmp_path)) as store:
+        snapshot = store.load()
+        commit(store, Change(definitions=(FIRST,)))
+    assert snapshot.hosts == (Host(name="h1", revision=3),)
+    assert snapshot.digests == {}
