@@ -128,6 +128,16 @@ def test_a_hypervisor_that_is_away_proves_nothing() -> None:
     run(test)
 
 
+def test_a_hypervisor_that_was_away_at_the_start_is_looked_for_soon() -> None:
+    async def test(bench: Bench) -> None:
+        bench.machines.away = "Libvirt cannot be reached."
+        await bench.watch.look()
+        bench.machines.away = ""
+        await running(bench, lambda: bench.watch.seen is not None, "it is seen")
+
+    run(test)
+
+
 def test_what_is_told_is_what_is_and_not_what_was() -> None:
     async def test(bench: Bench) -> None:
         await bench.watch.look()

@@ -79,6 +79,15 @@ class Child:
     def died(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
+    def log(self) -> str:
+        return self._file("err").read_text(encoding="utf-8")
+
+    def stop(self) -> int:
+        """Ask it to end, and say how it did."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(20)
+
     def kill(self) -> None:
         if self._process is None:
             return
@@ -122,6 +131,12 @@ class Cloud:
 
     def host_died(self) -> bool:
         return self._host.died()
+
+    def host_log(self) -> str:
+        return self._host.log()
+
+    def stop_host(self) -> int:
+        return self._host.stop()
 
     def kill_host(self) -> None:
         self._host.kill()
@@ -270,3 +285,14 @@ def test_a_daemon_that_is_started_twice_refuses_the_second_time(there: Cloud) ->
 
     assert second.returncode == 1
     assert "is in use by process" in second.stderr
+
+
+def test_a_daemon_that_waits_for_control_stops_when_it_is_told(there: Cloud) -> None:
+    there.start_host()
+    there.kill_host()
+    there.kill_control()
+    there.launch_host()
+    wait_until(lambda: "control_lost" in there.host_log(), "it says that control is away")
+
+    assert there.stop_host() == 0
+    assert there.host_log().count("control_lost") == 1

@@ -110,7 +110,7 @@ class Watch:
     # Looking.
 
     async def _look_always(self) -> None:
-        good = True
+        good = self.seen is not None and not self.channel_problems  # of the look before
         while True:
             await rung(self._look_ring, LOOK_EVERY_S if good else LOOK_AGAIN_S)
             await asyncio.sleep(DEBOUNCE_S)
@@ -131,9 +131,8 @@ class Watch:
             self.seen = None
             self._say("machines_not_seen", [str(why) or "no answer in time"])
             return False
-        except Exception:
-            log.exception("look_failed", host=self._host)
-            self.failures += 1
+        except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
+            self._broke("look_failed", error)
             return False
         self._say("machines_not_seen", [])
         self.seen = seen
@@ -150,9 +149,8 @@ class Watch:
         except TimeoutError:
             self._say("channel_problem", ["the channels of the VMs were not arranged in time"])
             return False
-        except Exception:
-            log.exception("arranging_failed", host=self._host)
-            self.failures += 1
+        except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
+            self._broke("arranging_failed", error)
             return False
         self._say("channel_problem", [])
         self.channel_problems = tuple(str(problem) for problem in problems)  # logged there
@@ -180,9 +178,8 @@ class Watch:
         except (Refusal, Unavailable) as why:
             self._say("sighting_not_taken", [str(why)])
             return False
-        except Exception:
-            log.exception("telling_failed", host=self._host)
-            self.failures += 1
+        except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
+            self._broke("telling_failed", error)
             return False
         self.sightings += 1
         self._told = seen
@@ -226,6 +223,14 @@ class Watch:
                 return
             else:
                 return
+
+    def _broke(self, what: str, error: Exception) -> None:
+        """Count an error of ours, and log it once: what breaks one turn breaks the next."""
+        self.failures += 1
+        words = frozenset([repr(error)])
+        if self._said.get(what) != words:
+            log.exception(what, host=self._host)  # noqa: LOG004 - called inside its `except`
+        self._said[what] = words
 
     def _say(self, what: str, words: Sequence[str]) -> None:
         """Log what is new since this was said last; with nothing, what was is over."""
