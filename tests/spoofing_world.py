@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
+import frames
 from forewarn.host.channel_plan import Mode
 from network_world import (
     ASK_S,
+    ENDPOINT,
     NAME,
     NOBODY,
     SILENCE,
@@ -23,6 +25,7 @@ from network_world import (
     event_of,
     on_the_wire,
     request,
+    scope_of,
     who,
 )
 
@@ -130,6 +133,76 @@ def tries(
 
 def address_of(guest: GuestNet) -> str:
     return f"192.0.2.{10 + int(guest.mac[-2:], 16)}"
+
+
+def claims(at: Field, claimed: tuple[str, str], *, to: tuple[str, str]) -> None:
+    """Requests and replies, to one and to all, plain and behind one and two priority tags."""
+    with on_the_wire(at.mallory.ns) as raw:
+        for target in (to[1], frames.BROADCAST):
+            for operation in (frames.REPLY, frames.REQUEST):
+                for tags in (0, 1, 2):
+                    said = frames.arp(operation, claims=claimed, to=to)
+                    raw.send(frames.ethernet(at.mallory.mac, target, frames.ARP, said, tags=tags))
+                    gratuitous = frames.arp(operation, claims=claimed, to=claimed)
+                    raw.send(
+                        frames.ethernet(at.mallory.mac, target, frames.ARP, gratuitous, tags=tags)
+                    )
+
+
+def changes_while(at: Field, ns: Namespace, forge: Callable[[socket.socket], None]) -> None:
+    """Alpha waits for a change of its document; meanwhile somebody forges; then it changes."""
+    scope = scope_of("alpha")
+    with connected(at.alpha.ns, wait_s=10) as made, at.listening(ns):
+        assert answered(made, request(DOCUMENT, 'If-None-Match: "2"')) == (304, b"")
+        made.sendall(request(DOCUMENT, 'If-None-Match: "2"', "Prefer: wait=20"))
+        at.host.until(lambda: at.host.endpoint.counters.parked == 1)
+        with on_the_wire(ns) as raw:
+            forge(raw)
+        at.host.show(replace(scope, incarnation=3))
+        with suppress(TimeoutError):  # a lost answer is said again once alpha says something
+            made.settimeout(ASK_S)
+            made.recv(65536)
+        at.alpha_is_served()
+
+
+def next_of_alpha(at: Field, made: socket.socket) -> frames.Segment:
+    """The segment that the endpoint expects next on a connection of alpha."""
+    with on_the_wire(at.alpha.ns) as raw:
+        assert answered(made, request())[1] == b"alpha"
+        seen: frames.Heard | None = None
+        while seen is None or not seen.data or seen.source[0] != ENDPOINT:
+            seen = frames.heard(raw.recv(65536))
+    return frames.Segment(
+        source=seen.target,
+        target=seen.source,
+        sequence=seen.acknowledged,
+        acknowledged=seen.sequence + len(seen.data),
+        flags=frames.ACK | frames.PUSH,
+        data=approval(event_of("alpha")),
+    )
+
+
+def raw_opening(at: Field, ns: Namespace, mac: str, target_mac: str, *made: frames.Segment) -> str:
+    """Whether the endpoint answers any of these openings."""
+    with at.listening(ns) as caught, on_the_wire(ns) as raw:
+        for segment in made:
+            for tags in (0, 2):
+                said = segment.packet()
+                raw.send(frames.ethernet(mac, target_mac, frames.IPV4, said, tags=tags))
+    came = [frames.heard(frame) for frame in caught]
+    if any(one and one.source[0] == ENDPOINT and one.flags & frames.SYN for one in came):
+        return "answered"
+    return SILENCE
+
+
+def outside_of(at: Field) -> Namespace:
+    """A machine on the outside wire of the host, which routes."""
+    outside = at.host.space()
+    at.host.plug(outside, "uplink", bridge=None, mac="52:54:00:00:01:01")
+    at.host.ns.ip("address add 198.51.100.1/24 dev uplink")
+    at.host.ns.run("sysctl", "-w", "net.ipv4.ip_forward=1")
+    outside.ip("address add 198.51.100.9/24 dev eth0")
+    return outside
 
 
 def field_for(row: Row, host: HostNet) -> Field:

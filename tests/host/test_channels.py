@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from endpoint_world import PATIENCE_S
 from forewarn.adapters.link_addresses import LinkAddresses
@@ -31,6 +34,8 @@ from network_world import (
 )
 
 pytestmark = needs_namespaces
+
+STEPS_MAX = 40
 
 
 def words(problems: object) -> str:
@@ -140,44 +145,23 @@ def test_taps_without_a_bridge_are_served_also_with_one_address() -> None:
         assert host.left_behind() == []
 
 
-DYING = """
-import asyncio, sys
-import uvloop
-from endpoint_world import FakeService, NOW_MS
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.core.machines import Nic, Power, SeenVm
-from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channels import Channels
-from forewarn.host.identity import Identity
-from forewarn.wire.instance import Place
-
-async def main() -> None:
-    identity = Identity()
-    place = Place("here", "group", "subscription")
-    endpoint = Endpoint(FakeService(), now_ms=lambda: NOW_MS, place=place)
-    channels = Channels(endpoint, identity, interfaces=LinkAddresses(), rules=NftRules())
-    vms = [
-        SeenVm(name=f"vm{n}", vm_id=str(n), power=Power.RUNNING, nics=(Nic(mac=mac, tap=tap),))
-        for n, (mac, tap) in enumerate(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
-    ]
-    for problem in await channels.arrange(vms):
-        print(problem)
-    print("serving", flush=True)
-    await asyncio.Event().wait()
-
-uvloop.run(main())
-"""
+TESTS = Path(__file__).parent.parent
 
 
-def killed_daemon(host: HostNet, *arguments: str, kill: bool = True) -> str:
-    """What a daemon of its own process said before it served; it is killed then."""
-    process = subprocess.Popen(
-        ["nsenter", "-t", str(host.ns.pid), "-n", sys.executable, "-c", DYING, *arguments],
+def daemon(host: HostNet, *arguments: str) -> subprocess.Popen[str]:
+    """See dying_channels.py."""
+    script = str(TESTS / "dying_channels.py")
+    return subprocess.Popen(
+        ["nsenter", "-t", str(host.ns.pid), "-n", sys.executable, script, *arguments],
         stdout=subprocess.PIPE,
         text=True,
-        env={"PYTHONPATH": "src:tests", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        env={**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"},
     )
+
+
+def killed_daemon(host: HostNet, *named: str) -> str:
+    """What a daemon said before it served; it is killed then."""
+    process = daemon(host, "0", "never", *named)
     assert process.stdout is not None
     said = ""
     try:
@@ -189,6 +173,28 @@ def killed_daemon(host: HostNet, *arguments: str, kill: bool = True) -> str:
         process.kill()
         process.communicate(timeout=PATIENCE_S)
     return said
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_daemon_killed_at_any_change_leaves_nothing_that_the_next_does_not_mend(
+    when: str,
+) -> None:
+    with a_host() as host:
+        host.bridge("br1")
+        alpha = host.guest("alpha", number=1)
+        beta = host.guest("beta", number=2, bridge="br1")
+        for step in range(1, STEPS_MAX):
+            process = daemon(host, str(step), when, alpha.mac, alpha.tap, beta.mac, beta.tap)
+            process.communicate(timeout=PATIENCE_S)
+            assert host.arrange() == ()
+            assert (alpha.who(), beta.who()) == ("alpha", "beta")
+            host.wait_for(host.channels.close())
+            assert host.left_behind() == []
+            assert host.ns.run("sysctl", "-n", "net.ipv4.tcp_fwmark_accept").strip() == "0"
+            if process.returncode == 0:
+                break  # it lived through all of its changes
+        assert step > 12
+        assert process.returncode == 0
 
 
 def test_a_daemon_after_kill_9_finds_and_replaces_what_was_left() -> None:

@@ -23,8 +23,6 @@ from forewarn.host.channel_plan import Mode
 from network_world import (
     ENDPOINT,
     ENDPOINT6,
-    SILENCE,
-    Namespace,
     answered,
     approval,
     connected,
@@ -45,7 +43,12 @@ from spoofing_world import (
     Field,
     Row,
     address_of,
+    changes_while,
+    claims,
+    next_of_alpha,
     outcome_of,
+    outside_of,
+    raw_opening,
     tries,
 )
 
@@ -102,20 +105,6 @@ def headers(at: Field) -> str:
 
 
 # What a guest says to the wire.
-
-
-def claims(at: Field, claimed: tuple[str, str], *, to: tuple[str, str]) -> None:
-    """Requests and replies, to one and to all, plain and behind one and two priority tags."""
-    with on_the_wire(at.mallory.ns) as raw:
-        for target in (to[1], frames.BROADCAST):
-            for operation in (frames.REPLY, frames.REQUEST):
-                for tags in (0, 1, 2):
-                    said = frames.arp(operation, claims=claimed, to=to)
-                    raw.send(frames.ethernet(at.mallory.mac, target, frames.ARP, said, tags=tags))
-                    gratuitous = frames.arp(operation, claims=claimed, to=claimed)
-                    raw.send(
-                        frames.ethernet(at.mallory.mac, target, frames.ARP, gratuitous, tags=tags)
-                    )
 
 
 @tries(
@@ -199,21 +188,38 @@ def being_the_endpoint(at: Field) -> str:
     return "alpha's requests go to the host"
 
 
-def next_of_alpha(at: Field, made: socket.socket) -> frames.Segment:
-    """The segment that the endpoint expects next on a connection of alpha."""
-    with on_the_wire(at.alpha.ns) as raw:
-        assert answered(made, request())[1] == b"alpha"
-        seen: frames.Heard | None = None
-        while seen is None or not seen.data or seen.source[0] != ENDPOINT:
-            seen = frames.heard(raw.recv(65536))
-    return frames.Segment(
-        source=seen.target,
-        target=seen.source,
-        sequence=seen.acknowledged,
-        acknowledged=seen.sequence + len(seen.data),
-        flags=frames.ACK | frames.PUSH,
-        data=approval(event_of("alpha")),
-    )
+@tries(
+    "the bridge's memory",
+    "while alpha waits for a change, mallory sends LLDP frames from alpha's MAC",
+    expected=NOTHING,
+)
+def taught_by_lldp(at: Field) -> str:
+    def forge(raw: socket.socket) -> None:
+        for _ in range(20):
+            raw.send(frames.ethernet(at.alpha.mac, "01:80:c2:00:00:0e", 0x88CC, b"\0" * 46))
+            raw.send(frames.ethernet(at.alpha.mac, frames.BROADCAST, 0x88B5, b"\0" * 46))
+
+    changes_while(at, at.mallory.ns, forge)
+    return NOTHING
+
+
+@tries(
+    "the bridge's memory, outside",
+    "the same from a physical port of the bridge, with frames of any kind",
+    expected=NOTHING,
+)
+def taught_from_outside(at: Field) -> str:
+    port = at.host.space()
+    at.host.plug(port, "port", bridge="br0", mac="52:54:00:00:01:02")
+
+    def forge(raw: socket.socket) -> None:
+        for _ in range(20):
+            raw.send(frames.ethernet(at.alpha.mac, frames.BROADCAST, 0x88B5, b"\0" * 46))
+        learnt = at.host.ns.run("bridge", "fdb", "show", "dev", "port")
+        assert at.alpha.mac in learnt  # the bridge itself believes it
+
+    changes_while(at, port, forge)
+    return NOTHING
 
 
 @tries(
@@ -250,19 +256,6 @@ def injection_between_taps(at: Field) -> str:
     return injection(at)
 
 
-def raw_opening(at: Field, ns: Namespace, mac: str, target_mac: str, *made: frames.Segment) -> str:
-    """Whether the endpoint answers any of these openings."""
-    with at.listening(ns) as caught, on_the_wire(ns) as raw:
-        for segment in made:
-            for tags in (0, 2):
-                said = segment.packet()
-                raw.send(frames.ethernet(mac, target_mac, frames.IPV4, said, tags=tags))
-    came = [frames.heard(frame) for frame in caught]
-    if any(one and one.source[0] == ENDPOINT and one.flags & frames.SYN for one in came):
-        return "answered"
-    return SILENCE
-
-
 @tries("impossible sources", "openings from 127.0.0.1, 0.0.0.0 and 169.254.169.254 itself")
 def martians(at: Field) -> str:
     sources = ("127.0.0.1", "0.0.0.0", ENDPOINT)
@@ -295,16 +288,6 @@ def source_routes(at: Field) -> str:
 
 
 # Where it comes from.
-
-
-def outside_of(at: Field) -> Namespace:
-    """A machine on the outside wire of the host, which routes."""
-    outside = at.host.space()
-    at.host.plug(outside, "uplink", bridge=None, mac="52:54:00:00:01:01")
-    at.host.ns.ip("address add 198.51.100.1/24 dev uplink")
-    at.host.ns.run("sysctl", "-w", "net.ipv4.ip_forward=1")
-    outside.ip("address add 198.51.100.9/24 dev eth0")
-    return outside
 
 
 @tries("outside", "a machine outside with a route by the host's outside address, and by ARP")
