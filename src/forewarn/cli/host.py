@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.host_network import host
-from forewarn.cli.session import AsJson, flag, session_of
+from forewarn.cli.session import AsJson, Session, flag, session_of
 
 __all__ = ["host"]
 
@@ -76,6 +76,17 @@ def daemon(
         if not joined_before(os.environ):
             typer.echo(context.get_help())
             raise typer.Exit(2)
+    _run_daemon(session, options, token=token, join_only=join_only, as_json=as_json)
+
+
+def _run_daemon(
+    session: Session,
+    options: dict[str, str | None],
+    *,
+    token: str | None,
+    join_only: bool,
+    as_json: bool,
+) -> None:
     try:
         from forewarn.cli.host_daemon import run  # noqa: PLC0415 - it imports the whole daemon
     except ModuleNotFoundError as missing:
