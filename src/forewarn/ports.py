@@ -338,7 +338,7 @@ class Interfaces(Protocol):
         ...
 
     async def strict(self, names: Collection[str]) -> Collection[str]:
-        """Those of the interfaces on which the kernel drops sources that it has no route to."""
+        """Those of them on which the kernel drops guests, because it has no route to them."""
         ...
 
     def marks_are_inherited(self) -> bool:

@@ -325,15 +325,21 @@ def test_a_bridge_without_ipv6_serves_ipv4_and_is_no_problem() -> None:
         assert alpha.who() == "alpha"
 
 
-def test_a_strict_rp_filter_without_a_route_is_named_with_its_remedy() -> None:
+def test_an_rp_filter_without_a_way_back_is_named_with_its_remedy() -> None:
     with a_host() as host:
-        host.ns.run("sysctl", "-w", "net.ipv4.conf.all.rp_filter=1")
         alpha = host.guest("alpha", number=1)
-        assert "sysctl -w net.ipv4.conf.br0.rp_filter=2" in words(host.arrange())
-        assert alpha.who_at_once() == SILENCE
-        host.ns.ip("route add 192.0.2.0/24 dev br0")
-        assert host.arrange() == ()
-        assert alpha.who() == "alpha"
+        host.plug(host.space(), "uplink", bridge=None, mac="52:54:00:00:01:01")
+        for way, filtered in (("default", 1), ("default", 2), ("192.0.2.0/24", 1), ("", 2)):
+            host.ns.run("sysctl", "-w", f"net.ipv4.conf.all.rp_filter={filtered}")
+            device = "br0" if way.startswith("192") else "uplink"
+            host.ns.ip("route flush table main")
+            if way:
+                host.ns.ip(f"route add {way} dev {device}")
+            problems = host.arrange()
+            answer = alpha.who_at_once()
+            assert (problems == ()) == (answer == "alpha"), (way, filtered)
+            if problems:
+                assert "sysctl -w net.ipv4.conf.br0.rp_filter=2" in words(problems)
 
 
 def test_a_vm_without_a_nic_or_tap_is_named_and_the_others_are_served() -> None:

@@ -21,6 +21,7 @@ import frames
 from forewarn.core.machines import Nic
 from forewarn.host.channel_plan import Mode
 from network_world import (
+    ASK_S,
     ENDPOINT,
     ENDPOINT6,
     answered,
@@ -349,6 +350,7 @@ def recycled(at: Field, mac: str) -> str:
         moved = replace(at.mallory.vm, nics=(Nic(mac=mac, tap=at.alpha.tap, bridge=bridge),))
         at.host.arrange([moved])
         after = at.asks(late)
+        kept.settimeout(ASK_S)
         assert answered(kept, request()) == (0, b"")
     # Alpha comes back by a tap of another name.
     at.host.plug(at.alpha.ns, "tap9", bridge=bridge, mac=at.alpha.mac)

@@ -19,7 +19,7 @@ COMMAND_S_MAX = 10.0
 KILL_S_MAX = 2.0
 _INHERIT = Path("/proc/sys/net/ipv4/tcp_fwmark_accept")
 _CONF = Path("/proc/sys/net/ipv4/conf")
-_STRICT = 1  # of rp_filter; 2 is loose, and the larger of two settings holds
+_LOOSE = 2  # of rp_filter; 1 is strict, 0 is off, and the larger of two settings holds
 
 
 async def run_command(*words: str, given: str = "") -> str:
@@ -99,11 +99,15 @@ class LinkAddresses:
                 await run_command("ip", "address", "del", address, "dev", interface)
 
     async def strict(self, names: Collection[str]) -> Collection[str]:
-        strict = {name for name in names if _rp_filter(name) == _STRICT}
-        if not strict:
-            return strict
+        checked = {name: _rp_filter(name) for name in names}
+        if not any(checked.values()):
+            return ()
         said = await run_command("ip", "-json", "-4", "route", "show", "table", "main")
-        return strict - {route.get("dev") for route in json.loads(said or "[]")}
+        routes = json.loads(said or "[]")
+        # Loosely, any way back is enough; a default route is one for every address.
+        enough = _LOOSE if any(route.get("dst") == "default" for route in routes) else 0
+        reached = {route.get("dev") for route in routes}
+        return {name for name, how in checked.items() if how not in (0, enough)} - reached
 
     def marks_are_inherited(self) -> bool:
         try:

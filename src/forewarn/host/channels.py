@@ -284,8 +284,9 @@ class Channels:
             ChannelProblem(
                 where=name,
                 words=f"The kernel drops what comes by {name} from addresses that it has no route"
-                " to (rp_filter is strict), so guests there may get no answer.",
-                remedy=f"Give {name} a route to its guests, or set it to loose:"
+                " to (rp_filter), so guests there may get no answer.",
+                remedy=f"Give it a route to its guests (ip route add NETWORK dev {name}); where the"
+                " host has a default route, this does as well:"
                 f" sysctl -w net.ipv4.conf.{name.replace('.', '/')}.rp_filter=2",
             )
             for name in sorted(await self._interfaces.strict(plan.listeners.keys()))
