@@ -81,9 +81,10 @@ status_of() {
 
 # `wget -T` of Debian's static busybox (1.35) crashes; `timeout` does not.
 while :; do
-  if timeout 4 wget -q -O /tmp/document --header 'Metadata: true' "$endpoint" 2> /tmp/why; then
+  if timeout 4 wget -q -S -O /tmp/document --header 'Metadata: true' "$endpoint" 2> /tmp/why; then
     set -- $(awk -f /tmp/read.awk /tmp/document)
-    say poll "status=200 incarnation=$1 events=$2"
+    date=$(sed -n 's/^ *[Dd]ate: *//p' /tmp/why | tr -d '\r' | tr ' ' '_')
+    say poll "status=200 incarnation=$1 events=$2 date=$date"
     [ "$approve" = yes ] && [ "$2" != - ] && approve_all "$2"
   else
     say poll "status=$(status_of /tmp/why) incarnation=- events=- why=$(tr ' \n' '_' < /tmp/why)"

@@ -13,7 +13,7 @@ from rig.wire import ADDRESSES, Wire
 VM_BRIDGE = "br0"
 VM_GATEWAY = "198.51.100.1/24"
 START_LIMIT_S = 30.0
-MIGRATION_PORT_FIRST = 49152
+_MIGRATIONS = ("ipproto", "tcp", "dport", "49152-49215", "prohibit")  # where libvirt sends them
 
 _LIBVIRTD = """\
 host_uuid = "{host_uuid}"
@@ -102,6 +102,14 @@ class HypervisorCell:
             return True
 
         wait_for(f"libvirtd of {self.name} answers", answers, within_s=START_LIMIT_S)
+
+    def forbid_migrations(self) -> None:
+        """No VM leaves: the ports where migrations come in are not reached from here."""
+        self.cell.run("ip", "rule", "add", "priority", "1", *_MIGRATIONS)
+
+    def allow_migrations(self) -> None:
+        """VMs may leave again."""
+        self.cell.run("ip", "rule", "delete", "priority", "1", *_MIGRATIONS, check=False)
 
     def virsh(self, *words: str, given: str = "", limit_s: float = 30.0) -> str:
         """What virsh says, without the newline at its end. CommandFailed with its words."""

@@ -37,6 +37,7 @@ class Lifecycle:
     complaints: tuple[str, ...]
     notice_s: float  # of control's time, from being shown to the start
     lasted_s: float  # real, from the start to the end
+    reaction_ms: int | None  # from the guest's approval until a host has claimed the action
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,12 +174,15 @@ class Lifecycles:
 
         wait_for(f"the journal says {kind} of {one.kind} of {one.vm}", told, within_s=within_s)
 
-    def finish(self, opened: Sequence[Opened]) -> list[Lifecycle]:
-        """Wait until everything has ended, and have it judged."""
+    def finish(self, opened: Sequence[Opened], *, judged: bool = True) -> list[Lifecycle]:
+        """Wait until everything has ended, and have it judged.
+
+        Without `judged` it is not counted: it is not meant to go well.
+        """
         self._await_end(opened)
         ended_s = time.monotonic()
         done = [self._finish(one, ended_s) for one in opened]
-        self.done += done
+        self.done += done if judged else []
         return done
 
     # How it goes.
@@ -303,7 +307,17 @@ def _judged(evidence: Evidence) -> Lifecycle:
         complaints=tuple(judge(evidence)),
         notice_s=(milliseconds(started) - milliseconds(shown)) / 1000,
         lasted_s=lasted_s,
+        reaction_ms=_reaction_ms(evidence),
     )
+
+
+def _reaction_ms(evidence: Evidence) -> int | None:
+    """With the clock at its own speed only, which is how consent is given here."""
+    approved = [fact["at"] for fact in evidence.facts if fact["kind"] == "approved"]
+    claimed = [fact["at"] for fact in evidence.facts if fact["kind"] == "claimed"]
+    if evidence.consent != "guest" or not approved or not claimed:
+        return None
+    return milliseconds(claimed[0]) - milliseconds(approved[-1])
 
 
 def table(done: Sequence[Lifecycle]) -> str:
@@ -320,6 +334,14 @@ def table(done: Sequence[Lifecycle]) -> str:
         notice = "-" if kind == "Failure" else f"{notice_s:.1f} s"
         lasted = f"{max(one.lasted_s for one in some):.1f} s"
         lines.append(f"| {kind} | {asked} | {len(some)} | {well} | {notice} | {lasted} |")
+    reactions = sorted(one.reaction_ms for one in done if one.reaction_ms is not None)
     well = sum(not one.complaints for one in done)
     lines.append(f"| all | | {len(done)} | {well} | | |")
+    if reactions:
+        most = reactions[min(len(reactions) - 1, len(reactions) * 99 // 100)]
+        middle = reactions[len(reactions) // 2]
+        lines.append(
+            f"From a guest's approval to the claim of the action: p50 {middle} ms,"
+            f" p99 {most} ms ({len(reactions)} approvals)."
+        )
     return "\n".join(lines)

@@ -94,8 +94,11 @@ class Service:
 
     # Hosts.
 
-    def start_host(self, name: str, *, wait: bool = True) -> None:
-        """Start the daemon of a hypervisor, which joins if it has not yet."""
+    def start_host(self, name: str, *, steppable: bool = False) -> None:
+        """Start the daemon of a hypervisor, which joins if it has not yet.
+
+        `steppable` gives it a wall clock for `step_clock`.
+        """
         hypervisor = self.rig.hypervisors[name]
         data = hypervisor.folder / "host-data"
         settings = hypervisor.folder / "host.toml"
@@ -109,15 +112,27 @@ class Service:
             ),
             encoding="utf-8",
         )
-        program = Path(sys.executable).with_name("forewarn")
-        words = [str(program), "--settings", str(settings), "host"]
+        program = [str(Path(sys.executable).with_name("forewarn"))]
+        if steppable:
+            self.step_clock(name, 0)
+            program = [sys.executable, "-m", "rig.host_process", str(self._offset(name))]
+        words = [*program, "--settings", str(settings), "host"]
         if not data.exists():
             words += ["--token", self.invite(name)]
         log = hypervisor.folder / "host.log"
-        host = hypervisor.cell.start(f"host {name}", words, log=log)
-        self.hosts[name] = host
-        if wait:
-            self.wait_for_host(name)
+        self.hosts[name] = hypervisor.cell.start(
+            f"host {name}", words, log=log, PYTHONPATH=str(ROOT)
+        )
+        self.wait_for_host(name)
+
+    def step_clock(self, name: str, seconds: int) -> None:
+        """Set the wall clock of a steppable host daemon ahead or back."""
+        beside = self._offset(name).with_suffix(".new")
+        beside.write_text(str(seconds), encoding="ascii")
+        beside.replace(self._offset(name))
+
+    def _offset(self, name: str) -> Path:
+        return self.rig.hypervisors[name].folder / "clock-offset"
 
     def wait_for_host(self, name: str) -> None:
         """Until control has heard of the daemon since its start."""
@@ -168,6 +183,7 @@ class Service:
                 self.hosts.pop(name, None)
                 hypervisor.power_on()
                 self.rig.note()
+            hypervisor.allow_migrations()
             libvirtd = hypervisor.libvirtd
             if libvirtd is None or not libvirtd.alive:
                 hypervisor.start_libvirtd()

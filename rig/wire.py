@@ -32,7 +32,6 @@ class Wire:
     def __init__(self, folder: Path) -> None:
         self.cell = Cell("wire", folder, {})
         self._cuts: set[frozenset[str]] = set()
-        self._blocked: set[tuple[str, int]] = set()
 
     def power_on(self) -> None:
         """Start the switch; nothing is plugged in yet."""
@@ -63,21 +62,10 @@ class Wire:
         self._apply()
 
     def mend_all(self) -> None:
-        """Nothing is cut or blocked any more."""
-        if self._cuts or self._blocked:
+        """Nothing is cut any more."""
+        if self._cuts:
             self._cuts.clear()
-            self._blocked.clear()
             self._apply()
-
-    def block(self, machine: str, first_port: int) -> None:
-        """Nobody reaches TCP ports from this one on at a machine: where migrations come in."""
-        self._blocked.add((machine, first_port))
-        self._apply()
-
-    def unblock(self, machine: str, first_port: int) -> None:
-        """The ports are reached again."""
-        self._blocked.discard((machine, first_port))
-        self._apply()
 
     def _apply(self) -> None:
         pairs = sorted(tuple(sorted(pair)) for pair in self._cuts)
@@ -85,10 +73,6 @@ class Wire:
             f'    iifname "{_port(a)}" oifname "{_port(b)}" drop'
             for one, other in pairs
             for a, b in ((one, other), (other, one))
-        ]
-        rules += [
-            f'    oifname "{_port(machine)}" tcp dport >= {port} reject with tcp reset'
-            for machine, port in sorted(self._blocked)
         ]
         self.cell.run("nft", "-f", "-", given=_CUTS.format(rules="\n".join(rules)))
 

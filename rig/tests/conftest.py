@@ -15,7 +15,17 @@ _DONE = pytest.StashKey[list[Lifecycle]]()
 _FAULTS = pytest.StashKey[list[tuple[str, str]]]()
 
 
+LIFECYCLES_VARIABLE = "FOREWARN_RIG_LIFECYCLES"
+LIFECYCLES_DEFAULT = 10
+LONG_FROM = 100  # so many lifecycles and more: the long run, with every fault
+
+
+def lifecycles_wanted() -> int:
+    return int(os.environ.get(LIFECYCLES_VARIABLE, str(LIFECYCLES_DEFAULT)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: only in the long run (make test-rig LIFECYCLES=100)")
     config.stash[_DONE] = []
     config.stash[_FAULTS] = []
 
@@ -71,7 +81,16 @@ def fault(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 @pytest.fixture(scope="session")
 def wanted() -> int:
     """How many lifecycles are wanted."""
-    return int(os.environ.get("FOREWARN_RIG_LIFECYCLES", "10"))
+    return lifecycles_wanted()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if lifecycles_wanted() >= LONG_FROM:
+        return
+    reason = f"part of the long run: make test-rig LIFECYCLES={LONG_FROM}"
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(hookwrapper=True)
