@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from forewarn.adapters.authority import HOST_FOR, Authority
 from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.api.link_protocol import STRANGERS_MAX
+from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
 from forewarn.wire import host_json as wire
@@ -32,6 +33,10 @@ async def token_for(world: ControlWorld, name: str, **more: object) -> str:
         f"forewarn host --control {world.where.hosts_url} --name {name} --token {token}"
     )
     return token
+
+
+async def hosts_of(world: ControlWorld) -> list[str]:
+    return [host["name"] for host in (await world.operator("GET", "/v1/hosts")).json()["items"]]
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
@@ -204,6 +209,26 @@ def test_a_revoked_host_keeps_its_place_if_a_file_lists_it(tmp_path: Path) -> No
             assert [(host["name"], host["joined"], host["listed"]) for host in hosts] == [
                 ("h1", False, True)
             ]
+
+    run(story)
+
+
+def test_a_revoked_host_with_vms_leaves_when_that_is_said_again_without_them(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            vm_id = "6695eb01-f6a4-8304-79aa-97f2502e193f"
+            there = wire.Sighting((SeenVm(name="vm0", vm_id=vm_id, power=Power.RUNNING),))
+            await (await world.joined("h1")).ask("sight", there, wire.Sighted)
+            await world.order("/v1/hosts/h1/revoke")
+            await world.order("/v1/hosts/h1/revoke")
+            assert await hosts_of(world) == ["h1"]  # its VM is there
+            await (await world.joined("h2")).ask("sight", there, wire.Sighted)
+            await world.order("/v1/hosts/h1/revoke")
+            assert await hosts_of(world) == ["h2"]
+            gone = await world.operator("POST", "/v1/hosts/h1/revoke")
+            assert code_of(gone) == (404, "not-found")
 
     run(story)
 

@@ -155,11 +155,19 @@ class Membership:
         """Shut a host out, now. Raises NotFound if it has not joined, or Unavailable.
 
         It is out when this is kept; its place in the fleet follows, at the next start if need be.
+        A host that kept its place because of its VMs loses it when this is said again without them.
         """
         async with self._one_at_a_time:
-            await self._change(membership.revoke(self._members, name))
+            if not await self._is_out_already(name):
+                await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
         await self._control.submit(_left(name, by=OPERATOR))
+
+    async def _is_out_already(self, name: str) -> bool:
+        if any(member.name == name for member in self.members()):
+            return False
+        host = await self._control.ask(lambda tx: tx.host(name))
+        return host is not None and not host.joined and not host.listed
 
     async def settle(self) -> None:
         """Have exactly the members as hosts with a daemon of their own; call it at the start.
