@@ -13,8 +13,10 @@ PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-lin
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.
 PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 # What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.
-PACKAGES += libvirt-daemon-system libvirt-clients libvirt-dev pkg-config qemu-system-x86
+PACKAGES += libvirt-daemon-system libvirt-clients qemu-system-x86
 PACKAGES += linux-image-cloud-amd64 busybox-static nftables
+# What .venv is built with: libvirt's Python package is compiled.
+PACKAGES += libvirt-dev pkg-config gcc python3-dev python3-venv
 # DHCP as guests get it: the settings of docs/network.md are tested with them.
 PACKAGES += dnsmasq-base isc-dhcp-client udhcpc
 LIFECYCLES ?= 10
@@ -32,7 +34,7 @@ $(READY): pyproject.toml guest/pyproject.toml constraints.txt
 
 install: $(READY) ## build .venv with the pinned packages and forewarn itself
 
-packages: ## install the Debian packages that the guest's steps are tested against (needs root)
+packages: ## install the Debian packages of the rig and of the guest's steps (needs root)
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends --no-upgrade $(PACKAGES)
 

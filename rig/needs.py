@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -53,14 +54,14 @@ def _numbers(name: str) -> list[int]:
 
 def _install(packages: set[str]) -> str:
     names = " ".join(sorted(packages))
-    return f"The rig needs Debian packages that are not here. Install them: apt install {names}"
+    return f"The rig needs Debian packages that are not here. Install them: apt-get install {names}"
 
 
 def check() -> None:
     """Raises CannotBuild, with everything that is missing at once, if the rig cannot work here."""
     if os.geteuid() != 0:
         raise CannotBuild(
-            "The rig makes network and mount namespaces and needs root. Run: sudo make rig"
+            "The rig makes network and mount namespaces and needs root; run it with sudo."
         )
     missing = {package for name, package in PROGRAMS.items() if not _installed(name)}
     try:
@@ -69,6 +70,11 @@ def check() -> None:
         missing.add(KERNEL_PACKAGE)
     if missing:
         raise CannotBuild(_install(missing))
+    if importlib.util.find_spec("libvirt") is None:
+        raise CannotBuild(
+            "This .venv has no libvirt-python: it was made before libvirt's headers were here. "
+            "Build it again: make clean install"
+        )
     if not Path("/dev/net/tun").exists():
         raise CannotBuild(
             "There is no /dev/net/tun, which guests are plugged in with: modprobe tun"
