@@ -261,6 +261,8 @@ def injection_between_taps(at: Field) -> str:
 def martians(at: Field) -> str:
     sources = ("127.0.0.1", "0.0.0.0", ENDPOINT)
     made = [frames.Segment((source, 4000), (ENDPOINT, 80)) for source in sources]
+    own = frames.Segment((address_of(at.mallory), 4000), (ENDPOINT, 80))
+    assert raw_opening(at, at.mallory.ns, at.mallory.mac, at.bridge_mac, own) == "answered"
     return raw_opening(at, at.mallory.ns, at.mallory.mac, at.bridge_mac, *made)
 
 
