@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import frames
-from forewarn.host.channel_plan import Mode
-from network_world import (
+from channels_world import (
     ASK_S,
     ENDPOINT,
     NAME,
@@ -28,6 +27,7 @@ from network_world import (
     scope_of,
     who,
 )
+from forewarn.host.channel_plan import Mode
 
 DOCUMENT = "/metadata/scheduledevents?api-version=2020-07-01"
 SECRET = event_of("alpha").encode()

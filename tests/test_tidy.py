@@ -49,7 +49,7 @@ PAUSES = {
     "tests/host/test_daemon.py": 1,
     "tests/host_world.py": 1,
     "tests/libvirt_world.py": 2,
-    "tests/network_world.py": 1,
+    "tests/channels_world.py": 1,
     "tests/system_world.py": 1,
 }
 

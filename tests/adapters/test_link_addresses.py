@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from channels_world import Namespace, needs_namespaces
 from forewarn.adapters import link_addresses
 from forewarn.adapters.link_addresses import LinkAddresses, run_command
 from forewarn.ports import NetworkFailed
-from network_world import Namespace, needs_namespaces
 
 
 def refusal_of(*words: str) -> NetworkFailed:

@@ -12,13 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from endpoint_world import PATIENCE_S
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.core.machines import Nic, Power, SeenVm
-from forewarn.host.channel_plan import Mode
-from forewarn.host.channels import take_down
-from network_world import (
+from channels_world import (
     ENDPOINT,
     ENDPOINT6,
     NOBODY,
@@ -32,6 +26,12 @@ from network_world import (
     who,
     who_at_once,
 )
+from endpoint_world import PATIENCE_S
+from forewarn.adapters.link_addresses import LinkAddresses
+from forewarn.adapters.nft_rules import NftRules
+from forewarn.core.machines import Nic, Power, SeenVm
+from forewarn.host.channel_plan import Mode
+from forewarn.host.channels import take_down
 
 pytestmark = needs_namespaces
 

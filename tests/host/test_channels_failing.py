@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.ports import NetworkFailed
-from network_world import (
+from channels_world import (
     NOBODY,
     SILENCE,
     a_host,
@@ -17,6 +14,9 @@ from network_world import (
     needs_namespaces,
     request,
 )
+from forewarn.adapters.link_addresses import LinkAddresses
+from forewarn.adapters.nft_rules import NftRules
+from forewarn.ports import NetworkFailed
 
 pytestmark = needs_namespaces
 

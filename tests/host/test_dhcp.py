@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from channels_world import ENDPOINT, GuestNet, HostNet, a_host, needs_namespaces, until
 from endpoint_world import PATIENCE_S
 from forewarn_guest import leases
-from network_world import ENDPOINT, GuestNet, HostNet, a_host, needs_namespaces, until
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "network.md"
 OPTIONS = "{http://libvirt.org/schemas/network/dnsmasq/1.0}option"

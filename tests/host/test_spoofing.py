@@ -18,9 +18,7 @@ from dataclasses import replace
 import pytest
 
 import frames
-from forewarn.core.machines import Nic
-from forewarn.host.channel_plan import Mode
-from network_world import (
+from channels_world import (
     ASK_S,
     ENDPOINT,
     ENDPOINT6,
@@ -33,6 +31,8 @@ from network_world import (
     request,
     until,
 )
+from forewarn.core.machines import Nic
+from forewarn.host.channel_plan import Mode
 from spoofing_world import (
     CLOSED,
     DOCUMENT,
