@@ -31,26 +31,31 @@ def _web(number: int) -> Guest:
     return Guest(name=f"web-{number}", number=21 + number, approves=True, traits=traits)
 
 
-GUESTS = ((_web(0), "h1"), (_web(1), "h2"), (Guest(name="db-0", number=23), "h1"))
+GUESTS = (
+    (_web(0), "h1"),
+    (Guest(name="db-0", number=23), "h1"),
+    (_web(1), "h2"),
+    (Guest(name="app-0", number=24, approves=True), "h2"),
+)
 
 PICTURE = """
    control 192.0.2.1          h1 192.0.2.11                   h2 192.0.2.12
   +------------------+       +-------------------------+     +-------------------------+
   | forewarn control |       | libvirtd  forewarn host |     | libvirtd  forewarn host |
-  +--------+---------+       | br0: web-0  db-0        |     | br0: web-1              |
+  +--------+---------+       | br0: web-0  db-0        |     | br0: web-1  app-0       |
            |                 +-----------+-------------+     +-----------+-------------+
            +----------------- wire ------+-------------------------------+
 
-web-0 and web-1 approve what they are told; db-0 never does, so its notice runs out first.
+web-0, web-1 (one scope) and app-0 approve what they are told. db-0 never does: its notice runs out.
 {clock}
 Everything is in {folder}; Ctrl-C takes it all down.
 
 In another terminal, as root:
   rig/forewarn vm list
   rig/forewarn vm restart web-0             # a Reboot, as soon as web-0 has approved it
-  tail -f {folder}/consoles/web-0.log       # what web-0 sees, second by second
-  rig/forewarn vm redeploy web-0            # live to the other host: its uptime goes on
-  rig/forewarn host maintain h1 --type Freeze
+  tail -f {folder}/consoles/web-0.log   # what web-0 sees, second by second
+  rig/forewarn vm redeploy app-0            # live to the other host: its uptime goes on
+  rig/forewarn host maintain h2 --type Freeze
   rig/forewarn vm restart db-0              # nobody approves: after a quarter of an hour
   rig/forewarn watch
   .venv/bin/python -m rig virsh h1 list --all
@@ -99,7 +104,8 @@ def _enter(script: str, words: list[str]) -> int:
 
 
 def _stay() -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the second
+        signal.signal(number, _interrupt)
     speed = _speed()
     with Rig() as rig:
         for folder in rig.removed:
