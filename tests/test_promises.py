@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "promises.md"
 # A promise is a bullet or a row of a table that begins with its number.
 BEGINS = re.compile(r"^(?:[-*] +|\| *)\**P(\d+)\b")
-TEST_ID = re.compile(r"((?:guest/)?tests/[\w/]+\.py)::(test_\w+)")
+TEST_ID = re.compile(r"((?:guest/|rig/)?tests/[\w/]+\.py)::(test_\w+)")
 
 
 def promises(page: str) -> dict[int, str]:

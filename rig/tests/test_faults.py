@@ -44,8 +44,10 @@ class Stage:
         self.number = next(_NUMBERS)
         self.vm = f"stage-{self.number}"
 
-    def guest(self, *, ignores_acpi: bool = False) -> None:
-        guest = Guest(name=self.vm, number=self.number, ignores_acpi=ignores_acpi)
+    def guest(self, *, ignores_acpi: bool = False, approves: bool = False) -> None:
+        guest = Guest(
+            name=self.vm, number=self.number, ignores_acpi=ignores_acpi, approves=approves
+        )
         self.lifecycles.define(guest, "h1")
 
     def order(self, kind: str) -> Opened:
@@ -90,11 +92,27 @@ class Stage:
         lines = self.rig.consoles.lines(self.vm)
         return [line for line in lines if line.at_s > since_s and line.answered]
 
+    def approvals(self) -> list[str]:
+        """How the guest's approvals were answered."""
+        lines = self.rig.consoles.lines(self.vm)
+        return [line.words["status"] for line in lines if line.kind == "approve"]
+
     def hurry(self) -> None:
         """Let a migration that was slowed down be quick again."""
         self.h1.virsh("migrate-setspeed", self.vm, "1000")
 
     # Standing between two steps, each left by what the test does next.
+
+    def until_approved(self, opened: Opened) -> None:
+        """Approved, and not started: nothing starts on a host that is silent."""
+        self.service.hosts["h1"].signal(signal.SIGSTOP)
+        wait_for(
+            "control misses the host",
+            lambda: "h1" in self.service.operator.get("/v1/health")["hosts_silent"],
+            within_s=STEP_LIMIT_S,
+        )
+        self.lifecycles.approve([opened])
+        self.lifecycles.wait_for_fact("approved", opened)
 
     def until_started(self, opened: Opened) -> None:
         """Started and written down; nobody has claimed the action yet."""
@@ -176,7 +194,9 @@ def test_host_daemon_is_killed_when_a_reboot_is(stage: Stage, step: str) -> None
     stage.finish(opened)
 
 
-@pytest.mark.parametrize("step", ["claimed", *long("shown", "started", "begun", "done")])
+@pytest.mark.parametrize(
+    "step", ["claimed", *long("shown", "approved", "started", "begun", "done")]
+)
 def test_control_is_killed_when_a_reboot_is(stage: Stage, step: str) -> None:
     stage.guest(ignores_acpi=step in ("begun", "done"))
     opened = stage.order("Reboot")
@@ -309,6 +329,20 @@ def test_the_link_is_cut_for(stage: Stage, seconds: int) -> None:
     assert line is None or opened.event_id in line.events(), "its last document stays"
     stage.rig.wire.mend_all()
     stage.finish(opened)
+
+
+@pytest.mark.long
+def test_an_approval_while_the_link_is_cut_is_put_off_and_nothing_starts(stage: Stage) -> None:
+    stage.guest(approves=True)
+    stage.h1.virsh("suspend", stage.vm)
+    opened = stage.lifecycles.begin("Reboot", [stage.vm])[0]
+    stage.rig.wire.cut("control", "h1")
+    stage.h1.virsh("resume", stage.vm)
+    wait_for("the guest is put off", lambda: "503" in stage.approvals(), within_s=STEP_LIMIT_S)
+    assert "200" not in stage.approvals()
+    stage.rig.wire.mend_all()
+    stage.finish(opened)
+    stage.fault.append("The approval was answered 503 while the link was cut.")
 
 
 @pytest.mark.parametrize("hours", long(1, -1))
