@@ -76,6 +76,7 @@ class FakeLibvirt(LibvirtConnection):
         self.free.set()
         self.refuse: dict[str, LibvirtRefused | LibvirtLost] = {}
         self.lose_once: set[str] | None = None
+        self.undo_starts = 0
         self.stop_at = ""
         self.stopped = False
         self.asked: list[str] = []
@@ -93,6 +94,9 @@ class FakeLibvirt(LibvirtConnection):
             self.stopped = True
             await asyncio.Event().wait()  # whoever asked is killed here
         value = await super().call(work, what=what, seconds=seconds)
+        if word == "start" and self.undo_starts > 0:
+            self.undo_starts -= 1
+            await super().call(lambda s: s.destroy("vm"), what="undo", seconds=seconds)
         if self.lose_once is not None and word not in LOOKS and what not in self.lose_once:
             self.lose_once.add(what)
             raise LibvirtLost(f"lost after {what}")
@@ -169,6 +173,7 @@ class World:
             elsewhere=self.elsewhere,
             migrate_uri="{host}",
             shutdown_s=SHUTDOWN_S,
+            settle_s=0.01,
             reboot_command=self.reboot_command,
             boot_id_file=self.boot_file(host),
             guard=self._guard,

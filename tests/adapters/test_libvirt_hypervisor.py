@@ -113,6 +113,22 @@ def test_a_start_that_libvirt_refuses_is_tried_again_and_then_fails_with_its_wor
     assert acts(world).count("start vm") > 1
 
 
+def test_a_vm_that_goes_off_right_after_its_start_is_started_again(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].undo_starts = 1
+    assert run(world, REBOOT) == DONE
+    assert acts(world).count("start vm") == 2
+    assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_vm_that_goes_off_after_every_start_fails_and_is_let_be(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].undo_starts = 100
+    sight = run(world, REBOOT)
+    assert sight == Sight(SightKind.FAILED, "vm went off right after it was started, 3 times")
+    assert acts(world).count("start vm") == 3
+
+
 def test_a_vm_is_started_from_what_was_last_known_of_it(world: World) -> None:
     world.elsewhere.definitions["vm"] = domain_xml("vm")
     assert run(world, START) == DONE

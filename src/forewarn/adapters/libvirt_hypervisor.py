@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 REMEMBERED_MAX = 1_000  # ends of works; older ones are read from the domains again
 MIGRATE_S = 20 * 60.0
+SETTLE_S = 0.5
 CLOSE_S = 5.0
 _OF_HOST = (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
 
@@ -45,6 +46,7 @@ class LibvirtHypervisor:
         migrate_uri: str = "qemu+ssh://{host}/system",
         shutdown_s: float = 60.0,
         migrate_s: float = MIGRATE_S,
+        settle_s: float = SETTLE_S,
         reboot_command: Sequence[str] = (),
         boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id"),
         guard: Callable[[str, str], Guard] = start_guard,
@@ -64,6 +66,7 @@ class LibvirtHypervisor:
             shutdown_ms=round(shutdown_s * SECOND_MS),
             migrate_uri=migrate_uri,
             migrate_s=migrate_s,
+            settle_s=settle_s,
             open_other=open_other,
         )
         self._mending = Mending(self._tools, self._start)

@@ -34,6 +34,7 @@ RING_TOGETHER_S = 0.05
 LOST_PAUSE_S = 1.0
 REFUSALS_MAX = 4  # by libvirt, of one work
 START_S = 60.0
+STARTS_MAX = 3
 DEFINED = "defined"  # the step of a mark: the definition came from elsewhere
 DESTROY_S = 30.0
 GIVE_UP_AFTER_MS = 20 * 60 * SECOND_MS  # beyond the time a guest may take; then the work fails
@@ -51,6 +52,7 @@ class Tools:
     shutdown_ms: int
     migrate_uri: str
     migrate_s: float
+    settle_s: float  # what was started must still run so long after
     open_other: Callable[[str], LibvirtConnection] = open_libvirt
     _others: dict[str, LibvirtConnection] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -147,6 +149,7 @@ class Work:
         self.began_ms = tools.clock.monotonic_ms()
         self.idle = True
         self._defined = False
+        self._starts = 0
         self._refusals = 0
         self._said_lost = False
 
@@ -243,12 +246,21 @@ class Work:
             await self.note(view, mark, next_.detail)
             await act(lambda s: s.destroy(vm), f"destroy {vm}", DESTROY_S)
         elif next_.step is Step.START:
-            await act(lambda s: s.create(vm), f"start {vm}", START_S)
+            await self._start()
         elif next_.step is Step.UNDEFINE:
             await act(lambda s: s.undefine(vm), f"undefine {vm}")
         elif next_.step is Step.DEFINE:
             await self._define()
         return None
+
+    async def _start(self) -> None:
+        """Start it, and let it settle: a start right after a shutdown has been seen to be lost."""
+        vm = self.vm
+        if self._starts >= STARTS_MAX:
+            raise HypervisorFailed(f"{vm} went off right after it was started, {STARTS_MAX} times")
+        await self.tools.act(lambda s: s.create(vm), f"start {vm}", START_S)
+        self._starts += 1
+        await asyncio.sleep(self.tools.settle_s)
 
     async def press(self, view: View) -> None:
         """Press the power button. A guest that is going off already is no mistake."""
