@@ -18,7 +18,7 @@ from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.settings import BadSettings, Settings
 
 HOME = {"HOME": "/home/someone"}
-OPERATIONS_PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
+SETTINGS_PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 
 
 def load(
@@ -290,8 +290,8 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     assert load(tmp_path, "\ufeffuser_events_max = 9\n").user_events_max == 9
 
 
-def test_every_setting_is_in_the_table_of_the_operations_page() -> None:
-    page = OPERATIONS_PAGE.read_text(encoding="utf-8")
+def test_every_setting_is_in_the_table_of_the_settings_page() -> None:
+    page = SETTINGS_PAGE.read_text(encoding="utf-8")
     section = re.split(r"^## ", page, flags=re.MULTILINE)
     table = next(part for part in section if part.startswith("Settings\n"))
     documented = re.findall(r"^\| `([a-z_]+)` \| `?([^|`]*)", table, flags=re.MULTILINE)

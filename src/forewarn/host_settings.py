@@ -50,7 +50,7 @@ Listen = Literal["bridge", "tap", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """The settings of one host daemon, checked. docs/operations.md describes each.
+    """The settings of one host daemon, checked. docs/host.md describes each.
 
     An empty `name` is the one in the certificate of the data folder, an empty `control` the one
     that the host has joined.

@@ -72,7 +72,7 @@ SIMULATE_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one service, checked. docs/operations.md describes each."""
+    """The settings of one service, checked. docs/settings.md describes each."""
 
     data: Path
     inventory: Path | None = None

@@ -19,7 +19,7 @@ from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, Priority, ScopeKind
 from forewarn.core.spelling import MISTAKES_NAMED_MAX
 
-OPERATIONS_PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+SETTINGS_PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
 
 HEAD = """\
 [[host]]
@@ -413,8 +413,8 @@ def test_any_broken_demo_fleet_is_refused_or_parsed_and_never_anything_else() ->
             assert all(1 <= line <= broken.count("\n") + 1 for line in line_numbers)
 
 
-def test_every_key_is_in_the_table_of_the_operations_page() -> None:
-    page = OPERATIONS_PAGE.read_text(encoding="utf-8")
+def test_every_key_is_in_the_table_of_the_settings_page() -> None:
+    page = SETTINGS_PAGE.read_text(encoding="utf-8")
     section = page.partition("\n## Inventory\n")[2].partition("\n## ")[0]
     for kind, (keys, _) in TABLES.items():
         rows = section.partition(f"| `[[{kind}]]` |")[2].partition("| `[[")[0]

@@ -23,7 +23,7 @@ from forewarn.wiring.simulate import Plan
 
 
 class SettingWords(TypedDict, total=False):
-    """The settings of the service that a cloud can have; docs/operations.md describes each."""
+    """The settings of the service that a cloud can have; docs/settings.md describes each."""
 
     enablement: Enablement
     metadata_header: MetadataHeader
