@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from forewarn.adapters.libvirt_connection import LibvirtLost, LibvirtMissing, open_libvirt
 from forewarn.adapters.libvirt_machines import LibvirtMachines
+from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ActionKind
@@ -116,6 +118,43 @@ def test_what_other_hands_do_rings(world: World) -> None:
         rung.clear()
         world.on("h1", lambda s, act=act: getattr(s, act)("vm"))  # type: ignore[misc]
         assert rung.wait(10), act
+
+
+class _GoesOff:
+    """A domain that goes off between two questions: the second answer is its configuration."""
+
+    def __init__(self, lv: Any, config: str) -> None:
+        self._lv = lv
+        self._config = config
+        self.asked = 0
+
+    def state(self) -> list[int]:
+        self.asked += 1
+        runs = self.asked == 1
+        return [self._lv.VIR_DOMAIN_RUNNING if runs else self._lv.VIR_DOMAIN_SHUTOFF, 0]
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 - libvirt's
+        return self._config
+
+    def isPersistent(self) -> int:  # noqa: N802 - libvirt's
+        return 1
+
+    def name(self) -> str:
+        return "vm"
+
+    def UUIDString(self) -> str:  # noqa: N802 - libvirt's
+        return UUIDS["vm"]
+
+
+def test_a_domain_that_goes_off_while_it_is_looked_at_does_not_seem_to_run(world: World) -> None:
+    """It would seem to run with the mark of its configuration, as if it had been restarted."""
+    lv = pytest.importorskip("libvirt")
+    world.define("h1", domain_xml("vm"), start=True)
+    view = world.seen("h1")
+    domain = _GoesOff(lv, view.config_xml)
+    seen_now = Session(lv, None)._view(domain)
+    assert (seen_now.power, seen_now.active, seen_now.live_xml) == (Power.OFF, False, "")
+    assert domain.asked == 2
 
 
 # No libvirt.

@@ -15,9 +15,12 @@ from forewarn.adapters.libvirt_xml import (
     TRAITS_NAMESPACE,
     TRAITS_PREFIX,
     Mark,
+    is_live,
     mark_element,
 )
 from forewarn.core.machines import Power
+
+LOOKS_MAX = 5  # at one domain, until two answers about it fit together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +69,34 @@ class Session:
             raise
 
     def _view(self, domain: Any) -> View:
+        """What the XML says decides whether it is active: state and XML are two questions.
+
+        A domain that goes off between them would seem to run with the mark of its configuration,
+        which means that it was started since. So both are asked until they agree.
+        """
         lv = self._lv
-        condition, reason = domain.state()
-        active = bool(domain.isActive())
+        for _ in range(LOOKS_MAX):
+            condition, reason = domain.state()
+            xml = domain.XMLDesc(0)
+            if is_live(xml) == (condition != lv.VIR_DOMAIN_SHUTOFF):
+                break
+        active = is_live(xml)
         power = {
             lv.VIR_DOMAIN_PAUSED: Power.PAUSED,
             lv.VIR_DOMAIN_PMSUSPENDED: Power.PAUSED,
             lv.VIR_DOMAIN_CRASHED: Power.CRASHED,
-            lv.VIR_DOMAIN_SHUTOFF: Power.OFF,
         }.get(condition, Power.RUNNING)
-        if condition == lv.VIR_DOMAIN_SHUTOFF and reason == lv.VIR_DOMAIN_SHUTOFF_CRASHED:
-            power = Power.CRASHED
+        if not active:
+            crashed = reason == lv.VIR_DOMAIN_SHUTOFF_CRASHED
+            is_off = condition == lv.VIR_DOMAIN_SHUTOFF
+            power = Power.CRASHED if is_off and crashed else Power.OFF
         return View(
             name=domain.name(),
             uuid=domain.UUIDString(),
             power=power,
             active=active,
             persistent=bool(domain.isPersistent()),
-            live_xml=domain.XMLDesc(0) if active else "",
+            live_xml=xml if active else "",
             config_xml=domain.XMLDesc(lv.VIR_DOMAIN_XML_INACTIVE),
         )
 

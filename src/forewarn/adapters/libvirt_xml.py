@@ -298,7 +298,14 @@ def _given(value: object) -> str:
     return "" if value is None else str(value)
 
 
-# Interfaces, and what a guest's power button does.
+# Whether it runs, its interfaces, and what a guest's power button does.
+
+_RUNNING = re.compile(r"<domain\b[^>]*\sid=[\"']")
+
+
+def is_live(domain_xml: str) -> bool:
+    """Whether this is the XML of a running domain: only those have an id."""
+    return _RUNNING.match(domain_xml.lstrip()) is not None
 
 
 @dataclass(frozen=True, slots=True)
