@@ -38,12 +38,17 @@ class Control:
 
 
 @contextmanager
-def control(folder: Path, *, core: int = SERVER_CORE) -> Iterator[Control]:
-    """Run `forewarn control` on a data folder inside `folder`; every scope is told of events."""
+def control(folder: Path, *, core: int = SERVER_CORE, yielding: bool = False) -> Iterator[Control]:
+    """Run `forewarn control` on a data folder inside `folder`; every scope is told of events.
+
+    `yielding`: it shares a core with whoever measures, and must not be what is measured.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     operator_port, hosts_port = free_port(), free_port()
     command = [forewarn_program(), "control", "--json", "--data", str(folder / "data")]
     command += ["--operator", f"127.0.0.1:{operator_port}", "--hosts", f"127.0.0.1:{hosts_port}"]
+    if yielding:
+        command = ["nice", "-n", "19", *command]
     environment = {**clean_environment(), "FOREWARN_ENABLEMENT": "always"}
     log = folder / "control.log"
     with running(command, log, environment, core=core) as process:

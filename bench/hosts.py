@@ -48,7 +48,7 @@ def in_daily_life(folder: Path) -> Iterator[Figure]:
     """The figures of one host daemon."""
     folder.mkdir(parents=True)
     with (
-        control(folder / "control", core=CLIENT_CORE) as running_control,
+        control(folder / "control", core=CLIENT_CORE, yielding=True) as running_control,
         _daemon(folder, running_control) as daemon,
         ExitStack() as opened,
     ):

@@ -48,6 +48,16 @@ def take_client_core() -> None:
     os.sched_setaffinity(0, {CLIENT_CORE})
 
 
+@contextmanager
+def every_core() -> Iterator[None]:
+    """What is started inside runs wherever the kernel likes."""
+    os.sched_setaffinity(0, set(_CORES))
+    try:
+        yield
+    finally:
+        take_client_core()
+
+
 def raise_open_files() -> None:
     """Let this process and those it starts have a socket for every parked request."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
