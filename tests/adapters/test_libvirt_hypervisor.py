@@ -11,8 +11,11 @@ import pytest
 
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, Why
 from forewarn.adapters.libvirt_steps import mark_of
+from forewarn.adapters.libvirt_work import GIVE_UP_AFTER_MS
 from forewarn.adapters.libvirt_xml import read_traits, traits_element
 from forewarn.core.machines import Power, Traits
+from forewarn.core.model import ActionKind, EventType
+from forewarn.core.notice import DEADLINE_MS
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 from libvirt_world import (
     DELETE,
@@ -350,6 +353,22 @@ def test_a_reboot_command_that_fails_has_its_vms_started_again(world: World) -> 
 
 
 # Other things that go wrong.
+
+
+@pytest.mark.parametrize(
+    ("kind", "types"),
+    [
+        (ActionKind.FREEZE_HOST, (EventType.FREEZE,)),
+        (ActionKind.REBOOT_HOST, (EventType.REBOOT,)),
+        (ActionKind.REBOOT_VM, (EventType.REBOOT,)),
+        (ActionKind.MOVE_VM, (EventType.REDEPLOY,)),
+        (ActionKind.DELETE_VM, (EventType.TERMINATE, EventType.PREEMPT)),
+    ],
+)
+def test_a_work_is_over_before_its_event_is_given_up(
+    kind: ActionKind, types: tuple[EventType, ...]
+) -> None:
+    assert all(GIVE_UP_AFTER_MS[kind] < DEADLINE_MS[event_type] for event_type in types)
 
 
 def test_a_call_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from forewarn.ports import HypervisorFailed, Sight, SightKind
 log = structlog.get_logger(__name__)
 
 MOVES_AT_ONCE = 4
+FREEZE_MOVES_S = 180.0  # all of them, before the others are paused
+REBOOT_MOVES_S = 480.0
 COMMAND_S = 60.0
 REBOOTED_WITHIN_MS = 10 * 60 * SECOND_MS
 NAMES_SHOWN_MAX = 5
@@ -71,8 +73,11 @@ def live_mark(view: View, action_id: str) -> Mark | None:
     return mark if mark is not None and mark.action_id == action_id else None
 
 
-async def move_away(tools: Tools, views: Sequence[View]) -> frozenset[str]:
-    """Move running VMs to where the control plane wants them. The names of those that are gone."""
+async def move_away(tools: Tools, views: Sequence[View], *, within_s: float) -> frozenset[str]:
+    """Move running VMs to where the control plane wants them. The names of those that are gone.
+
+    Who has not gone in time stays: the event of the others would fail over it.
+    """
     if not views:
         return frozenset()
     names = [view.name for view in views]
@@ -82,11 +87,16 @@ async def move_away(tools: Tools, views: Sequence[View]) -> frozenset[str]:
         log.warning("no_targets", host=tools.host, why=str(why))
         return frozenset()
     turns = asyncio.Semaphore(MOVES_AT_ONCE)
+    now_s = asyncio.get_running_loop().time
+    until_s = now_s() + within_s
 
     async def move(name: str, target: str) -> str | None:
         async with turns:
+            if now_s() >= until_s:
+                log.warning("not_moved_away", vm=name, target=target, why="no time left")
+                return None
             try:
-                await move_live(tools, name, target)
+                await move_live(tools, name, target, within_s=until_s - now_s())
             except HypervisorFailed as failed:
                 log.warning("not_moved_away", vm=name, target=target, why=str(failed))
                 return None
@@ -142,7 +152,8 @@ class FreezeWork(Work):
         self._notes.append("it was interrupted; nobody was paused again")
 
     async def _freeze(self, running: Sequence[View]) -> None:
-        gone = await move_away(self.tools, [v for v in running if traits_of(v).freeze_by_move])
+        movers = [view for view in running if traits_of(view).freeze_by_move]
+        gone = await move_away(self.tools, movers, within_s=FREEZE_MOVES_S)
         chosen = [view for view in running if view.name not in gone]
         if not chosen:
             self._paused = ()
@@ -255,7 +266,7 @@ class RebootHostWork(Work):
         if not self._moved_away:
             policy = WhenHostGoesDown.MOVE
             wanted = [v for v in active if traits_of(v).when_host_goes_down is policy]
-            await move_away(self.tools, wanted)
+            await move_away(self.tools, wanted, within_s=REBOOT_MOVES_S)
             self._moved_away = True
             return False
         if unmarked:

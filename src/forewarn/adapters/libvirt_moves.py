@@ -30,10 +30,10 @@ class LiveRefused(HypervisorFailed):
         self.never = never
 
 
-async def move_live(tools: Tools, vm: str, target: str) -> None:
+async def move_live(tools: Tools, vm: str, target: str, *, within_s: float) -> None:
     """Move a running VM. LiveRefused or LibvirtLost if that did not succeed.
 
-    A migration that takes too long is aborted: the VM goes on here.
+    A migration that takes longer is aborted: the VM goes on here.
     """
     uri, connection = tools.uri_of(target), tools.connection
     autostart = await connection.call(lambda s: s.autostart(vm), what=f"look at {vm}")
@@ -41,14 +41,14 @@ async def move_live(tools: Tools, vm: str, target: str) -> None:
         connection.call(
             lambda s: s.migrate(vm, uri),
             what=f"move {vm} to {target}",
-            seconds=tools.migrate_s + ABORT_S,
+            seconds=within_s + ABORT_S,
         )
     )
     late = ""
     try:
-        await asyncio.wait([migration], timeout=tools.migrate_s)
+        await asyncio.wait([migration], timeout=within_s)
         if not migration.done():
-            late = f"it took more than {tools.migrate_s:g} s and was aborted; "
+            late = f"it took more than {within_s:g} s and was aborted; "
             with suppress(HypervisorFailed):  # it may have ended in this moment
                 await connection.call(lambda s: s.abort(vm), what=f"abort the move of {vm}")
         await migration
@@ -167,7 +167,7 @@ class MoveWork(Work):
     async def _move_live(self) -> None:
         self._live_attempts += 1
         try:
-            await move_live(self.tools, self.vm, self.target)
+            await move_live(self.tools, self.vm, self.target, within_s=self.tools.migrate_s)
         except LiveRefused as refused:
             if refused.never:
                 self._cannot_live = str(refused)

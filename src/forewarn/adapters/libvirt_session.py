@@ -168,7 +168,13 @@ class Session:
         self._domain(name).suspend()
 
     def resume(self, name: str) -> None:
-        self._domain(name).resume()
+        """Let a paused domain go on. That somebody else just did it is no mistake."""
+        domain = self._domain(name)
+        try:
+            domain.resume()
+        except self._lv.libvirtError:
+            if domain.state()[0] != self._lv.VIR_DOMAIN_RUNNING:
+                raise
 
     def define(self, xml: str) -> None:
         """Make a domain persistent, new or with a new configuration."""

@@ -24,7 +24,7 @@ from forewarn.adapters.libvirt_session import Session, View
 from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.core.model import MINUTE_MS, Action, ActionKind
 from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,16 @@ START_S = 60.0
 STARTS_MAX = 3
 DEFINED = "defined"  # the step of a mark: the definition came from elsewhere
 DESTROY_S = 30.0
-GIVE_UP_AFTER_MS = 20 * 60 * SECOND_MS  # beyond the time a guest may take; then the work fails
+# A work ends before its event is given up as lost (`notice.DEADLINE_MS`): nothing is done to a VM
+# after the event that announced it.
+GIVE_UP_AFTER_MS = {
+    ActionKind.FREEZE_HOST: 13 * MINUTE_MS,
+    ActionKind.REBOOT_HOST: 28 * MINUTE_MS,
+    ActionKind.REBOOT_VM: 28 * MINUTE_MS,
+    ActionKind.MOVE_VM: 55 * MINUTE_MS,
+    ActionKind.DELETE_VM: 9 * MINUTE_MS,
+    ActionKind.START_VM: 55 * MINUTE_MS,
+}
 
 
 @dataclass(slots=True)
@@ -155,7 +164,7 @@ class Work:
 
     async def run(self) -> Sight:
         clock = self.tools.clock
-        until_ms = clock.monotonic_ms() + self.tools.shutdown_ms + GIVE_UP_AFTER_MS
+        until_ms = self.began_ms + GIVE_UP_AFTER_MS[self.action.kind]
         refusal = ""
         while clock.monotonic_ms() < until_ms:
             try:
@@ -230,7 +239,7 @@ class Work:
         """What the guest has been given, also by an earlier work on the same action."""
         return Patience(
             elapsed_ms=self.tools.elapsed_ms(mark, work_began_ms=self.began_ms),
-            limit_ms=self.tools.shutdown_ms,
+            limit_ms=min(self.tools.shutdown_ms, GIVE_UP_AFTER_MS[self.action.kind] // 2),
             presses=self.presses,
         )
 
