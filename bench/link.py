@@ -248,8 +248,8 @@ def _figure(what: str, rounds: Sequence[Round], *, target: float | None = P99_MS
         measured=_p(shown_ms, 0.99),
         unit="ms",
         at_most=target,
-        note=f"from the order being sent to the document on show at a host, {len(rounds)} orders, "
-        f"median {_p(shown_ms, 0.5):.0f} ms, longest {max(shown_ms):.0f} ms",
+        note=f"from the order being sent to all of it on show at a host, {len(rounds)} orders, all "
+        f"hosts on one core; median {_p(shown_ms, 0.5):.0f} ms, longest {max(shown_ms):.0f} ms",
         raw={
             "p50_ms": _p(shown_ms, 0.5),
             "p99_ms": _p(shown_ms, 0.99),
