@@ -121,6 +121,8 @@ class Proxy:
             self._open.discard(writer)
             return
         self._open.add(thither)
+        if self.cut:  # while it was on its way
+            self.drop()
         try:
             await asyncio.gather(self._pump(reader, thither), self._pump(there, writer))
         finally:

@@ -106,7 +106,7 @@ class Lane:
             async with asyncio.timeout(limit_s):
                 try:
                     return await self._send(method, path, content, limit_s)
-                except httpx.RemoteProtocolError:
+                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                     return await self._send(method, path, content, limit_s)
         except TimeoutError:
             raise Unavailable(
