@@ -93,6 +93,10 @@ class Lifecycles:
         self.bring_back(host)
         return done
 
+    def complaints(self) -> list[str]:
+        """Everything that the judge has found wrong so far."""
+        return [text for one in self.done for text in one.complaints]
+
     def bring_back(self, host: str) -> None:
         """Switch a failed hypervisor on again, as one that was repaired and holds no VMs."""
         hypervisor = self._rig.hypervisors[host]
@@ -132,20 +136,22 @@ class Lifecycles:
     ) -> list[Opened]:
         before = {vm: self._rig.where(vm) for vm in vms}
         ordered_s = time.monotonic()
+        events = {event["resources"][0]: event for event in order()}
+        if events.keys() != set(vms):
+            where = {vm: self._rig.where(vm) for vm in events}
+            raise ValueError(f"Running are {sorted(vms)}, events are for {where}.")
         opened = [
             Opened(
                 kind=kind,
-                vm=event["resources"][0],
+                vm=vm,
                 event_id=event["event_id"],
                 operation_id=event["operation_id"],
-                before=before[event["resources"][0]],
+                before=before[vm],
                 ordered_s=ordered_s,
-                consent="guest" if self._rig.guests[event["resources"][0]].approves else "",
+                consent="guest" if self._rig.guests[vm].approves else "",
             )
-            for event in order()
+            for vm, event in events.items()
         ]
-        if {one.vm for one in opened} != set(vms):
-            raise ValueError(f"Ordered for {sorted(vms)}, events for {[one.vm for one in opened]}.")
         for one in opened:
             if kind != "Failure":
                 shown = partial(self._shown, one)

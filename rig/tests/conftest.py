@@ -112,5 +112,6 @@ def pytest_terminal_summary(
         terminalreporter.write_line(table(done))
     if config.stash[_FAULTS]:
         terminalreporter.write_sep("-", "faults")
+        terminalreporter.write_line("| fault | what came of it |\n|---|---|")
         for name, words in config.stash[_FAULTS]:
             terminalreporter.write_line(f"| {name} | {words or 'did not get so far'} |")
