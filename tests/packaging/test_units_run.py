@@ -55,10 +55,14 @@ def python_for_everybody() -> str:
     return found
 
 
-def unit(name: str) -> str:
-    """The unit as it is shipped, and at its end what of it is another on this machine."""
+def unit(name: str, command: str = "") -> str:
+    """The unit as it is shipped, and at its end what of it is another on this machine.
+
+    With a command it runs that within its walls.
+    """
     text = (PACKAGING / "systemd" / name).read_text(encoding="utf-8")
-    command = next(line for line in text.splitlines() if line.startswith("ExecStart="))
+    shipped = next(line for line in text.splitlines() if line.startswith("ExecStart="))
+    command = f"Type=oneshot\nRestart=no\nExecStart={command}" if command else shipped
     return (
         f"{text}\n[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=\n"
         f"{command.replace('/etc/forewarn', '/opt/forewarn/etc')}\n"
@@ -136,6 +140,21 @@ class Place:
         """What the guest is answered; empty if nothing."""
         words = ["curl", "-s", "-m", "5", "-H", "Metadata: true", *more, URL]
         return self.run("ip", "netns", "exec", "guest", *words, check=False)
+
+
+def test_the_walls_of_a_host_let_libvirt_reach_another_host_by_ssh(tmp_path: Path) -> None:
+    """As far as a host that is not there: ssh has to say that, and no wall anything else."""
+    program("ssh", "openssh-client")
+    virsh = program("virsh", "libvirt-clients")
+    command = f"-{virsh} -c qemu+ssh://127.0.0.1/system list"
+    units = {HOST: unit(HOST, command)}
+    before = installed(tmp_path)
+    with system_systemd(units, tmp_path / "log", before=before, network=True) as inside:
+        there = Place(inside)
+        there.run("ip", "link", "set", "lo", "up")
+        there.start(HOST)
+        said = there.run("cat", f"/var/log/{HOST}")
+    assert "ssh: connect to host 127.0.0.1 port 22: Connection refused" in said
 
 
 @pytest.fixture
