@@ -106,6 +106,14 @@ def test_every_command_and_option_is_one_that_the_program_has(page: Path) -> Non
         assert not unknown, command
 
 
+@pytest.mark.parametrize("page", [HERE / "README.md", OPERATIONS], ids=lambda page: page.name)
+def test_every_file_that_is_to_be_installed_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w/.])((?:packaging|examples)/[\w./-]+)", text))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 @cache
 def _help_of(names: tuple[str, ...]) -> str:
     helped = forewarn(*names, "--help", environment={"COLUMNS": "200"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -151,3 +152,30 @@ def test_systemd_sysusers_makes_both_users_and_lets_one_use_libvirt(tmp_path: Pa
     passwd = (tmp_path / "etc/passwd").read_text(encoding="utf-8")
     assert re.findall(r"(?m)^forewarn[^:]*", passwd) == ["forewarn", "forewarn-host"]
     assert re.search(r"(?m)^libvirt:.*:forewarn-host$", (tmp_path / "etc/group").read_text())
+
+
+ASKS = """
+let rule;
+const polkit = {addRule: (f) => { rule = f; }, Result: {YES: "yes", NOT_HANDLED: "not handled"}};
+RULES
+const asked = JSON.parse(process.argv[1]);
+console.log(JSON.stringify(asked.map(([id, user]) => rule({id: id}, {user: user}))));
+"""
+
+
+def test_polkit_lets_the_host_daemon_reboot_its_machine_and_nothing_else() -> None:
+    engine = shutil.which("node")
+    if engine is None:
+        pytest.skip("there is no engine for polkit's JavaScript (node) to ask")
+    rules = (PACKAGING / "polkit" / "50-forewarn-host.rules").read_text(encoding="utf-8")
+    login = "org.freedesktop.login1."
+    asked = [
+        (f"{login}reboot", "forewarn-host"),
+        (f"{login}reboot-multiple-sessions", "forewarn-host"),
+        (f"{login}power-off", "forewarn-host"),
+        ("org.freedesktop.systemd1.manage-units", "forewarn-host"),
+        (f"{login}reboot", "somebody"),
+    ]
+    done = run(engine, "-e", ASKS.replace("RULES", rules), json.dumps(asked))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["yes", "yes", *["not handled"] * 3]
