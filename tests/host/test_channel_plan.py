@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from itertools import count
 
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
-from forewarn.host.channel_plan import CHANNELS_MAX, Channel, Mode, Plan, make_plan
+from forewarn.host.channel_plan import (
+    CHANNELS_MAX,
+    EVERYWHERE,
+    Channel,
+    ChannelProblem,
+    Mode,
+    Plan,
+    cut_off,
+    make_plan,
+)
 from forewarn.ports import Interface
 
 MAC = "52:54:00:00:00:01"
@@ -165,3 +174,25 @@ def test_an_address_in_the_metadata_that_is_none_costs_nothing() -> None:
     seen = [vm("a", nic(5), address="192.0.2.5"), vm("b", nic(6), address="nonsense")]
     made = plan(seen, interfaces)
     assert [c.address for c in made.channels] == ["192.0.2.5", None]
+
+
+def test_who_is_cut_off_is_who_runs_and_has_no_way_left_through_its_host() -> None:
+    def at(*where: str) -> frozenset[str]:
+        problems = [ChannelProblem(where=name, words="", remedy="") for name in where]
+        return cut_off(seen, problems)
+
+    other = Nic(mac=MAC, tap="vnet9", bridge="br1")
+    lone = Nic(mac=MAC, tap="tap0")
+    seen = [
+        vm("one", nic(5)),
+        vm("two", nic(6), other),
+        vm("off", power=Power.OFF),
+        vm("bare"),
+        vm("lone", lone, power=Power.PAUSED),
+    ]
+    assert at() == frozenset()
+    assert at("one", "bare") == frozenset()  # of the VM itself; the message says what follows
+    assert at("br0") == {"one"}
+    assert at("br0", "br1") == {"one", "two"}
+    assert at("tap0") == {"lone"}
+    assert at(EVERYWHERE) == {"one", "two", "lone"}

@@ -94,12 +94,14 @@ class Bench:
         self.hypervisor = HangingHypervisor(TurnedClock())
         self.hypervisor.place("web_0", "h1")
         self.documents = Documents(Identity())
+        self.unreadable: set[str] = set()
         self.hosts = Hosts(
             names,
             link=self.link,
             hypervisor=self.hypervisor,
             documents=self.documents,
             step_timeout_s=step_timeout_s,
+            readable=lambda owner: owner.name not in self.unreadable,
         )
 
     def show(self, owner: Scope) -> None:
@@ -202,6 +204,22 @@ def test_nothing_is_confirmed_before_guests_can_read_it() -> None:
 
     bench = while_working(act)
     assert bench.link.confirmed == [("h1", "web", 2)]
+
+
+def test_what_guests_cannot_reach_is_confirmed_when_they_can() -> None:
+    async def act(bench: Bench) -> None:
+        bench.unreadable.add("web")
+        bench.show(showing(an_event("E1", "h1")))
+        bench.show(replace(showing(an_event("E2", "h2")), name="api"))
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bool(bench.link.reports and bench.link.confirmed))
+        assert bench.link.confirmed == [("h2", "api", 2)]
+        bench.unreadable.clear()
+        await until(lambda: len(bench.link.confirmed) == 2)
+
+    bench = while_working(act)
+    assert bench.link.confirmed[1] == ("h1", "web", 2)
 
 
 def test_a_confirmation_that_could_not_be_kept_is_sent_again() -> None:

@@ -13,6 +13,7 @@ from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.simulated_machines import SimulatedWorld
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import SeenVm, Traits
+from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.watching import Watch
 from forewarn.wire.host_json import Adoption
 from host_world import a_vm, until
@@ -42,10 +43,10 @@ class Arranged:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, ...]] = []
-        self.problems: list[str] = []
+        self.problems: list[ChannelProblem] = []
         self.breaks: Exception | None = None
 
-    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[object]:
+    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]:
         if self.breaks is not None:
             raise self.breaks
         self.seen.append(tuple(vm.name for vm in seen))
@@ -173,12 +174,13 @@ def test_after_a_reconnection_control_is_told_again() -> None:
 
 def test_problems_are_kept_to_be_shown() -> None:
     async def test(bench: Bench) -> None:
-        bench.channels.problems = ["br7: there is no such bridge. Make it."]
+        problem = ChannelProblem(where="br7", words="There is no such bridge.", remedy="Make it.")
+        bench.channels.problems = [problem]
         bench.control.problems = {"web_0": "its name is taken"}
         assert not await bench.watch.look()  # to be tried again soon
         await bench.watch.tell()
 
-        assert bench.watch.channel_problems == ("br7: there is no such bridge. Make it.",)
+        assert bench.watch.channel_problems == ("br7: There is no such bridge. Make it.",)
         assert bench.watch.problems == {"web_0": "its name is taken"}
 
     run(test)

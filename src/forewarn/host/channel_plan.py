@@ -68,6 +68,25 @@ class ChannelProblem:
         return f"{self.where}: {self.words} {self.remedy}"
 
 
+# Where a problem is that concerns every VM of the host.
+EVERYWHERE = "network"
+
+
+def cut_off(seen: Sequence[SeenVm], problems: Sequence[ChannelProblem]) -> frozenset[str]:
+    """The VMs that could ask and are not heard, because of their host and not of themselves.
+
+    A VM without an interface that can be served is its owner's choice; its host is not at fault.
+    """
+    where = {problem.where for problem in problems}
+    return frozenset(
+        vm.name
+        for vm in seen
+        if vm.power in (Power.RUNNING, Power.PAUSED)
+        and vm.nics
+        and (EVERYWHERE in where or all((nic.bridge or nic.tap) in where for nic in vm.nics))
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What to serve. `listeners` by name; `elsewhere` are ports of bridges that are not served.

@@ -25,6 +25,7 @@ from forewarn.host.channel_plan import (
     ADDRESSES,
     ENDPOINT_V4,
     ENDPOINT_V6,
+    EVERYWHERE,
     Channel,
     ChannelProblem,
     Mode,
@@ -344,4 +345,4 @@ def _of(where: str, failed: NetworkFailed) -> ChannelProblem:
 
 
 def _of_host(failed: NetworkFailed) -> ChannelProblem:
-    return _of("network", failed)
+    return _of(EVERYWHERE, failed)

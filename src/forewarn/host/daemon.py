@@ -6,7 +6,7 @@ Rings make it quick; a sweep over every host makes it sure. Nothing here decides
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -33,6 +33,8 @@ class Hosts:
     """Runs one executor per host and confirms what is shown. Belongs to the event loop.
 
     A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
+    What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
+    notice does not run.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Hosts:
         documents: Documents,
         step_timeout_s: float = STEP_TIMEOUT_S,
         busy_step_every_s: float = BUSY_STEP_EVERY_S,
+        readable: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
         self._link = link
         self._hypervisor = hypervisor
@@ -51,6 +54,7 @@ class Hosts:
         self._executors: dict[str, Executor] = {}
         self._step_timeout_s = step_timeout_s
         self._busy_step_every_s = busy_step_every_s
+        self._readable = readable
         self._why_not: dict[tuple[str, str], str] = {}
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
@@ -158,6 +162,11 @@ class Hosts:
                 continue
             if shown < incarnation:
                 continue
+            page = self._documents.page(scope)
+            if page is None or not self._readable(page.scope):
+                self._say_once("not_readable", host, "a guest cannot be reached", scope=scope)
+                all_kept = False
+                continue
             try:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
                     await self._link.confirm(host, scope, shown)
@@ -170,6 +179,7 @@ class Hosts:
                 all_kept = False
             else:
                 self._why_not.pop(("confirmation_not_kept", host), None)
+                self._why_not.pop(("not_readable", host), None)
                 if self._unconfirmed.get((host, scope)) == incarnation:
                     del self._unconfirmed[host, scope]
         return all_kept

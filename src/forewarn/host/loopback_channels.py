@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from forewarn.core.machines import Power, SeenVm
 from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.channel_plan import EVERYWHERE, ChannelProblem
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners, ListenFailed
 
@@ -21,13 +22,13 @@ class LoopbackChannels:
     def __init__(self, endpoint: Endpoint, identity: Identity) -> None:
         self._listeners = Listeners(endpoint, identity)
 
-    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[str]:
+    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]:
         """Have a listener for each VM that runs; what could not be opened, in words."""
         running = [vm.name for vm in seen if vm.power is not Power.OFF]
         try:
             await self._listeners.apply(dict.fromkeys(running, LISTEN))
         except ListenFailed as failed:
-            return [str(failed)]
+            return [ChannelProblem(where=EVERYWHERE, words=str(failed), remedy="")]
         return []
 
     def addresses(self) -> dict[str, tuple[str, int]]:

@@ -15,6 +15,7 @@ import structlog
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
+from forewarn.host.channel_plan import ChannelProblem, cut_off
 from forewarn.host.ringing import rung
 from forewarn.ports import HypervisorFailed, Machines
 from forewarn.wire.host_json import Adoption
@@ -45,9 +46,9 @@ class Sighting(Protocol):
 
 
 class Arranging(Protocol):
-    """The ways by which VMs ask: `host.channels`. Problems are in words, by VM or interface."""
+    """The ways by which VMs ask: `host.channels`."""
 
-    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[object]: ...
+    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]: ...
 
 
 class Watch:
@@ -82,6 +83,7 @@ class Watch:
         self.failures = 0
         self.problems: Mapping[str, str] = {}
         self.channel_problems: tuple[str, ...] = ()
+        self.cut_off: frozenset[str] = frozenset()  # VMs that ask and are not heard
         machines.on_change(self.ring)
 
     def ring(self) -> None:
@@ -154,6 +156,7 @@ class Watch:
             return False
         self._say("channel_problem", [])
         self.channel_problems = tuple(str(problem) for problem in problems)  # logged there
+        self.cut_off = cut_off(seen, problems)
         return not problems
 
     # Telling.

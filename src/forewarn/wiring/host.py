@@ -24,7 +24,9 @@ from forewarn.adapters.host_credentials import Credentials
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
+from forewarn.core.model import Scope
 from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.control_time import ControlTime
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
@@ -47,9 +49,9 @@ LAST_WORDS_S = 3.0  # how long a stop waits for what guests did last to reach co
 
 
 class Channels(Protocol):
-    """The ways by which VMs ask. Problems are in words, by VM or interface."""
+    """The ways by which VMs ask."""
 
-    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[object]: ...
+    async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]: ...
 
     async def close(self) -> None: ...
 
@@ -126,6 +128,7 @@ class HostService:
             hypervisor=self._machinery.hypervisor,
             documents=self.documents,
             busy_step_every_s=BUSY_STEP_EVERY_S,
+            readable=self._readable,
         )
         self.watch = Watch(
             self.name,
@@ -164,6 +167,10 @@ class HostService:
 
     def _heard(self, now_ms: int, asked_ms: int, heard_ms: int) -> None:
         self.time.heard(now_ms, asked_monotonic_ms=asked_ms, heard_monotonic_ms=heard_ms)
+
+    def _readable(self, scope: Scope) -> bool:
+        """Whether every VM of the scope that runs here and asks is heard."""
+        return self.watch.cut_off.isdisjoint(vm.name for vm in scope.vms)
 
     def _now_ms(self) -> int:
         """The wall clock of control: that of this machine says nothing."""
