@@ -152,3 +152,11 @@ def test_what_the_page_quotes_at_3_am_are_words_of_the_program() -> None:
     ]
     assert len(quoted) > 20
     assert unknown == []
+
+
+def test_every_number_that_the_page_has_people_woken_by_is_one_that_the_program_tells() -> None:
+    section = OPERATIONS.read_text(encoding="utf-8").partition("\n## Watching it\n")[2]
+    named = set(re.findall(r"forewarn_[a-z_]+", section.partition("\n## ")[0]))
+    told = set(re.findall(r"forewarn_[a-z_]+", everything_said()))
+    assert len(named) > 8
+    assert {name for name in named if name.removesuffix("_total") not in told} == set()
