@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from host_world import WEB, Cloud, a_vm, cloud, run, scheduled, until
 class SteppedClock(SystemClock):
     """The clocks of a host whose wall clock somebody has set."""
 
-    def __init__(self) -> None:
-        self.step_ms = 0
+    def __init__(self, *, step_ms: int = 0) -> None:
+        self.step_ms = step_ms
 
     def now_ms(self) -> int:
         return super().now_ms() + self.step_ms
@@ -262,6 +263,54 @@ def test_a_host_that_is_started_again_serves_and_goes_on(tmp_path: Path) -> None
             assert [e["EventId"] for e in await there.events("web_0")] == [event_id]
             assert (await there.approve("web_0", event_id)).status_code == 200
             assert await ended(there, event_id) == "completed"
+
+    run(test())
+
+
+def test_a_host_that_is_started_while_control_is_away_shows_what_it_showed_last(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with cloud(tmp_path, WEB) as there:
+            event_id = await scheduled(there, "web_0")
+            before = await there.poll("web_0")
+            await there.stop_control()
+            await there.stop_host("h1")
+            h1 = await there.start_host("h1", clock=SteppedClock(step_ms=-365 * 24 * HOUR_MS))
+            await until(lambda: there.guest("web_0"), "it is served again")
+
+            after = await there.poll("web_0")
+            assert after.json() == before.json()
+            assert after.headers["Date"].split()[3] == before.headers["Date"].split()[3]
+            assert (await there.approve("web_0", event_id)).status_code == 503
+            assert not h1.follower.up
+            assert h1.follower.age_s is not None
+
+            await there.start_control()
+            await until(lambda: h1.follower.up, "h1 follows control again")
+            assert (await there.approve("web_0", event_id)).status_code == 200
+            assert await ended(there, event_id) == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize("damage", [b"", b"null", b'{"scopes": 1}'])
+def test_last_documents_that_cannot_be_used_keep_nobody_from_starting(
+    tmp_path: Path, damage: bytes
+) -> None:
+    async def test() -> None:
+        async with cloud(tmp_path, WEB) as there:
+            await scheduled(there, "web_0")
+            await there.stop_host("h1")
+            (tmp_path / "h1" / "documents.json").write_bytes(damage)
+            there.proxy.drop()
+            starting = asyncio.ensure_future(there.start_host("h1"))
+            await until(lambda: "h1" in there.hosts, "h1 tries")
+            await until(lambda: there.hosts["h1"].follower.failures > 0, "h1 has asked in vain")
+            there.proxy.mend()
+            await starting
+            await until(lambda: there.guest("web_0"), "it is served again")
+            assert await there.events("web_0")
 
     run(test())
 

@@ -55,8 +55,9 @@ def back_off_s(failures: int, chance: float) -> float:
 class Follower:
     """Keeps the documents of one host as control has them. Belongs to the event loop.
 
-    `chance` gives numbers from 0 to 1 for the back-off. `took_over` is called after each answer was
-    taken over, `wants` with each adoption, once, `reconnected` when control is there again.
+    `chance` gives numbers from 0 to 1 for the back-off. `took_over` is called after each answer
+    that changed what is shown, `wants` with each adoption, once, `reconnected` when control is
+    there again.
     """
 
     def __init__(
@@ -113,6 +114,16 @@ class Follower:
         """Scopes whose document control wants to take back to an older incarnation."""
         return frozenset(self._refused)
 
+    def resume(self, scopes: Sequence[Scope], *, heard_ms: int | None) -> None:
+        """Show what was shown before this daemon began; control was last heard then, if known.
+
+        Whatever control says replaces it, and what it does not name is dropped.
+        """
+        for scope in scopes:
+            self._show(scope)
+        self._heard_ms = heard_ms
+        log.warning("last_documents_shown", host=self._host, scopes=len(self._names))
+
     async def run(self) -> None:
         """Follow until canceled."""
         in_a_row = 0
@@ -156,7 +167,8 @@ class Follower:
             self.epochs += 1
         for scope in changes.scopes:
             self._show(scope)
-        for name in self._names.difference(changes.names):
+        gone = self._names.difference(changes.names)
+        for name in gone:
             self._documents.drop(name)
             self._refused.discard(name)
         self._names.intersection_update(changes.names)
@@ -167,7 +179,8 @@ class Follower:
         if changes.work:
             self._hosts.ring([self._host])
         self._adopt(changes.adoptions)
-        self._took_over()
+        if changes.scopes or gone:
+            self._took_over()
         if back or self.answers == 1:
             log.info("control_heard", host=self._host, scopes=len(self._names))
             self._reconnected()

@@ -2,7 +2,7 @@
 
 The order at the start keeps the promises: join or load the certificate, ask control, show, open
 channels, and only then say that the host is there. Control or hypervisor away: it keeps trying,
-says so once, and serves what it can.
+says so once, and serves what it can; without control that is what was shown last.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from forewarn.host.ringing import rung
 from forewarn.host.watching import Watch
 from forewarn.host_settings import HostSettings
 from forewarn.ports import Clock, Elsewhere, Hypervisor, Machines
+from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
@@ -137,6 +138,7 @@ class HostService:
             channels=self.channels,
             witness=self.identity.witness,
         )
+        self.keeper = self._new_keeper()
         self.follower = Follower(
             self.name,
             link=self.link,
@@ -144,10 +146,20 @@ class HostService:
             hosts=self.hosts,
             monotonic_ms=self._clock.monotonic_ms,
             chance=chance,
+            took_over=self.keeper.ring,
             wants=self.watch.adopt,
             reconnected=self._reconnected,
         )
         self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _new_keeper(self) -> DocumentKeeper:
+        return DocumentKeeper(
+            self._settings.data,
+            documents=self.documents,
+            time=self.time,
+            clock=self._clock,
+            boot_id_file=self._settings.boot_id_file,
+        )
 
     def _new_guests(self) -> LinkedGuests:
         return LinkedGuests(
@@ -210,7 +222,10 @@ class HostService:
                 await self._work(stop)
 
     async def _connect(self, stop: asyncio.Event) -> bool:
-        """Ask control until it has answered once; False if told to stop before that."""
+        """Ask control until it has answered once; False if told to stop before that.
+
+        If it does not answer and there are last documents, those will do for the time being.
+        """
         failures = 0
         while not stop.is_set():
             asking = asyncio.ensure_future(self.follower.once())
@@ -222,6 +237,8 @@ class HostService:
             asking.cancel()
             await asyncio.gather(asking, stopping, return_exceptions=True)
             failures += 1
+            if failures == 1 and not stop.is_set() and self.keeper.resume(self.follower):
+                return True
             await rung(stop, back_off_s(failures, self._chance()))
         return False
 
@@ -232,6 +249,7 @@ class HostService:
             self.guests.run,
             self.watch.run,
             self._renewals,
+            self._keep_documents,
             *self._machinery.loops,
         )
         tasks = [asyncio.ensure_future(run()) for run in loops]
@@ -244,7 +262,11 @@ class HostService:
             task.result()  # a loop that ends by itself has failed: say so and stop
         await self._last_words()
 
+    async def _keep_documents(self) -> None:
+        await self.keeper.run(self.follower)
+
     async def _last_words(self) -> None:
+        await self.keeper.finish(self.follower)
         try:
             async with asyncio.timeout(LAST_WORDS_S):
                 self.guests.gather_polls()

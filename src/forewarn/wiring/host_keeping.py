@@ -1,0 +1,101 @@
+"""A host's last documents: kept while control is there, shown at a start while it is not.
+
+A notice that guests could read yesterday evening must not vanish for them because both daemons
+were restarted over night in the wrong order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from forewarn.adapters import last_documents
+from forewarn.host.control_time import ControlTime
+from forewarn.host.documents import Documents
+from forewarn.host.follower import Follower
+from forewarn.ports import Clock
+from forewarn.wire.host_json import LastShown
+
+log = structlog.get_logger(__name__)
+
+KEEP_EVERY_S = 1.0  # at most: a storm of changes is not a storm of files
+
+
+class DocumentKeeper:
+    """Keeps what is shown in the data folder. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        documents: Documents,
+        time: ControlTime,
+        clock: Clock,
+        boot_id_file: Path,
+    ) -> None:
+        self._folder = folder
+        self._documents = documents
+        self._time = time
+        self._clock = clock
+        self._boot_id_file = boot_id_file
+        self._ring = asyncio.Event()
+        self._said = ""
+
+    def ring(self) -> None:
+        """What is shown has changed."""
+        self._ring.set()
+
+    async def run(self, follower: Follower) -> None:
+        """Keep until canceled. What cannot be written is said once and tried with the next."""
+        while True:
+            await self._ring.wait()
+            await self.finish(follower)
+            await asyncio.sleep(KEEP_EVERY_S)
+
+    async def finish(self, follower: Follower) -> None:
+        """Keep what has changed since it was kept, if anything has."""
+        if not self._ring.is_set():
+            return
+        self._ring.clear()
+        try:
+            await self._keep(follower)
+            self._said = ""
+        except OSError as error:
+            if str(error) != self._said:
+                log.warning("last_documents_not_kept", why=str(error))
+            self._said = str(error)
+
+    async def _keep(self, follower: Follower) -> None:
+        pages = (self._documents.page(name) for name in sorted(follower.names))
+        monotonic_ms = self._clock.monotonic_ms()
+        shown = LastShown(
+            scopes=tuple(page.scope for page in pages if page is not None),
+            now_ms=self._time.now_ms(monotonic_ms),
+            monotonic_ms=monotonic_ms,
+            boot_id=self._boot_id(),
+        )
+        await asyncio.to_thread(last_documents.keep, self._folder, shown)
+
+    def resume(self, follower: Follower) -> bool:
+        """Show what was kept, if anything was. The time is control's as far as it can be known.
+
+        After a boot nobody counted on, and this machine's own clock is the best guess there is.
+        """
+        shown = last_documents.load(self._folder)
+        if shown is None:
+            return False
+        same_boot = shown.boot_id != "" and shown.boot_id == self._boot_id()
+        if not self._time.known:
+            then_ms = shown.monotonic_ms if same_boot else self._clock.monotonic_ms()
+            now_ms = shown.now_ms if same_boot else self._clock.now_ms()
+            self._time.heard(now_ms, asked_monotonic_ms=then_ms, heard_monotonic_ms=then_ms)
+        follower.resume(shown.scopes, heard_ms=shown.monotonic_ms if same_boot else None)
+        return True
+
+    def _boot_id(self) -> str:
+        try:
+            return self._boot_id_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
