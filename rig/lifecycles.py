@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rig.consoles import Line
 from rig.domains import Guest
 from rig.judge import SILENCE_S, Evidence, judge, milliseconds
 from rig.operator import Unreachable
@@ -262,14 +263,13 @@ class Lifecycles:
     def _finish(self, one: Opened, ended_s: float) -> Lifecycle:
         if one.kind not in ("Terminate", "Preempt"):
             self._await_back(one, ended_s)
-        lines = self._rig.consoles.lines(one.vm)
         evidence = Evidence(
             kind=one.kind,
             consent="" if one.kind == "Failure" else one.consent,
             vm=one.vm,
             event=self._event(one),
             facts=self._facts(one),
-            lines=[line for line in lines if line.at_s >= one.ordered_s - SILENCE_S],
+            lines=_since(self._rig.consoles.lines(one.vm), one.ordered_s),
             ordered_s=one.ordered_s,
             ended_s=ended_s,
             before=one.before,
@@ -297,6 +297,17 @@ class Lifecycles:
             lambda: self._rig.consoles.last_poll(guest.name, since_s=since_s),
             within_s=BACK_LIMIT_S,
         )
+
+
+def _since(lines: Sequence[Line], ordered_s: float) -> list[Line]:
+    """What a guest said since a little before an order, of the boot that was then, and later.
+
+    A VM of this name may have been deleted just before.
+    """
+    before = [line for line in lines if line.at_s <= ordered_s]
+    boot = before[-1].boot if before else ""
+    recent = [line for line in before if line.boot == boot and line.at_s >= ordered_s - SILENCE_S]
+    return recent + [line for line in lines if line.at_s > ordered_s]
 
 
 def _judged(evidence: Evidence) -> Lifecycle:
