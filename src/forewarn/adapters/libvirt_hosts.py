@@ -238,7 +238,7 @@ class RebootHostWork(Work):
         self._runs = runs
         self._commanded_ms: int | None = None
         self._failure = ""
-        self._pressed: dict[str, int] = {}
+        self._shutting: dict[str, tuple[Work, int]] = {}  # and since when
         self._moved_away = False
 
     @property
@@ -279,15 +279,14 @@ class RebootHostWork(Work):
         here = libvirt_steps.place_of(view, self.action.action_id)
         if mark is None or here is None:
             return
+        now_ms = self.tools.clock.monotonic_ms()
         one = Work(self.tools, replace(self.action, vm=view.name))
-        one.presses = self._pressed.get(view.name, 0)
-        next_ = libvirt_steps.shutting_down(here, self.patience_of(mark, one.presses))
+        one, since_ms = self._shutting.setdefault(view.name, (one, now_ms))
+        # Counted from when it may be asked: the mark is older than the moves of others.
+        patience = replace(one.patience(mark), elapsed_ms=now_ms - since_ms)
+        next_ = libvirt_steps.shutting_down(here, patience)
         if next_.step is not Step.WAIT:
             await one.do(next_, view, mark)
-        self._pressed[view.name] = one.presses
-
-    def patience_of(self, mark: Mark, presses: int) -> libvirt_steps.Patience:
-        return replace(self.patience(mark), presses=presses)
 
     async def _reboot(self) -> None:
         code, said = await self._runs(self._command, COMMAND_S)

@@ -156,6 +156,7 @@ class Work:
         self.vm = action.vm or ""
         self.presses = 0
         self.began_ms = tools.clock.monotonic_ms()
+        self._asked_ms: int | None = None  # when this work pressed the button first
         self.idle = True
         self._defined = False
         self._starts = 0
@@ -236,10 +237,18 @@ class Work:
         return libvirt_steps.rebooting(here, mark, patience)
 
     def patience(self, mark: Mark) -> Patience:
-        """What the guest has been given, also by an earlier work on the same action."""
+        """What the guest has been given, also by an earlier work on the same action.
+
+        Nobody knows whether an earlier one has pressed the button: a guest has half of its time
+        from the first press of this one, so that no plug is pulled without a question.
+        """
+        limit_ms = min(self.tools.shutdown_ms, GIVE_UP_AFTER_MS[self.action.kind] // 2)
+        now_ms = self.tools.clock.monotonic_ms()
+        asked_for_ms = 0 if self._asked_ms is None else now_ms - self._asked_ms
+        elapsed_ms = self.tools.elapsed_ms(mark, work_began_ms=self.began_ms)
         return Patience(
-            elapsed_ms=self.tools.elapsed_ms(mark, work_began_ms=self.began_ms),
-            limit_ms=min(self.tools.shutdown_ms, GIVE_UP_AFTER_MS[self.action.kind] // 2),
+            elapsed_ms=min(elapsed_ms, limit_ms // 2 + asked_for_ms),
+            limit_ms=limit_ms,
             presses=self.presses,
         )
 
@@ -275,6 +284,8 @@ class Work:
         """Press the power button. A guest that is going off already is no mistake."""
         vm = self.vm
         self.presses += 1
+        if self._asked_ms is None:
+            self._asked_ms = self.tools.clock.monotonic_ms()
         try:
             if not libvirt_xml.powers_off(view.live_xml):
                 await self.tools.act(lambda s: s.go_off_when_shut_down(vm), f"prepare {vm}")
