@@ -143,7 +143,21 @@ def test_only_the_named_bridges_are_listened_on_with_and_without_vms() -> None:
     made = plan([vm("a", nic(5))], interfaces, only=("br1", "br9"))
     assert (list(made.listeners), made.channels) == (["br1"], ())
     assert made.elsewhere == (5,)
-    assert "br9: There is no interface br9." in only_problem(made)
+    assert "br9: There is no interface br9." in str(made.problems[0])
+
+
+def test_a_vm_on_no_bridge_that_is_listened_on_is_named_with_its_bridge() -> None:
+    interfaces = [BR0, BR1, tap("vnet5", 5), tap("vnet6", 6, "br1"), tap("vnet7", 7)]
+    seen = [vm("a", nic(5)), vm("b", nic(6), nic(7))]
+    made = plan(seen, interfaces, only=("br1",))
+    assert [c.vm for c in made.channels] == ["b"]
+    assert "a: It is on br0, and only br1 is listened on. Add br0" in only_problem(made)
+
+
+def test_an_interface_that_is_no_bridge_is_not_listened_on_and_named() -> None:
+    made = plan([], [BR0, tap("vnet5", 5)], only=("br0", "vnet5"))
+    assert list(made.listeners) == ["br0"]
+    assert "vnet5: vnet5 is no bridge." in only_problem(made)
 
 
 def test_a_bridge_whose_address_is_somebody_elses_is_left_alone() -> None:

@@ -129,19 +129,20 @@ def make_plan(
     there `before` keeps its mark; every other one gets the next.
     """
     by_name = {interface.name: interface for interface in interfaces}
-    problems = [_no_interface(name) for name in sorted(set(only)) if name not in by_name]
+    problems = _only_problems(mode, only, by_name)
     placed: list[_Placed] = []
     for vm in seen:
         if vm.power not in (Power.RUNNING, Power.PAUSED):
             continue
         if not vm.nics:
             problems.append(_no_nic(vm))
-        for nic in vm.nics:
-            place = _place(mode, vm, nic, by_name)
-            if isinstance(place, ChannelProblem):
-                problems.append(place)
-            elif not only or place.listener.name in only:
-                placed.append(place)
+        places = [_place(mode, vm, nic, by_name) for nic in vm.nics]
+        problems += [place for place in places if isinstance(place, ChannelProblem)]
+        found = [place for place in places if isinstance(place, _Placed)]
+        chosen = [place for place in found if not only or place.listener.name in only]
+        placed += chosen
+        if found and not chosen:
+            problems.append(_elsewhere(found, only))
     placed, refused = _sorted_out(placed, ours)
     wanted = {one.listener.name: one.listener for one in placed}
     wanted |= {name: by_name[name] for name in only if _may_listen(mode, by_name.get(name))}
@@ -328,11 +329,28 @@ def _plain(address: str | None) -> str | None:
         return None
 
 
-def _no_interface(name: str) -> ChannelProblem:
+def _only_problems(
+    mode: Mode, only: Collection[str], by_name: Mapping[str, Interface]
+) -> list[ChannelProblem]:
+    """What is wrong with the interfaces that the setting names."""
+    return [
+        ChannelProblem(
+            where=name,
+            words=f"{name} is no bridge." if name in by_name else f"There is no interface {name}.",
+            remedy="Create it, or correct the names in the setting `bridges`.",
+        )
+        for name in sorted(set(only))
+        if name not in by_name or (mode is Mode.BRIDGE and by_name[name].kind != "bridge")
+    ]
+
+
+def _elsewhere(found: Sequence[_Placed], only: Collection[str]) -> ChannelProblem:
+    """A VM that has interfaces, none of them where the setting has it listened."""
+    places = ", ".join(sorted({place.listener.name for place in found}))
     return ChannelProblem(
-        where=name,
-        words=f"There is no interface {name}.",
-        remedy="Create it, or correct the names in the setting `bridges`.",
+        where=found[0].vm.name,
+        words=f"It is on {places}, and only {', '.join(sorted(set(only)))} is listened on.",
+        remedy=f"Add {places} to the setting `bridges`, or plug the VM in where it is heard.",
     )
 
 
@@ -340,5 +358,6 @@ def _no_nic(vm: SeenVm) -> ChannelProblem:
     return ChannelProblem(
         where=vm.name,
         words="It has no network interface, so it can neither read its document nor approve.",
-        remedy="Give it one on a bridge; until then its events run when their notice is over.",
+        remedy="Give it one on a bridge; until then nothing is announced to it, unless another VM"
+        " of its scope asks.",
     )
