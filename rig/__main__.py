@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,7 @@ from rig.service import Service
 from rig.waiting import NotInTime, wait_for
 
 BOOT_LIMIT_S = 90.0
+REBOOT_LOOK_S = 0.5  # how soon a hypervisor that wants to reboot is rebooted
 SPEED_VARIABLE = "FOREWARN_RIG_SPEED"
 SPEED_MAX = 600
 
@@ -56,6 +58,7 @@ In another terminal, as root:
   tail -f {folder}/consoles/web-0.log   # what web-0 sees, second by second
   rig/forewarn vm redeploy app-0            # live to the other host: its uptime goes on
   rig/forewarn host maintain h2 --type Freeze
+  rig/forewarn host maintain h2 --type Reboot
   rig/forewarn vm restart db-0              # nobody approves: after a quarter of an hour
   rig/forewarn watch
   .venv/bin/python -m rig virsh h1 list --all
@@ -94,13 +97,13 @@ def _down() -> int:
 
 def _enter(script: str, words: list[str]) -> int:
     """Become the command of the rig that is up."""
-    folder = leftovers.living()
+    folder = leftovers.living(script)
     if folder is None:
-        raise needs.CannotBuild("No rig is up. Start one: make rig")
-    program = folder / script
-    if not program.exists():
-        raise needs.CannotBuild(f"The rig in {folder} has no {script}; it may not be up yet.")
-    return subprocess.run([program, *words], check=False).returncode
+        raise needs.CannotBuild(
+            f"No rig is up that has {script}. Start one with `make rig`; one that is being started"
+            " says when its guests have booted."
+        )
+    return subprocess.run([folder / script, *words], check=False).returncode
 
 
 def _stay() -> int:
@@ -125,7 +128,10 @@ def _stay() -> int:
         service.clock.run(speed)
         print(PICTURE.format(folder=rig.folder, clock=_clock_words(speed)), flush=True)
         while True:
-            signal.pause()
+            for name in service.reboot_those_who_want():
+                _write_scripts(service)  # it has other processes now
+                print(f"{name} was rebooted.", flush=True)
+            time.sleep(REBOOT_LOOK_S)
 
 
 def _speed() -> int:

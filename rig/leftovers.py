@@ -39,11 +39,15 @@ def note(folder: Path, processes: dict[str, int]) -> None:
     beside.replace(folder / RECORD)
 
 
-def living() -> Path | None:
-    """The folder of the newest rig that is up."""
+def living(script: str) -> Path | None:
+    """The folder of the newest rig that is up and has the script: those of tests have none."""
     folders = Path(tempfile.gettempdir()).glob(f"{PREFIX}*")
     records = [(folder, _record(folder)) for folder in folders if folder.is_dir()]
-    alive = [folder for folder, record in records if record and _alive(*record["rig"])]
+    alive = [
+        folder
+        for folder, record in records
+        if record and _alive(*record["rig"]) and (folder / script).exists()
+    ]
     return max(alive, key=lambda folder: folder.stat().st_ctime, default=None)
 
 

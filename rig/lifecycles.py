@@ -76,10 +76,8 @@ class Lifecycles:
         """Reboot a host, with every VM on it; the rig is the hand on its power."""
         opened = self._begin("Reboot", self._on(host), lambda: self._maintain("Reboot", host))
         self.let_notice_pass(opened)
-        wanted = self._service.reboot_wanted(host)
-        wait_for("the host wants to reboot", wanted.exists, within_s=END_LIMIT_S)
-        wanted.unlink()
-        self._service.power_cycle(host)
+        reboot = self._service.reboot_those_who_want
+        wait_for("the host wants to reboot", reboot, within_s=END_LIMIT_S)
         return self.finish(opened)
 
     def fail(self, host: str) -> list[Lifecycle]:

@@ -157,6 +157,14 @@ class Service:
         """The file that the host's reboot command makes: the rig's button for a power cycle."""
         return self.rig.hypervisors[name].folder / "reboot-wanted"
 
+    def reboot_those_who_want(self) -> list[str]:
+        """Power-cycle every hypervisor whose reboot command was run. Their names."""
+        wanting = [name for name in self.rig.hypervisors if self.reboot_wanted(name).exists()]
+        for name in wanting:
+            self.reboot_wanted(name).unlink()
+            self.power_cycle(name)
+        return wanting
+
     # How it is.
 
     def logs(self) -> dict[str, str]:
