@@ -221,11 +221,11 @@ def test_a_revoked_host_with_vms_leaves_when_that_is_said_again_without_them(
             vm_id = "6695eb01-f6a4-8304-79aa-97f2502e193f"
             there = wire.Sighting((SeenVm(name="vm0", vm_id=vm_id, power=Power.RUNNING),))
             await (await world.joined("h1")).ask("sight", there, wire.Sighted)
-            await world.order("/v1/hosts/h1/revoke")
-            await world.order("/v1/hosts/h1/revoke")
+            assert (await world.order("/v1/hosts/h1/revoke"))["stays"] is True
+            assert (await world.order("/v1/hosts/h1/revoke"))["stays"] is True
             assert await hosts_of(world) == ["h1"]  # its VM is there
             await (await world.joined("h2")).ask("sight", there, wire.Sighted)
-            await world.order("/v1/hosts/h1/revoke")
+            assert (await world.order("/v1/hosts/h1/revoke"))["stays"] is False
             assert await hosts_of(world) == ["h2"]
             gone = await world.operator("POST", "/v1/hosts/h1/revoke")
             assert code_of(gone) == (404, "not-found")

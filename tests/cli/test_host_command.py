@@ -26,6 +26,12 @@ def test_options_of_the_daemon_are_refused_with_a_command(tmp_path: Path) -> Non
     assert "--name is for the daemon, not for `host list`." in ran.err
 
 
+def test_a_token_that_would_be_valid_for_too_short_or_too_long_is_refused_in_words() -> None:
+    for valid in ("1s", "31d"):
+        ran = forewarn("host", "invite", "h1", "--valid", valid)
+        assert (ran.code, "Accepted: 10s to 30d." in ran.err) == (2, True)
+
+
 def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
     ran = forewarn("host", "--control", NOWHERE, "--name", "h1", "--data", str(tmp_path))
 

@@ -70,6 +70,14 @@ def test_a_token_is_used_once(name: str, key: str) -> None:
         joined(known, name, key=key)
 
 
+@pytest.mark.parametrize(("name", "remedy"), [("h1", "invite h1 --replace`"), ("h2", "invite h2`")])
+def test_the_remedy_for_a_used_token_is_one_that_control_takes(name: str, remedy: str) -> None:
+    known = joined(invited(None))
+    with pytest.raises(NotInvited) as refused:
+        joined(known, name, key="k2")
+    assert remedy in refused.value.accepted
+
+
 def test_the_same_host_may_ask_again_because_the_answer_may_have_been_lost() -> None:
     known = joined(invited())
     again = joined(known, now_ms=NOW + 1)

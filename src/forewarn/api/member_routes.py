@@ -19,11 +19,11 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control.control import Control
 from forewarn.control.membership import TOKEN_VALID_MS, Membership
 from forewarn.control.memory import Transaction
-from forewarn.core.membership import VALID_MS_MAX
+from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
 from forewarn.wire.operator_json import time_text
 
-VALID_SECONDS_MIN = 10
+VALID_SECONDS_MIN = VALID_MS_MIN // SECOND_MS
 VALID_SECONDS_MAX = VALID_MS_MAX // SECOND_MS
 
 
@@ -46,9 +46,13 @@ class HostInvited(msgspec.Struct):
 
 
 class HostRevoked(msgspec.Struct):
-    """The host that is out."""
+    """The host that is out. `stays`: it is still in the fleet, without new VMs.
+
+    That is so while VMs, events or operations are on it, or an inventory file lists it.
+    """
 
     name: str
+    stays: bool
 
 
 class MemberShown(msgspec.Struct):
@@ -153,7 +157,8 @@ class MemberRoutes:
         words(await read_body(request, bytes_max=BODY_BYTES_MAX), NoWords)
         name = str(request.path_params["name"])
         await self._membership.revoke(name)
-        return _json(HostRevoked(name=name))
+        stays = await self._control.ask(lambda tx: tx.host(name) is not None)
+        return _json(HostRevoked(name=name, stays=stays))
 
 
 def _json(content: msgspec.Struct) -> Response:

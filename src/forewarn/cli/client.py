@@ -137,8 +137,9 @@ def _left_in(folder: Path, name: str) -> str:
         raise Stop(
             EXIT_UNREACHABLE,
             f"No service was found: there is no {folder / name}.",
-            f"Start one with `forewarn serve --data {folder}` or `forewarn simulate`, name its"
-            " data folder with `forewarn --data DIR ...`, or set FOREWARN_URL and FOREWARN_TOKEN.",
+            f"Start one with `forewarn serve --data {folder}`, `forewarn control` or `forewarn"
+            " simulate`, name its data folder with `forewarn --data DIR ...` (of the unit:"
+            " /var/lib/forewarn), or set FOREWARN_URL and FOREWARN_TOKEN.",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Stop(

@@ -10,6 +10,7 @@ from forewarn.cli.client import Client, Reply, Stop
 from forewarn.cli.fleet import Name, host
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import Invalid
+from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
 from forewarn.emulator.durations import duration_text, parse_duration_ms
 
@@ -32,12 +33,8 @@ def invite(
     as_json: AsJson = False,
 ) -> None:
     """Make a one-time token with which a host may join, and print what to say there."""
-    try:
-        seconds = -(-parse_duration_ms(valid) // SECOND_MS)
-    except Invalid as wrong:
-        raise Stop(2, wrong.refused, wrong.accepted) from None
     session = session_of(context)
-    body: dict[str, object] = {"valid_seconds": seconds, "replace": replace}
+    body: dict[str, object] = {"valid_seconds": _valid_seconds(valid), "replace": replace}
     reply = _of_a_control(session.client(), name, "invite", body)
     session.show(reply, lambda shown, _: _invited(shown), as_json=as_json)
 
@@ -48,6 +45,17 @@ def revoke(context: typer.Context, *, name: Name, as_json: AsJson = False) -> No
     session = session_of(context)
     reply = _of_a_control(session.client(), name, "revoke", {})
     session.show(reply, lambda shown, _: _revoked(shown), as_json=as_json)
+
+
+def _valid_seconds(valid: str) -> int:
+    try:
+        valid_ms = parse_duration_ms(valid)
+    except Invalid as wrong:
+        raise Stop(2, wrong.refused, wrong.accepted) from None
+    if not VALID_MS_MIN <= valid_ms <= VALID_MS_MAX:
+        accepted = f"{duration_text(VALID_MS_MIN)} to {duration_text(VALID_MS_MAX)}"
+        raise Stop(2, f"A token cannot be valid for {valid}.", f"Accepted: {accepted}.")
+    return -(-valid_ms // SECOND_MS)
 
 
 def _of_a_control(client: Client, name: str, verb: str, body: dict[str, object]) -> Reply:
@@ -74,7 +82,10 @@ def _invited(shown: dict[str, Any]) -> str:
 
 def _revoked(shown: dict[str, Any]) -> str:
     name = shown["name"]
+    if not shown["stays"]:
+        return f"Host {name} is out, and no longer in the list: nothing was on it."
     return (
         f"Host {name} is out: nothing it says is heard any more. Its VMs go on running there.\n"
-        f"If it is gone for good and surely off: `forewarn host fail {name} --fenced`."
+        f"If it is gone for good and surely off: `forewarn host fail {name} --fenced`.\n"
+        f"Once nothing is on it any more, say `forewarn host revoke {name}` again."
     )

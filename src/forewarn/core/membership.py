@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.core.errors import NameTaken, NotFound, NotInvited, NotMember
-from forewarn.core.model import DAY_MS
+from forewarn.core.model import DAY_MS, SECOND_MS
 from forewarn.core.spelling import meant
 
 INVITATIONS_MAX = 1_000
 ENDED_KEPT_MS = 7 * DAY_MS  # so long a used or expired token is told apart from a foreign one
+VALID_MS_MIN = 10 * SECOND_MS
 VALID_MS_MAX = 30 * DAY_MS
 
 
@@ -117,6 +118,11 @@ def _need_invitation(
     known: Members, digest: str, *, name: str, key: str, now_ms: int
 ) -> Invitation:
     again = f"Make a new one on the control machine: `forewarn host invite {name}`."
+    if name in known.members:
+        again = (
+            f"If this machine takes the place of the {name} that has joined, make a new one on the"
+            f" control machine: `forewarn host invite {name} --replace`."
+        )
     found = next((one for one in known.invitations if one.digest == digest), None)
     if found is None:
         raise NotInvited("The token is not one of this control plane.", again)
