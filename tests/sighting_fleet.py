@@ -11,9 +11,11 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from forewarn.control import host_places, maintenance
+from forewarn.control.memory import Transaction
 from forewarn.control.sightings import Sightings
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import EventType, Fact, FactKind, Operation, Policy
+from forewarn.core.model import Action, EventType, Fact, FactKind, Operation, Policy
+from forewarn.core.starting import Hold, operation_holds
 from inventory_fleet import InventoryFleet
 
 _NAMES = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
@@ -79,6 +81,19 @@ class SightingFleet(InventoryFleet):
                 break_domains=False,
             )
         )
+
+    def claim(self, host: str) -> list[Action]:
+        """What a host is handed to do."""
+        return self.run(self._dispatch.claim(host, "boot-1"))
+
+    def operation_holds(self, operation: Operation) -> list[Hold]:
+        """Why an operation has not started yet."""
+
+        def question(tx: Transaction) -> list[Hold]:
+            found = tx.memory.operations[operation.operation_id]
+            return list(operation_holds(found, tx, tx.now_ms))
+
+        return self.run(question)
 
     def names(self) -> list[str]:
         return sorted(self.memory.scope_of_vm)

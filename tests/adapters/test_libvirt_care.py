@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from forewarn.ports import SightKind
+from dataclasses import replace
+
+import pytest
+
+from forewarn.adapters.libvirt_connection import Why
+from forewarn.adapters.libvirt_steps import mark_of
+from forewarn.core.machines import Power
+from forewarn.core.model import Action, ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind
 from libvirt_world import (
+    DELETE,
+    FREEZE,
+    FREEZE_S,
+    MOVE,
     REBOOT,
     REBOOT_HOST,
     SHUTDOWN_S,
+    UUIDS,
     World,
     acts,
     domain_xml,
@@ -54,3 +67,66 @@ def test_a_daemon_that_comes_late_asks_before_it_pulls_the_plug(world: World) ->
     world.clock.pass_ms(SHUTDOWN_S * 500)
     assert world.end_of(REBOOT).kind is SightKind.DONE
     assert acts(world)[-2:] == ["destroy vm", "start vm"]
+
+
+# Only who was told is touched.
+
+TOLD = (("vm", UUIDS["vm"]),)
+ANOTHER = domain_xml("vm").replace(UUIDS["vm"], "00000000-0000-4000-8000-00000000000b")
+
+
+@pytest.mark.parametrize("action", [REBOOT, DELETE, MOVE], ids=lambda action: action.kind.value)
+def test_nothing_is_done_to_another_vm_that_has_the_name_by_now(
+    world: World, action: Action
+) -> None:
+    action = replace(action, about=TOLD)
+    world.define("h1", ANOTHER, start=True)
+    if action.kind is ActionKind.DELETE_VM:
+        assert world.look(action) == Sight(SightKind.DONE, "it was gone already")
+    else:
+        with pytest.raises(HypervisorFailed, match="another VM has the name vm now"):
+            world.begin(action)
+    assert acts(world) == []
+    assert world.seen("h1").power is Power.RUNNING
+
+
+@pytest.mark.parametrize("action", [REBOOT, DELETE, MOVE], ids=lambda action: action.kind.value)
+def test_a_vm_that_is_made_anew_in_the_middle_is_let_be(world: World, action: Action) -> None:
+    action = replace(action, about=TOLD)
+    world.define("h1", domain_xml("vm"), start=True)
+    world.hold()
+    world.libvirts["h1"].refuse["move"] = refusal("not while it runs", Why.CANNOT_LIVE)
+    world.libvirts["h1"].refuse["press"] = refusal("the guest does not care")
+    world.begin(action)
+    world.wait_for(lambda: bool(acts(world)), "something is about to be done")
+    world.on("h1", lambda s: s.destroy("vm"))
+    world.on("h1", lambda s: s.undefine("vm"))
+    world.define("h1", ANOTHER, start=True)
+    world.release()
+    world.end_of(action)
+    assert not {"destroy vm", "undefine vm", "start vm"}.intersection(acts(world))
+    assert world.seen("h1").power is Power.RUNNING
+    assert mark_of(world.seen("h1"), action.action_id) is None
+
+
+def test_a_freeze_leaves_who_came_since_it_was_announced_alone(world: World) -> None:
+    freeze = replace(FREEZE, about=TOLD)
+    world.define("h1", domain_xml("vm"), start=True)
+    world.define("h1", domain_xml("new"), start=True)
+    world.begin(freeze)
+    world.wait_for(lambda: world.seen("h1").power is Power.PAUSED, "who was told is paused")
+    assert world.seen("h1", "new").power is Power.RUNNING
+    world.clock.pass_ms(FREEZE_S * 1_000)
+    assert world.end_of(freeze) == Sight(SightKind.DONE, "new had no notice and was not paused")
+    assert "pause new" not in acts(world)
+
+
+def test_a_host_is_not_rebooted_under_a_vm_that_came_since_it_was_announced(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.define("h1", domain_xml("new"), start=True)
+    with pytest.raises(HypervisorFailed, match="new had no notice"):
+        world.begin(replace(REBOOT_HOST, about=TOLD))
+    assert acts(world) == []
+    world.on("h1", lambda s: s.destroy("new"))
+    world.begin(replace(REBOOT_HOST, about=TOLD))
+    world.wait_for(lambda: not world.seen("h1").active, "the host goes down")

@@ -61,6 +61,10 @@ class TwoHosts:
         del host
         return []
 
+    def strangers(self, host: str) -> Sequence[str]:
+        del host
+        return []
+
     def places(self) -> Sequence[tuple[Host, int]]:
         return []
 

@@ -15,7 +15,7 @@ from forewarn.adapters.libvirt_moves import move_live
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_steps import Step
 from forewarn.adapters.libvirt_thaw import Guard
-from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended
+from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended, meant
 from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, Traits, WhenHostGoesDown
@@ -108,13 +108,14 @@ async def move_away(tools: Tools, views: Sequence[View], *, within_s: float) -> 
     return frozenset(name for name in gone if name is not None)
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
     more = len(names) - NAMES_SHOWN_MAX
     return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 class FreezeWork(Work):
-    """FREEZE_HOST: every running VM is paused for the announced time, or moved away before.
+    """FREEZE_HOST: who was told and runs is paused for the announced time, or moved away before.
 
     What was begun by an earlier work is only ever thawed: nobody is paused twice.
     """
@@ -144,12 +145,20 @@ class FreezeWork(Work):
         marks = {v.name: m for v in views if (m := live_mark(v, self.action.action_id))}
         if not marks or self._began_here:
             self._began_here = True
-            await self._freeze([view for view in views if view.power is Power.RUNNING])
+            await self._freeze(self._told([view for view in views if view.power is Power.RUNNING]))
             return
         self._paused = tuple(marks)
         same_boot = [mark for mark in marks.values() if mark.boot_id == self.tools.boot_id()]
         self._thaw_at_ms = max((mark.until_ms for mark in same_boot), default=0)
         self._notes.append("it was interrupted; nobody was paused again")
+
+    def _told(self, running: Sequence[View]) -> list[View]:
+        """Without those that came since it was announced: they had no notice."""
+        told = [view for view in running if meant(view, self.action) is not None]
+        strangers = [view.name for view in running if view not in told]
+        if strangers:
+            self._notes.append(f"{some(strangers)} had no notice and was not paused")
+        return told
 
     async def _freeze(self, running: Sequence[View]) -> None:
         movers = [view for view in running if traits_of(view).freeze_by_move]
@@ -310,7 +319,7 @@ class RebootHostWork(Work):
                 failed.append(f"{view.name} could not be started again: {why}")
         problems = [self._failure] * bool(self._failure) + failed
         if problems:
-            return Sight(SightKind.FAILED, _some(problems))
+            return Sight(SightKind.FAILED, some(problems))
         return Sight(SightKind.DONE)
 
     async def end(self, sight: Sight) -> Sight:
@@ -349,7 +358,7 @@ def looked(action: Action, views: Sequence[View], *, rebooted: bool) -> Sight | 
         return None
     failed = sorted({mark.detail for mark in marks if mark.ended == SightKind.FAILED.value})
     if failed:
-        return Sight(SightKind.FAILED, _some(failed))
+        return Sight(SightKind.FAILED, some(failed))
     if marks and action.kind is ActionKind.REBOOT_HOST and not rebooted:
         return Sight(SightKind.FAILED, "it was interrupted before the host rebooted")
     return Sight(SightKind.DONE if marks or rebooted else SightKind.NOT_BEGUN)

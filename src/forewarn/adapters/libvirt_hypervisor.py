@@ -20,7 +20,7 @@ from forewarn.adapters.libvirt_mending import MEND_AT_MOST_EVERY_S, MEND_EVERY_S
 from forewarn.adapters.libvirt_moves import MoveWork, refuse_namesake
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_thaw import Guard, start_guard
-from forewarn.adapters.libvirt_work import Tools, Work, sight_of
+from forewarn.adapters.libvirt_work import Tools, Work, meant, sight_of
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
@@ -103,6 +103,8 @@ class LibvirtHypervisor:
                 f"Host {host} does not know how to reboot itself: the setting reboot_command is "
                 'empty. Write, for example, reboot_command = ["systemctl", "reboot"].'
             )
+        if action.kind is ActionKind.REBOOT_HOST:
+            await self._refuse_strangers(action)
         if action.kind not in (*_OF_HOST, ActionKind.START_VM):
             await self._refuse_vm(action)
         self._start(action)
@@ -197,7 +199,7 @@ class LibvirtHypervisor:
             )
             views = await self._tools.views()
             return libvirt_hosts.looked(action, views, rebooted=rebooted)
-        view = await self._tools.view(action.vm or "")
+        view = meant(await self._tools.view(action.vm or ""), action)
         mark = libvirt_steps.mark_of(view, action.action_id)
         if mark is not None:
             return sight_of(mark)
@@ -229,6 +231,10 @@ class LibvirtHypervisor:
             return  # a libvirt that is restarted right now: the work finds out
         if view is None:
             raise HypervisorFailed(f"there is no VM {action.vm} on host {self._host}")
+        if meant(view, action) is None:
+            raise HypervisorFailed(
+                f"another VM has the name {view.name} now ({view.uuid}); nothing was done to it"
+            )
         if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, self._host):
             await self._refuse_target(view, action.target_host or "")
 
@@ -242,6 +248,19 @@ class LibvirtHypervisor:
                 f"Host {target} cannot be reached from here, so nothing was moved: {lost}"
             ) from None
         refuse_namesake(view, there, target)
+
+    async def _refuse_strangers(self, action: Action) -> None:
+        """Refuse a reboot that would take VMs along which came since it was announced."""
+        try:
+            views = await self._tools.views()
+        except LibvirtLost:
+            return  # as above
+        strangers = [v.name for v in views if v.active and meant(v, action) is None]
+        if strangers:
+            raise HypervisorFailed(
+                f"{libvirt_hosts.some(strangers)} had no notice, so nothing was done to host "
+                f"{self._host}. Order it again: who is on the host then is told like the others."
+            )
 
     def _refuse_other(self, host: str) -> None:
         if host != self._host:

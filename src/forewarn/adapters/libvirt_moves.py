@@ -10,7 +10,7 @@ from forewarn.adapters import libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, LibvirtRefused, Why
 from forewarn.adapters.libvirt_session import Session, View
 from forewarn.adapters.libvirt_steps import Move, MoveStage, Next, Step
-from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended
+from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended, meant
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action
@@ -85,7 +85,7 @@ class MoveWork(Work):
         return self.tools.there(self.target)
 
     async def turn(self) -> Sight | None:
-        view = await self.tools.view(self.vm)
+        view = meant(await self.tools.view(self.vm), self.action)
         there, answers = await self._look_there()
         action_id = self.action.action_id
         mark = libvirt_steps.mark_of(view, action_id) or libvirt_steps.mark_of(there, action_id)

@@ -194,7 +194,7 @@ class Work:
 
     async def turn(self) -> Sight | None:
         """Look, and do one thing. The sight once the action has ended."""
-        view = await self.tools.view(self.vm)
+        view = meant(await self.tools.view(self.vm), self.action)
         mark = libvirt_steps.mark_of(view, self.action.action_id)
         if mark is None:
             mark = await self.begin(view)
@@ -330,6 +330,11 @@ class Work:
         except HypervisorFailed as failed:
             log.warning("end_not_marked", action=self.action.action_id, why=str(failed))
         return sight
+
+
+def meant(view: View | None, action: Action) -> View | None:
+    """The domain, if it is one that the action is about and not another of its name."""
+    return view if view is not None and action.is_about(view.name, view.uuid) else None
 
 
 def ended(mark: Mark, sight: Sight) -> Mark:

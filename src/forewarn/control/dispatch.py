@@ -8,7 +8,7 @@ cannot both report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from forewarn.control.memory import Transaction
@@ -100,6 +100,24 @@ class _Held:
     operation: Operation | None = None
 
 
+def _about(tx: Transaction, held: _Held) -> tuple[tuple[str, str], ...]:
+    """The VMs that were told of what is about to be done, and who they were then.
+
+    A name can be given to another VM by other hands a moment before its host acts.
+    """
+    told: list[tuple[Scope, str]] = []
+    if held.scope is not None and held.action.vm is not None:
+        told.append((held.scope, held.action.vm))
+    for scope_name, event_id in held.operation.members if held.operation else ():
+        scope = tx.scope(scope_name)
+        event = scope.event(event_id) if scope else None
+        if scope is not None and event is not None:
+            told.extend((scope, name) for name in event.resources)
+    found = ((name, scope.vm(name)) for scope, name in told)
+    shown = tx.memory.digests  # who was never shown has an id of ours, which no host knows
+    return tuple((name, vm.vm_id if vm and name in shown else "") for name, vm in found)
+
+
 class Dispatch:
     """Hands actions to hosts and takes their reports. Used by the writer's thread only."""
 
@@ -172,7 +190,7 @@ class Dispatch:
                     continue
                 action = self._take(tx, held.action.action_id, host, boot_id)
                 self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
-                taken.append(action)
+                taken.append(replace(action, about=_about(tx, held)))
             return taken
 
         return command

@@ -221,6 +221,14 @@ class Transaction:
     def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
         return self.memory.arriving(host)
 
+    def strangers(self, host: str) -> Sequence[str]:
+        shown = self.memory.shown.get(host)
+        if not shown:
+            return ()
+        own = {vm.name for scope in self.scopes_on(host) for vm in scope.vms if vm.host == host}
+        up = (Power.RUNNING, Power.PAUSED)
+        return sorted(name for name, one in shown.items() if one.power in up and name not in own)
+
     def places(self) -> Sequence[tuple[Host, int]]:
         if self._places is None:
             self._places = planning.places(self)

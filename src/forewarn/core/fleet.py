@@ -40,6 +40,10 @@ class Fleet(Protocol):
         """(scope name, VM) of VMs that a started action is bringing to the host."""
         ...
 
+    def strangers(self, host: str) -> Sequence[str]:
+        """Names of VMs that the host shows to run and that the fleet does not have there."""
+        ...
+
     def places(self) -> Sequence[tuple[Host, int]]:
         """`planning.places` of this fleet: computed once for many VMs that look for a place."""
         ...

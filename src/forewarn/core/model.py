@@ -133,7 +133,9 @@ class Action:
     """One thing one host does. Written down before it is done; `epoch` fences late reports.
 
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
-    `boot_id` is what the host's boot id was when a host reboot was claimed.
+    `boot_id` is what the host's boot id was when a host reboot was claimed. `about` is said to
+    whoever claims it and kept nowhere: the VMs that were told, as (name, id), with an empty id
+    where no host has shown one; None where nobody said.
     """
 
     action_id: str
@@ -147,10 +149,15 @@ class Action:
     boot_id: str | None = None
     outcome: Outcome | None = None
     detail: str = ""
+    about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
 
     @property
     def ended(self) -> bool:
         return self.phase is ActionPhase.ENDED
+
+    def is_about(self, vm: str, vm_id: str) -> bool:
+        """Whether it is done to this VM, and not to another one of that name."""
+        return self.about is None or any(one in self.about for one in ((vm, vm_id), (vm, "")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

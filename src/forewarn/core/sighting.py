@@ -230,9 +230,9 @@ class _Work:
             return  # for the report of its action to say, or for the next look
         if another:
             self.problems[vm.name] = (
-                f"host {vm.host} has a VM of that name already, {vm.vm_id}; this one, "
-                f"{seen.vm_id}, gets no document and no notice. Rename one of them while it is "
-                f"off: `virsh domrename {vm.name} NEW`."
+                f"host {vm.host} has a VM of that name already; this one, {seen.vm_id}, gets no "
+                "document and no notice. Rename one of them while it is off: "
+                f"`virsh domrename {vm.name} NEW`."
             )
             return
         first = vm.name not in self.known.ever_shown  # until now only a file knew it
@@ -357,6 +357,8 @@ class _Work:
         else:
             seen = self.known.reports[vm.host].get(vm.name)
             rank = _RANKS[seen.power] if seen and seen.vm_id == vm.vm_id else _NOT_THERE
+            if rank != _NOT_THERE and self._operating(vm.host):
+                return best  # paused or off by order: nobody can claim it until it is gone there
         for host in sorted(self._others(vm)):
             claim = _RANKS[self.known.reports[host][vm.name].power]
             if claim > rank:
@@ -436,9 +438,12 @@ class _Work:
 
     def _is_busy(self, scope: Scope, vm: Vm) -> bool:
         """True while something that was ordered is being done to the VM or to its host."""
-        return acted_on(scope, vm.name) or any(
+        return acted_on(scope, vm.name) or self._operating(vm.host)
+
+    def _operating(self, host: str) -> bool:
+        return any(
             operation.action is not None and not operation.action.ended
-            for operation in self.fleet.operations_on(vm.host)
+            for operation in self.fleet.operations_on(host)
         )
 
     # The end.

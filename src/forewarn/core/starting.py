@@ -46,7 +46,7 @@ class HoldReason(StrEnum):
     HOST_FAILED = "host-failed"
     HOST_BUSY = "host-busy"  # another operation of the host is started
     VM_ARRIVING = "vm-arriving"  # a VM is on its way to the host
-    VM_UNTOLD = "vm-untold"  # a VM on the host has no event of the operation yet
+    VM_UNTOLD = "vm-untold"  # a VM on the host has no event of the operation yet, or can have none
     TWO_DOMAINS = "two-domains"  # a second update domain of a scope has come to the host
     NO_TARGET = "no-target"  # no host can take the VM
     HOMELESS = "homeless"  # a VM of a failed host has nowhere to start yet
@@ -310,6 +310,17 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
             since_ms=None,
             until_ms=None,
             remedy="It gets its notice with the next tick.",
+        )
+    # A Freeze leaves them alone; a reboot of the host could not.
+    strangers = fleet.strangers(operation.host) if operation.event_type is EventType.REBOOT else ()
+    if strangers:
+        yield Hold(
+            reason=HoldReason.VM_UNTOLD,
+            what=f"{', '.join(strangers)} runs on host {operation.host} and cannot be told",
+            since_ms=None,
+            until_ms=None,
+            remedy=f"`forewarn host show {operation.host}` says why; rename it, move it away or "
+            "switch it off.",
         )
 
 

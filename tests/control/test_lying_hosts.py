@@ -1,0 +1,88 @@
+"""What a host cannot have by saying so: VMs of others, and what is done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forewarn.core.machines import Power
+from forewarn.core.model import ActionKind, EventType, OperationPhase
+from forewarn.core.starting import HoldReason
+from sighting_fleet import SightingFleet, id_of, seen, web
+
+
+@pytest.fixture
+def fleet() -> Iterator[SightingFleet]:
+    made = SightingFleet()
+    yield made
+    made.close()
+
+
+def begun(fleet: SightingFleet, event_type: EventType) -> None:
+    """An operation of h1, whose one event is approved, has started."""
+    fleet.maintain("h1", event_type)
+    [event] = fleet.scope("web").events
+    fleet.approve(event)
+    fleet.tick()
+
+
+@pytest.mark.parametrize(
+    ("event_type", "power"), [(EventType.FREEZE, Power.PAUSED), (EventType.REBOOT, Power.OFF)]
+)
+def test_a_vm_that_stands_still_by_order_cannot_be_claimed_by_another_host(
+    fleet: SightingFleet, event_type: EventType, power: Power
+) -> None:
+    fleet.shows("h1", web(0))
+    begun(fleet, event_type)
+    fleet.shows("h1", web(0, power=power))
+    fleet.shows("h2", web(0))
+    assert fleet.vm("web-0").host == "h1"
+    fleet.shows("h1")  # it was moved away after all
+    assert fleet.vm("web-0").host == "h2"
+
+
+def test_a_host_that_guesses_a_name_does_not_learn_who_has_it(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    problems = fleet.shows("h2", web(0, vm_id=id_of("another")))
+    assert "gets no document" in problems["web-0"]
+    assert id_of("web-0") not in problems["web-0"]
+
+
+# Only who was told is touched: what a host is handed says who that is.
+
+
+def test_who_claims_an_action_is_told_whom_it_is_about(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0), web(1, update_domain=0), seen("db"))
+    fleet.approve(fleet.order("web-1", EventType.TERMINATE))
+    fleet.tick()
+    [action] = fleet.claim("h1")
+    assert (action.kind, action.about) == (
+        ActionKind.DELETE_VM,
+        (("web-1", id_of("web-1")),),
+    )
+
+
+def test_who_claims_a_freeze_is_told_whom_it_was_announced_to(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0), web(1, update_domain=0))
+    begun(fleet, EventType.FREEZE)
+    fleet.shows("h1", web(0), web(1, update_domain=0), seen("new"))
+    [action] = fleet.claim("h1")
+    assert action.about == (("web-0", id_of("web-0")), ("web-1", id_of("web-1")))
+
+
+def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
+    fleet: SightingFleet,
+) -> None:
+    fleet.shows("h2", seen("web-9"))
+    fleet.shows("h1", web(0), seen("web-9", vm_id=id_of("another")))
+    operation = fleet.maintain("h1", EventType.REBOOT)
+    [event] = fleet.scope("web").events
+    fleet.approve(event)
+    fleet.tick()
+    assert fleet.memory.operations[operation.operation_id].phase is OperationPhase.WAITING
+    [hold] = fleet.operation_holds(operation)
+    assert (hold.reason, "web-9" in hold.what) == (HoldReason.VM_UNTOLD, True)
+    fleet.shows("h1", web(0), seen("web-9", Power.OFF, vm_id=id_of("another")))
+    fleet.tick()
+    assert fleet.memory.operations[operation.operation_id].phase is OperationPhase.STARTED
