@@ -199,6 +199,19 @@ def test_an_existing_database_is_refused_or_kept_aside(tmp_path: Path) -> None:
         opened.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_what_root_restores_belongs_to_the_owner_of_the_folder(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    folder = tmp_path / "of-a-service"
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    restore(backup, folder)
+    restore(backup, folder, force=True)
+    owners = {path.name: path.stat().st_uid for path in folder.rglob("*")}
+    assert len(owners) >= 3  # the database, the lock, and what was kept aside
+    assert set(owners.values()) == {65534}
+
+
 def test_a_damaged_database_can_be_restored_over_with_its_wal(tmp_path: Path) -> None:
     """An old WAL beside a new database would be played into it."""
     backup = backup_of(tmp_path / "a", tmp_path / "b.db")

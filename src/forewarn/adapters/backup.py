@@ -14,12 +14,14 @@ from pathlib import Path
 
 from forewarn.adapters.data_folder import (
     DATABASE_NAME,
+    LOCK_NAME,
     RESTORING_NAME,
     DamagedDatabase,
     FileExists,
     FolderLock,
     ForeignDatabase,
     is_empty,
+    leave_to_owner,
     make_private,
     migrate,
     refuse_database,
@@ -88,12 +90,13 @@ def restore(
     Every incarnation grows by INCARNATION_AFTER_RESTORE, from the higher one of the backup and of
     the database that is replaced: guests may have seen documents that the backup does not know,
     and an incarnation never goes back. A database that is already there is refused unless
-    `force`, and then kept aside; it need not be sound. Raises a DatabaseRefused, StoreFailed or
-    OSError.
+    `force`, and then kept aside; it need not be sound. Root may restore for the owner of the
+    folder. Raises a DatabaseRefused, StoreFailed or OSError.
     """
     _refuse_source(source)
     lock = FolderLock(data_dir)
     try:
+        leave_to_owner(data_dir / LOCK_NAME)
         database = data_dir / DATABASE_NAME
         if database.exists() and not force:
             raise FileExists(
@@ -176,6 +179,7 @@ def _copy_and_raise(source: Path, restoring: Path, replaced: _Replaced, now_ms: 
     for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
         leftover.unlink(missing_ok=True)
     make_private(restoring)
+    leave_to_owner(restoring)
     shutil.copyfile(source, restoring)
     try:
         with closing(connect(restoring.absolute().as_uri())) as copy:
@@ -228,6 +232,7 @@ def _keep_aside(data_dir: Path, now_ms: int) -> Path | None:
         return None
     aside = data_dir / f"{KEPT_ASIDE_PREFIX}{now_ms}"
     aside.mkdir(mode=0o700)
+    leave_to_owner(aside)
     for path in there:
         path.rename(aside / path.name)
     sync_folder(aside)
