@@ -23,6 +23,7 @@ START_LIMIT_S = 90.0
 END_LIMIT_S = 120.0
 BACK_LIMIT_S = 60.0
 FREEZE_S = 4
+ACCOUNT_LINES = 25
 
 _VERBS = {"Reboot": "restart", "Redeploy": "redeploy", "Terminate": "delete", "Preempt": "evict"}
 
@@ -319,11 +320,27 @@ def _judged(evidence: Evidence) -> Lifecycle:
         consent=evidence.consent,
         vm=evidence.vm,
         event=event,
-        complaints=tuple(judge(evidence)),
+        complaints=tuple(_with_account(evidence, judge(evidence))),
         notice_s=(milliseconds(started) - milliseconds(shown)) / 1000,
         lasted_s=lasted_s,
         reaction_ms=_reaction_ms(evidence),
     )
+
+
+def _with_account(evidence: Evidence, complaints: Sequence[str]) -> list[str]:
+    """The complaints, the last with what the guest said, by seconds since the order."""
+    if not complaints:
+        return []
+    said = [
+        f"{line.at_s - evidence.ordered_s:+.1f} {line.kind} {line.boot}"
+        f" {line.words.get('status', '')} {line.words.get('events', '')[-40:]}"
+        for line in evidence.lines
+    ]
+    account = "; ".join(said[-ACCOUNT_LINES:])
+    return [
+        *complaints,
+        f"{evidence.vm} said: {account}; ended +{evidence.ended_s - evidence.ordered_s:.1f}",
+    ]
 
 
 def _reaction_ms(evidence: Evidence) -> int | None:
