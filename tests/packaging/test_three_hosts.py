@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from cli_runner import forewarn
+from core_fleet import Cloud, scope
 from forewarn import host_settings, settings
 from forewarn.adapters.libvirt_xml import read_traits
+from forewarn.control.memory import Transaction
+from forewarn.core import planning
 from forewarn.core.machines import Traits, WhenHostGoesDown
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,6 +44,30 @@ def test_the_domain_says_what_the_readme_says_of_it() -> None:
         freeze_by_move=True,
         when_host_goes_down=WhenHostGoesDown.MOVE,
     )
+
+
+def test_each_web_server_of_the_picture_has_a_host_to_move_to() -> None:
+    picture = (HERE / "README.md").read_text(encoding="utf-8").split("```")[1]
+    hosts_line, vms_line = (
+        next(line for line in picture.splitlines() if word in line) for word in ("h1 ", "web-0")
+    )
+    columns = [(hosts_line.index(name), name) for name in ("h1", "h2", "h3")]
+    web = {
+        found.group(): (int(found.group()[-1]), _nearest(columns, found.start()))
+        for found in re.finditer(r"web-[0-9]", vms_line)
+    }
+    assert web == {"web-0": (0, "h1"), "web-1": (1, "h2")}
+    cloud = Cloud(scope("web", web))
+
+    def targets(tx: Transaction) -> set[str | None]:
+        owner = tx.memory.scopes["web"]
+        return {planning.choose_target(owner, vm, tx, {}) for vm in owner.vms}
+
+    assert cloud.run(targets) == {"h3"}
+
+
+def _nearest(columns: list[tuple[int, str]], at: int) -> str:
+    return min(columns, key=lambda column: abs(column[0] - at))[1]
 
 
 def test_the_network_has_the_bridge_that_guests_are_served_on_and_tells_them_the_way() -> None:
