@@ -10,10 +10,11 @@ from forewarn.control.dispatch import (
     CLAIMS_PER_CALL_MAX,
     HOST_SILENT_AFTER_MS,
     LEASE_MS,
+    TWO_DAEMONS_MS,
     Dispatch,
 )
 from forewarn.core import notice
-from forewarn.core.errors import NotFound, StaleReport
+from forewarn.core.errors import Conflict, NotFound, StaleReport
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -278,3 +279,22 @@ def test_what_a_daemon_that_died_had_claimed_is_free_for_the_next_one_of_its_hos
     assert (again.action_id, again.epoch) == (first.action_id, first.epoch + 1)
     assert not cloud.run(cloud.dispatch.holds("h1", first.action_id, first.epoch))
     assert cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d2")) == []
+
+
+def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_one_is_silent(
+    cloud: Beating,
+) -> None:
+    def claims(daemon: str) -> list[Action]:
+        cloud.clock.pass_ms(5_000)
+        return cloud.run(cloud.dispatch.claim("h1", "b1", daemon=daemon))
+
+    assert claims("true") == []
+    assert claims("copy") == []  # the first may have died
+    cloud.started()
+    for daemon in ("true", "copy", "true", "copy"):
+        with pytest.raises(Conflict, match="Two daemons speak as host h1"):
+            claims(daemon)
+    cloud.clock.pass_ms(TWO_DAEMONS_MS)
+    (action,) = claims("true")
+    assert action.vm == "web_0"
+    cloud.report("h1", action)

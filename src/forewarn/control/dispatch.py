@@ -14,7 +14,7 @@ from functools import partial
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -33,6 +33,8 @@ from forewarn.ports import Clock
 
 HOST_SILENT_AFTER_MS = 15_000
 LEASE_MS = 30_000
+# A daemon asks every ten seconds; one that has not for so long is taken to be gone.
+TWO_DAEMONS_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
 
 
@@ -91,6 +93,14 @@ class _Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class _Daemon:
+    """One life of a host's daemon: when it first and last asked for work, in monotonic time."""
+
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Held:
     """An open action with what it belongs to: an event of a scope, or an operation."""
 
@@ -126,7 +136,7 @@ class Dispatch:
         self._began_monotonic_ms = clock.monotonic_ms()
         self._heard: dict[str, int] = {}
         self._leases: dict[str, _Lease] = {}
-        self._daemons: dict[str, str] = {}
+        self._daemons: dict[str, dict[str, _Daemon]] = {}  # by host and name, the newest last
 
     def alive(self, host: str) -> bool:
         """True while the host's last heartbeat is fresh. False until the first."""
@@ -174,7 +184,9 @@ class Dispatch:
         """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
 
         `daemon` names one life of the host's daemon. What an earlier one had claimed is free as
-        soon as the next one asks: it died, and the next one looks before it acts.
+        soon as the next one asks: it died, and the next one looks before it acts. If the earlier
+        one asks again after that, two machines have the credentials of one host, and nobody knows
+        which of them has its VMs: Conflict for both, until one is silent.
         """
 
         def command(tx: Transaction) -> list[Action]:
@@ -196,17 +208,30 @@ class Dispatch:
         return command
 
     def _succeed(self, tx: Transaction, host: str, daemon: str, now_monotonic_ms: int) -> None:
-        """Let the leases of a daemon that is no more lapse."""
+        """Let the leases of a daemon that is no more lapse. Raises Conflict if it is not gone."""
         if not daemon:
             return
-        before = self._daemons.get(host)
-        self._daemons[host] = daemon
-        if before is None or before == daemon:
-            return
-        for held in self._open_actions(tx, host):
-            action = held.action
-            if action.phase is ActionPhase.CLAIMED:
-                self._leases[action.action_id] = _Lease(action.epoch, now_monotonic_ms)
+        known = self._daemons.setdefault(host, {})
+        others = [one for name, one in known.items() if name != daemon]
+        is_next = daemon not in known and bool(others)
+        first_ms = known[daemon].first_ms if daemon in known else now_monotonic_ms
+        known[daemon] = _Daemon(first_ms, now_monotonic_ms)
+        silent_since_ms = now_monotonic_ms - TWO_DAEMONS_MS
+        for name in [name for name, one in known.items() if one.last_ms <= silent_since_ms]:
+            del known[name]
+        if is_next:
+            for held in self._open_actions(tx, host):
+                if held.action.phase is ActionPhase.CLAIMED:
+                    lapsed = _Lease(held.action.epoch, now_monotonic_ms)
+                    self._leases[held.action.action_id] = lapsed
+        # Who asked after another one had begun did not die before it.
+        begun = sorted(one.first_ms for one in known.values())
+        if any(one.first_ms < begun[-1] < one.last_ms for one in known.values()):
+            raise Conflict(
+                f"Two daemons speak as host {host}, so neither is given anything to do.",
+                "Find the machine that has a copy of the other's data folder, stop its daemon, "
+                "remove host.pem there and have it join under a name of its own.",
+            )
 
     def holds(self, host: str, action_id: str, epoch: int) -> Command[bool]:
         """Whether the host may still act on a claim. Yes renews its lease."""
