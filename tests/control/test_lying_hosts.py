@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from forewarn.control import own_vms
+from forewarn.core.errors import InventoryConflict, NotFound
 from forewarn.core.machines import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
 from forewarn.core.starting import HoldReason
+from inventory_fleet import BOTH
 from sighting_fleet import SightingFleet, id_of, seen, web
 
 
@@ -86,3 +89,34 @@ def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
     fleet.shows("h1", web(0), seen("web-9", Power.OFF, vm_id=id_of("another")))
     fleet.tick()
     assert fleet.memory.operations[operation.operation_id].phase is OperationPhase.STARTED
+
+
+# Scopes that a file shuts.
+
+SHUT = BOTH.replace('name = "web"\n', 'name = "web"\nonly_listed = true\n')
+
+
+def test_a_vm_that_no_file_lists_neither_reads_nor_approves_in_a_scope_that_is_shut(
+    fleet: SightingFleet,
+) -> None:
+    fleet.apply(SHUT)
+    fleet.shows("h1", seen("web_0"))
+    order = fleet.order("web_0", EventType.REBOOT)
+    problems = fleet.shows("h3", seen("evil", scope="web", update_domain=7))
+    assert "only VMs that the inventory file lists" in problems["evil"]
+    assert fleet.names() == ["web_0", "web_1"]
+    with pytest.raises(NotFound):
+        fleet.run(own_vms.approve("h3", "evil", (order.event_id,)))
+    fleet.shows("h3", seen("evil"))
+    problems = fleet.shows("h3", seen("evil", scope="web", update_domain=7))
+    assert "only VMs that the inventory file lists" in problems["evil"]
+    assert fleet.memory.scope_of_vm["evil"] == "evil"
+
+
+def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: SightingFleet) -> None:
+    fleet.apply(BOTH)
+    fleet.shows("h3", seen("evil", scope="web", update_domain=7))
+    with pytest.raises(InventoryConflict, match="VM evil, which host h3 shows, is in it"):
+        fleet.apply(SHUT)
+    fleet.shows("h3", seen("evil"))
+    fleet.apply(SHUT)

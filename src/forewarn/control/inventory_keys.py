@@ -83,6 +83,12 @@ def _number(low: int, high: int) -> Key:
     return Key(f"a whole number from {low} to {high}, without quotes", read)
 
 
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong
+    return value
+
+
 def _choice(values: Mapping[str, object]) -> Key:
     def read(value: object) -> object:
         if not isinstance(value, str) or value not in values:
@@ -147,6 +153,7 @@ _SCOPE_KEYS = {
     "kind": _choice({kind.value: kind for kind in ScopeKind}),
     "terminate_notice_minutes": _number(*NOTICE_MINUTES),
     "auto_approve": Key('a list of "reboot", "redeploy", both or none', _auto_approve),
+    "only_listed": Key("true or false, without quotes", _yes_or_no),
 }
 _VM_KEYS = {
     "name": Key(f"{_NAME_ACCEPTED}, but not {' or '.join(RESERVED_NAMES)}", _vm_name),

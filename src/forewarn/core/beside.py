@@ -48,7 +48,16 @@ def clashes(wanted: Inventory, together: Inventory) -> Iterator[Clash]:
     yield from _in_case_only("VM", wanted.vms, together.vms)
     alone = {entry.name for entry in wanted.scopes if entry.kind is ScopeKind.STANDALONE}
     listed = {entry.scope: entry for entry in wanted.vms}
+    shut = {entry.name: entry for entry in wanted.scopes if entry.only_listed}
     for entry in together.vms[len(wanted.vms) :]:
+        if entry.scope in shut:
+            yield Clash(
+                where=shut[entry.scope],
+                refused=f"scope {entry.scope} would have only VMs that the file lists, but VM "
+                f"{entry.name}, which host {entry.host} shows, is in it.",
+                accepted="List it too, or have it leave first: "
+                f"`forewarn vm adopt {entry.name} --scope ...`.",
+            )
         if entry.scope in alone and entry.scope in listed:
             yield Clash(
                 where=listed[entry.scope],

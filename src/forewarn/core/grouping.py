@@ -49,14 +49,14 @@ class Groups:
         before = self._before.get(name)
         return 1 if before is None else before.incarnation
 
-    def into(self, name: str, vm: str, said: Traits) -> Scope | str:
-        """The scope that a VM can join under that name, or why it cannot, in words."""
+    def into(self, name: str, vm: str, said: Traits, *, listed_vm: bool) -> Scope | str:
+        """The scope that a VM can join under that name, or why it cannot, in words.
+
+        `listed_vm`: the inventory file lists the VM.
+        """
         there = self.scope(name)
         if name in self._file_scopes:
-            listed = there or _from_file(self._file_scopes[name])
-            others = [other.name for other in listed.vms if other.name != vm]
-            crowded = listed.kind is ScopeKind.STANDALONE and others
-            return _crowd(name, others) if crowded else listed
+            return self._into_listed(name, vm, there, listed_vm=listed_vm)
         kind = said.scope_kind or (
             ScopeKind.AVAILABILITY_SET if said.scope else ScopeKind.STANDALONE
         )
@@ -75,6 +75,19 @@ class Groups:
         if not why and there.kind is ScopeKind.STANDALONE:
             return replace(there, kind=kind)
         return why or there
+
+    def _into_listed(
+        self, name: str, vm: str, there: Scope | None, *, listed_vm: bool
+    ) -> Scope | str:
+        if self._file_scopes[name].only_listed and not listed_vm:
+            return (
+                f"scope {name} has only VMs that the inventory file lists (only_listed). "
+                "List it there, or give it another scope."
+            )
+        listed = there or _from_file(self._file_scopes[name])
+        others = [other.name for other in listed.vms if other.name != vm]
+        crowded = listed.kind is ScopeKind.STANDALONE and others
+        return _crowd(name, others) if crowded else listed
 
     def _taken(self, name: str) -> str | None:
         """A scope whose name differs from this one in case only."""

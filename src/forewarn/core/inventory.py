@@ -28,12 +28,16 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeEntry:
-    """A scope as the file describes it, or the one that a VM without a scope has of its own."""
+    """A scope as the file describes it, or the one that a VM without a scope has of its own.
+
+    `only_listed`: no VM is in it by its metadata alone, whatever host shows it.
+    """
 
     name: str
     kind: ScopeKind
     terminate_notice_ms: int = 5 * MINUTE_MS
     auto_approve: frozenset[EventType] = frozenset()
+    only_listed: bool = False
     number: int = field(default=0, compare=False)
 
 

@@ -198,7 +198,7 @@ class _Work:
             return
         entry = self.known.file_vms.get(name)
         wanted = entry.scope if entry else seen.traits.scope or name
-        into = self.groups.into(wanted, name, seen.traits)
+        into = self.groups.into(wanted, name, seen.traits, listed_vm=entry is not None)
         if isinstance(into, str):
             self._problem(name, into)
             return
@@ -308,7 +308,8 @@ class _Work:
         if wanted == scope.name:
             self.groups.put(edits.with_vm(scope, after))
         else:
-            into = self.groups.into(wanted, vm.name, self.report[vm.name].traits)
+            said, listed = self.report[vm.name].traits, vm.name in self.known.file_vms
+            into = self.groups.into(wanted, vm.name, said, listed_vm=listed)
             if isinstance(into, str):
                 self._problem(vm.name, into)
                 return
