@@ -102,6 +102,7 @@ def test_adopting_writes_the_traits_and_the_vm_is_in_its_scope(place: Place) -> 
         "spot",
         {"owner": "shop"},
     )
+    assert (answer["freeze_by_move"], answer["when_host_goes_down"]) == (True, "move")
     [adoption] = place.written
     assert adoption.traits == Traits(
         scope="web",

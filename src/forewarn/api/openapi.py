@@ -13,7 +13,7 @@ import msgspec
 
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.idempotency import KEY_CHARS_MAX
-from forewarn.core.machines import Power
+from forewarn.core.machines import Power, WhenHostGoesDown
 from forewarn.core.model import (
     ActionKind,
     ActionPhase,
@@ -134,6 +134,8 @@ _VM_ITEM = {
     **_VM,
     "power": {"enum": [*(str(value) for value in Power), None]},
     "problem": TEXT,
+    "freeze_by_move": {"type": ["boolean", "null"]},
+    "when_host_goes_down": {"enum": [*(str(value) for value in WhenHostGoesDown), None]},
     "enabled": YES_NO,
     "open_events": WHOLE,
 }

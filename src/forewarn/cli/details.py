@@ -15,6 +15,7 @@ from forewarn.cli import tables, times
 Json = dict[str, Any]
 Rows = Iterable[tuple[str, RenderableType]]
 
+MOVED = "moves it, if another host can take it"
 _KEPT = {
     "yes": Text("kept", style="bold green"),
     "no": Text("NOT KEPT", style="bold red"),
@@ -148,11 +149,21 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("tags", tags),
             ("vm id", shown["vm_id"]),
             ("power", shown["power"] or ""),
+            ("host down", _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
         ]
     )
     return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _host_down(shown: Json) -> str:
+    """What a Freeze and a reboot of its host do to it; nothing where no host has shown it."""
+    if shown["when_host_goes_down"] is None:
+        return ""
+    frozen = MOVED if shown["freeze_by_move"] else "pauses it"
+    rebooted = MOVED if shown["when_host_goes_down"] == "move" else "shuts it down and starts it"
+    return f"a Freeze of its host {frozen}; a reboot {rebooted}"
 
 
 def _told(shown: Json, now: datetime) -> str:

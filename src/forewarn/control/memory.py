@@ -14,7 +14,7 @@ from typing import Protocol
 
 from forewarn.core import edits, invariants, planning
 from forewarn.core.errors import NotFound
-from forewarn.core.machines import Power
+from forewarn.core.machines import Power, WhenHostGoesDown
 from forewarn.core.model import (
     ActionKind,
     Decision,
@@ -66,6 +66,8 @@ class Shown:
 
     power: Power
     problem: str = ""
+    freeze_by_move: bool = False
+    when_host_goes_down: WhenHostGoesDown = WhenHostGoesDown.RESTART
 
 
 class Memory:

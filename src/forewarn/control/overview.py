@@ -360,6 +360,8 @@ def _vm_item(tx: Transaction, vm: Vm, scope: Scope) -> Json:
         **vm_json(vm, scope.name),
         "power": shown.power.value if shown else None,
         "problem": shown.problem if shown else "",
+        "freeze_by_move": shown.freeze_by_move if shown else None,
+        "when_host_goes_down": shown.when_host_goes_down.value if shown else None,
         "enabled": scheduling.is_enabled(scope, tx.policy),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }

@@ -136,7 +136,13 @@ class Sightings:
             here.update(_names_on(tx, host), usable, last.usable if last else ())
             self._keep_times(tx, here, looked)
             tx.memory.shown[host] = {
-                seen.name: Shown(seen.power, problems.get(seen.name, "")) for seen in told
+                seen.name: Shown(
+                    seen.power,
+                    problems.get(seen.name, ""),
+                    freeze_by_move=seen.traits.freeze_by_move,
+                    when_host_goes_down=seen.traits.when_host_goes_down,
+                )
+                for seen in told
             }
             return problems
 
