@@ -301,15 +301,17 @@ def test_a_freeze_whose_daemon_died_is_ended_by_the_next_and_pauses_nobody_again
     assert acts(world).count("pause vm") == 1
 
 
+@pytest.mark.parametrize(("target", "moves"), [("h2", ["move vm to h2"]), (None, [])])
 def test_a_vm_that_wants_to_be_moved_instead_of_paused_is_paused_if_it_cannot_be(
-    world: World,
+    world: World, target: str | None, moves: list[str]
 ) -> None:
     world.define("h1", domain_xml("vm", metadata=TRAITS.format('freeze="move"')), start=True)
-    world.elsewhere.targets_of["vm"] = "h2"
+    world.elsewhere.targets_of["vm"] = target
     frozen(world)
-    assert acts(world) == ["move vm to h2", "pause vm"]
+    assert acts(world) == [*moves, "pause vm"]
     world.clock.pass_ms(FREEZE_S * 1_000)
-    assert world.end_of(FREEZE) == DONE
+    said = "vm could not be moved away and was paused"
+    assert world.end_of(FREEZE) == Sight(SightKind.DONE, said)
     assert world.seen("h1").power is Power.RUNNING
 
 

@@ -86,6 +86,10 @@ async def move_away(tools: Tools, views: Sequence[View], *, within_s: float) -> 
     except (Refusal, Unavailable, HypervisorFailed) as why:
         log.warning("no_targets", host=tools.host, why=str(why))
         return frozenset()
+    for name in names:
+        if not targets.get(name):
+            why_not = "no other open host can take it, or each has another domain of its scope"
+            log.warning("not_moved_away", vm=name, target="", why=why_not)
     turns = asyncio.Semaphore(MOVES_AT_ONCE)
     now_s = asyncio.get_running_loop().time
     until_s = now_s() + within_s
@@ -164,6 +168,9 @@ class FreezeWork(Work):
         movers = [view for view in running if traits_of(view).freeze_by_move]
         gone = await move_away(self.tools, movers, within_s=FREEZE_MOVES_S)
         chosen = [view for view in running if view.name not in gone]
+        stayed = [view.name for view in movers if view.name not in gone]
+        if stayed:
+            self._notes.append(f"{some(stayed)} could not be moved away and was paused")
         if not chosen:
             self._paused = ()
             return
