@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from forewarn.adapters.libvirt_connection import Why
+from forewarn.adapters.libvirt_connection import LibvirtLost, Why
+from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
 from forewarn.core.machines import Power
 from forewarn.core.model import Action, ActionKind
@@ -20,11 +24,14 @@ from libvirt_world import (
     REBOOT_HOST,
     SHUTDOWN_S,
     UUIDS,
+    FakeLibvirt,
     World,
     acts,
     domain_xml,
     refusal,
 )
+
+T = TypeVar("T")
 
 MOVES = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" when-host-goes-down="move"/>'
 PRESSED = "press the power button of vm"
@@ -130,3 +137,36 @@ def test_a_host_is_not_rebooted_under_a_vm_that_came_since_it_was_announced(worl
     world.on("h1", lambda s: s.destroy("new"))
     world.begin(replace(REBOOT_HOST, about=TOLD))
     world.wait_for(lambda: not world.seen("h1").active, "the host goes down")
+
+
+# A libvirt that hangs.
+
+
+class LateLibvirt(FakeLibvirt):
+    """Hangs when it is asked to pause, says how things were, and then pauses all the same."""
+
+    late = True
+
+    async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
+        if what == "pause vm":
+            self.asked.append(what)
+            raise LibvirtLost("took more than 15 s to pause vm")
+        value = await super().call(work, what=what, seconds=seconds)
+        if self.late and what == "list the domains" and "pause vm" in self.asked:
+            self.late = False
+            await super().call(lambda s: s.suspend("vm"), what="look", seconds=seconds)
+        return value
+
+
+def test_a_pause_that_libvirt_carries_out_late_is_undone_too(tmp_path: Path) -> None:
+    world = World(tmp_path, LateLibvirt)
+    try:
+        world.define("h1", domain_xml("vm"), start=True)
+        world.begin(FREEZE)
+        world.wait_for(lambda: "pause vm" in acts(world), "it was to be paused")
+        world.clock.pass_ms(FREEZE_S * 1_000)
+        assert world.end_of(FREEZE).kind is SightKind.DONE
+        assert world.seen("h1").power is Power.RUNNING
+        assert "resume vm" in acts(world)
+    finally:
+        world.close()

@@ -30,6 +30,9 @@ REBOOT_MOVES_S = 480.0
 COMMAND_S = 60.0
 REBOOTED_WITHIN_MS = 10 * 60 * SECOND_MS
 NAMES_SHOWN_MAX = 5
+# A libvirt that hung does what it was asked meanwhile when it goes on, though nobody waits for it
+# any more, and may first say how things were before. So many times `settle_s` later it has.
+SETTLES_AFTER_HANGING = 4
 
 
 class Runs(Protocol):
@@ -132,6 +135,7 @@ class FreezeWork(Work):
         self._began_here = False
         self._paused: tuple[str, ...] | None = None  # None until the first of them is
         self._thaw_at_ms = 0
+        self._may_pause_late = False
         self._notes: list[str] = []
 
     async def turn(self) -> Sight | None:
@@ -152,6 +156,7 @@ class FreezeWork(Work):
             await self._freeze(self._told([view for view in views if view.power is Power.RUNNING]))
             return
         self._paused = tuple(marks)
+        self._may_pause_late = True  # nobody knows what the earlier work was waiting for
         same_boot = [mark for mark in marks.values() if mark.boot_id == self.tools.boot_id()]
         self._thaw_at_ms = max((mark.until_ms for mark in same_boot), default=0)
         self._notes.append("it was interrupted; nobody was paused again")
@@ -212,6 +217,7 @@ class FreezeWork(Work):
         try:
             await self.tools.act(lambda s: s.suspend(name), f"pause {name}")
         except HypervisorFailed as failed:
+            self._may_pause_late |= isinstance(failed, LibvirtLost)
             self._notes.append(f"{name} was not paused: {failed}")
 
     async def _thawed(self) -> bool:
@@ -227,6 +233,10 @@ class FreezeWork(Work):
         await asyncio.gather(*(self._resume(name) for name in paused))
         if paused:
             return False  # looked at once more
+        if self._may_pause_late:
+            self._may_pause_late = False
+            await asyncio.sleep(SETTLES_AFTER_HANGING * self.tools.settle_s)
+            return False
         done = Sight(SightKind.DONE)
         await asyncio.gather(
             *(

@@ -31,6 +31,8 @@ WORDS_BYTES_MAX = 2_000
 TOLD_S = 120.0  # how long the daemon may take from the start of the guard to the first pause
 TRY_AGAIN_S = 0.5
 TRY_FOR_S = 30 * 60.0
+# A libvirt that hung may say that a VM runs, and then do the pause that it was asked for before.
+LOOK_ONCE_MORE_S = 2.0
 
 
 class Guard(Protocol):
@@ -120,11 +122,14 @@ def thaw(session: Session, action_id: str) -> bool:
 async def _thaw_until_done(connection: LibvirtConnection, action_id: str) -> bool:
     """Usually the daemon does it at the same moment, so the first refusal says nothing."""
     give_up_at_s = time.monotonic() + TRY_FOR_S
-    refused, said = 0, ""
+    refused, said, all_run = 0, "", False
     while time.monotonic() < give_up_at_s:
         try:
-            if await connection.call(lambda s: thaw(s, action_id), what="resume frozen VMs"):
+            before = all_run
+            all_run = await connection.call(lambda s: thaw(s, action_id), what="resume frozen VMs")
+            if all_run and before:
                 return True
+            await asyncio.sleep(LOOK_ONCE_MORE_S if all_run else 0.0)
         except HypervisorFailed as failed:
             refused += 1
             if refused > 1 and str(failed) != said:
