@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
 from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
-from forewarn.api.link_routes import JOIN_BYTES_MAX, Asking, LinkRoutes
+from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asking, LinkRoutes
 from forewarn.api.requests import read_body
 from forewarn.control.membership import Membership
-from forewarn.core.errors import Invalid, NotMember, Refusal
+from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
 from forewarn.ports import Clock
 from forewarn.wire import host_json as wire
@@ -90,6 +90,29 @@ def _joining(routes: LinkRoutes) -> Handler:
 
 
 def _answering(asking: Asking, membership: Membership) -> Handler:
+    if asking.bytes_max > QUESTION_BYTES_MAX:
+        return _one_at_a_time(_reading(asking, membership), membership)
+    return _reading(asking, membership)
+
+
+def _one_at_a_time(handler: Handler, membership: Membership) -> Handler:
+    """One long question of each host at once: what they keep in memory has a limit then."""
+    asking_now: set[str] = set()
+
+    async def handled(request: Request) -> Response:
+        name = _member(request, membership).name
+        if name in asking_now:
+            raise Unavailable(f"Host {name} is in the middle of such a question already.")
+        asking_now.add(name)
+        try:
+            return await handler(request)
+        finally:
+            asking_now.discard(name)
+
+    return handled
+
+
+def _reading(asking: Asking, membership: Membership) -> Handler:
     async def handler(request: Request) -> Response:
         member = _member(request, membership)
         check_version(request)

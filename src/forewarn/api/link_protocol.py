@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import ssl
 
 LINK_CONNECTIONS_MAX = 8_192  # some for each host of a large fleet
+PEER_CONNECTIONS_MAX = 128  # of one host; its daemon has some two dozen, twice while it renews
 STRANGERS_MAX = 128  # connections without a certificate: machines that join, and nobody else
 CERTIFICATE_KEY = "forewarn.certificate"  # in the scope of a request: DER, or None
 
@@ -21,29 +22,29 @@ CERTIFICATE_KEY = "forewarn.certificate"  # in the scope of a request: DER, or N
 class LinkProtocol(GuardedProtocol):
     """Puts what TLS has checked of the peer into the scope of every request.
 
-    However many strangers come, they leave room for hosts.
+    However many strangers come, or however often one host does, they leave room for the others.
     """
 
     connections_max = LINK_CONNECTIONS_MAX
+    peer_connections_max = PEER_CONNECTIONS_MAX
     strangers_max = STRANGERS_MAX
     _certificate: bytes | None = None
+    peer: object = None  # who the certificate is for; a renewed one is for the same
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         spoken: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if spoken is not None:
             self._certificate = spoken.getpeercert(binary_form=True)
+            self.peer = (spoken.getpeercert() or {}).get("subject")
         super().connection_made(transport)
-        if self._certificate is None and self._strangers() > self.strangers_max:
+        limit = self.strangers_max if self.peer is None else self.peer_connections_max
+        if self._of_this_peer() > limit:
             transport.abort()
 
-    def _strangers(self) -> int:
+    def _of_this_peer(self) -> int:
+        """How many connections are of the same host; all who have shown no certificate are one."""
         others: set[asyncio.Protocol] = self.connections  # type: ignore[assignment]
-        return sum(isinstance(one, LinkProtocol) and one.is_stranger for one in others)
-
-    @property
-    def is_stranger(self) -> bool:
-        """True if the peer has shown no certificate."""
-        return self._certificate is None
+        return sum(isinstance(one, LinkProtocol) and one.peer == self.peer for one in others)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
