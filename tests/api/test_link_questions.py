@@ -192,6 +192,29 @@ def test_what_a_host_shows_becomes_the_inventory_and_is_its_own(tmp_path: Path) 
     run(story)
 
 
+def test_a_host_whose_hypervisor_is_away_gets_no_vms_and_the_operator_reads_why(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            h1, h2 = await two_hosts(world)
+            nothing = wire.Sighting(())
+            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            await h2.ask("sight", nothing, wire.Sighted)
+            await h2.ask("blind", wire.Blind("Libvirt cannot be reached."), wire.Done)
+            asked = wire.AskTargets(("vm-9",))
+            assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": None}
+            shown = (await world.operator("GET", "/v1/hosts/h2")).json()
+            assert (shown["placement"], shown["blind"]) == ("blind", "Libvirt cannot be reached.")
+
+            await h2.ask("sight", nothing, wire.Sighted)  # the same as before, and no longer blind
+            assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": "h2"}
+            shown = (await world.operator("GET", "/v1/hosts/h2")).json()
+            assert (shown["placement"], shown["blind"]) == ("open", "")
+
+    run(story)
+
+
 def test_an_adoption_goes_to_the_host_and_its_answer_comes_back(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
@@ -265,7 +288,7 @@ def test_every_answer_says_what_time_it_is_at_control(tmp_path: Path) -> None:
 
 QUESTIONS = (
     *("renew", "changes", "heartbeat", "claim", "holds", "report", "confirm", "approve"),
-    *("enable", "traces", "sight", "adopted", "targets", "definition", "join"),
+    *("enable", "traces", "sight", "blind", "adopted", "targets", "definition", "join"),
 )
 JUNK = (
     b"",
@@ -329,6 +352,8 @@ def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) 
         ("definition", {"vm": "\ud7ff"}),
         ("adopted", {"adoption_id": "nothing", "problem": "x" * 50_000}),
         ("sight", {"vms": []}),
+        ("blind", {"why": ""}),
+        ("blind", {"why": "x" * 50_000}),
         ("heartbeat", {"holding": {"": 10**30}}),
     ],
 )

@@ -25,6 +25,7 @@ class Control:
     def __init__(self) -> None:
         self.sightings: list[tuple[str, ...]] = []
         self.answers: list[tuple[str, str]] = []
+        self.blindness: list[str] = []
         self.problems: dict[str, str] = {}
         self.refusals: list[Exception] = []
 
@@ -33,6 +34,11 @@ class Control:
             raise self.refusals.pop(0)
         self.sightings.append(tuple(vm.name for vm in vms))
         return self.problems
+
+    async def blind(self, why: str) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.blindness.append(why)
 
     async def adopted(self, adoption_id: str, problem: str) -> None:
         self.answers.append((adoption_id, problem))
@@ -125,6 +131,23 @@ def test_a_hypervisor_that_is_away_proves_nothing() -> None:
 
         assert bench.control.sightings == []
         assert bench.channels.seen == [("web_0", "web_1")]  # what is served stays
+
+    run(test)
+
+
+def test_that_a_hypervisor_is_away_is_told_soon_with_why_and_so_is_its_return() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.watch.look()
+        await bench.watch.tell()
+        bench.machines.away = "Libvirt cannot be reached."
+        bench.control.refusals = [Unavailable("away")]
+        bench.watch.ring()
+        await running(bench, lambda: bench.control.blindness, "it is told, at the second attempt")
+        assert set(bench.control.blindness) == {"Libvirt cannot be reached."}
+
+        bench.machines.away = ""
+        bench.watch.ring()
+        await running(bench, lambda: len(bench.control.sightings) > 1, "they are seen again")
 
     run(test)
 

@@ -339,6 +339,10 @@ class ControlLink:
         question = wire.Sighting(tuple(vms))
         return (await self._host("sight", question, wire.Sighted, SIGHT_LIMIT_S)).problems
 
+    async def blind(self, why: str) -> None:
+        """My hypervisor does not answer; so it is until the next sight."""
+        await self._host("blind", wire.Blind(why), wire.Done)
+
     async def adopted(self, adoption_id: str, problem: str) -> None:
         """An adoption is written, or `problem` says why not."""
         await self._host("adopted", wire.Adopted(adoption_id, problem), wire.Done)

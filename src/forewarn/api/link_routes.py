@@ -65,6 +65,7 @@ class LinkRoutes:
             "enable": Asking(wire.Enable, self.enable),
             "traces": Asking(wire.Traces, self.traces),
             "sight": Asking(wire.Sighting, self.sight, wire.BODY_BYTES_MAX),
+            "blind": Asking(wire.Blind, self.blind),
             "adopted": Asking(wire.Adopted, self.adopted),
             "targets": Asking(wire.AskTargets, self.targets),
             "definition": Asking(wire.AskDefinition, self.definition),
@@ -137,6 +138,11 @@ class LinkRoutes:
     async def sight(self, member: Member, asked: wire.Sighting) -> wire.Sighted:
         problems = await self._sightings.take(self._control, member.name, asked.vms)
         return wire.Sighted(problems=dict(problems))
+
+    async def blind(self, member: Member, asked: wire.Blind) -> wire.Done:
+        why = asked.why[:DETAIL_CHARS_MAX]
+        await self._control.submit(self._sightings.blind(member.name, why))
+        return wire.Done()
 
     async def adopted(self, member: Member, asked: wire.Adopted) -> wire.Done:
         self._sightings.adopted(member.name, asked.adoption_id, asked.problem[:DETAIL_CHARS_MAX])

@@ -150,6 +150,7 @@ _HOST = {
     "revision": WHOLE,
     "alive": YES_NO,
     "silent_seconds": WHOLE,
+    "blind": TEXT,
     "placement": TEXT,
     "vm_count": WHOLE,
     "open_operations": WHOLE,

@@ -83,6 +83,8 @@ class Memory:
         self.digests: dict[str, str] = dict(snapshot.digests)
         # What each host showed last, by host and VM. Only in memory: it is shown again.
         self.shown: dict[str, Mapping[str, Shown]] = {}
+        # Hosts whose hypervisor does not answer, and why, until they show their VMs again.
+        self.blind: dict[str, str] = {}
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}
@@ -210,6 +212,9 @@ class Transaction:
 
     def silent_ms(self, host: str) -> int:
         return self.memory.liveness.silent_ms(host)
+
+    def blind(self, host: str) -> str:
+        return self.memory.blind.get(host, "")
 
     def scope(self, name: str) -> Scope | None:
         return self.memory.scopes.get(name)

@@ -329,6 +329,7 @@ def host_item(tx: Transaction, host: Host) -> Json:
         **host_json(host),
         "alive": tx.alive(host.name),
         "silent_seconds": tx.silent_ms(host.name) // SECOND_MS,
+        "blind": tx.blind(host.name),
         "placement": planning.placement(host, tx),
         "vm_count": tx.vm_count(host.name),
         "open_operations": len(tx.operations_on(host.name)),

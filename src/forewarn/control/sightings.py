@@ -93,7 +93,7 @@ class Sightings:
     def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
         """The answer to a report that says nothing new while nothing waits; else None."""
         last, memory = self._looks.get(host), self._memory
-        if last is None or memory is None or last.looked.waiting:
+        if last is None or memory is None or last.looked.waiting or host in memory.blind:
             return None
         if self._clock.monotonic_ms() - last.at_monotonic_ms >= LOOK_AGAIN_MS:
             return None
@@ -114,6 +114,7 @@ class Sightings:
         def command(tx: Transaction) -> Mapping[str, str]:
             tx.need_host(host)
             self._memory = tx.memory
+            tx.memory.blind.pop(host, None)
             for gone in [name for name in self._looks if tx.host(name) is None]:
                 del self._looks[gone]
             last = self._looks.get(host)
@@ -145,6 +146,16 @@ class Sightings:
                 for seen in told
             }
             return problems
+
+        return command
+
+    def blind(self, host: str, why: str) -> Command[None]:
+        """The hypervisor of a host does not answer: it gets no VMs, and the operator reads why."""
+
+        def command(tx: Transaction) -> None:
+            tx.need_host(host)
+            self._memory = tx.memory
+            tx.memory.blind[host] = why or "it does not say why"
 
         return command
 

@@ -26,6 +26,10 @@ class Fleet(Protocol):
         """For how long the host has not been heard."""
         ...
 
+    def blind(self, host: str) -> str:
+        """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
+        ...
+
     def scope(self, name: str) -> Scope | None: ...
 
     def scopes_on(self, host: str) -> Sequence[Scope]:

@@ -65,11 +65,13 @@ def placement(host: Host, fleet: Fleet) -> str:
         return "operating"
     if not host.listed:
         return "unlisted"
-    return "open" if fleet.alive(host.name) else "silent"
+    if not fleet.alive(host.name):
+        return "silent"
+    return "blind" if fleet.blind(host.name) else "open"
 
 
 def open_to_placement(host: Host, fleet: Fleet) -> bool:
-    """False for closed, failed, degraded, operating, unlisted and silent hosts."""
+    """False for closed, failed, degraded, operating, unlisted, silent and blind hosts."""
     return placement(host, fleet) == "open"
 
 

@@ -42,6 +42,8 @@ class Sighting(Protocol):
 
     async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]: ...
 
+    async def blind(self, why: str) -> None: ...
+
     async def adopted(self, adoption_id: str, problem: str) -> None: ...
 
 
@@ -79,6 +81,7 @@ class Watch:
         self._looked_s = 0.0
         self._said: dict[str, frozenset[str]] = {}
         self.seen: tuple[SeenVm, ...] | None = None  # None while nobody can know
+        self._blind = ""  # why nobody can
         self.sightings = 0
         self.failures = 0
         self.problems: Mapping[str, str] = {}
@@ -130,8 +133,10 @@ class Watch:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 seen = tuple(sorted(await self._machines.seen(), key=lambda vm: vm.name))
         except (HypervisorFailed, TimeoutError) as why:
-            self.seen = None
-            self._say("machines_not_seen", [str(why) or "no answer in time"])
+            if not self._blind:
+                self._tell_ring.set()
+            self.seen, self._blind = None, str(why) or "no answer in time"
+            self._say("machines_not_seen", [self._blind])
             return False
         except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
             self._broke("look_failed", error)
@@ -139,8 +144,9 @@ class Watch:
         self._say("machines_not_seen", [])
         self.seen = seen
         self._looked_s = looked_s
-        if seen != self._told:
+        if seen != self._told or self._blind:
             self._tell_ring.set()
+        self._blind = ""
         return await self._arrange(seen)
 
     async def _arrange(self, seen: Sequence[SeenVm]) -> bool:
@@ -169,14 +175,16 @@ class Watch:
             told = await self.tell()
 
     async def tell(self) -> bool:
-        """Tell control what is seen now. False if it did not hear; nothing seen, nothing told."""
+        """Tell control what is seen now, or why nothing is. False if it did not hear."""
         if asyncio.get_running_loop().time() - self._looked_s > FRESH_S:
             await self.look()
             self._tell_ring.clear()
         seen = self.seen
-        if seen is None:
-            return True
         try:
+            if seen is None:
+                if self._blind:
+                    await self._link.blind(self._blind)
+                return True
             self.problems = dict(await self._link.sight(seen))
         except (Refusal, Unavailable) as why:
             self._say("sighting_not_taken", [str(why)])

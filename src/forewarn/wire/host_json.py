@@ -170,6 +170,12 @@ class Sighted(msgspec.Struct, frozen=True):
     problems: dict[str, str]
 
 
+class Blind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`/link/blind`: the hypervisor does not answer, and why. The next sight ends it."""
+
+    why: str
+
+
 class Adopted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`/link/adopted`: the traits are written, or why not."""
 
