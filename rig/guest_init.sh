@@ -65,6 +65,8 @@ approve_all() {
     id=${event%%:*}
     case "$event" in *:Scheduled) ;; *) continue ;; esac
     case "$given" in *" $id "*) continue ;; esac
+    # Before it is sent: what it allows may come before there is time to say that it was taken.
+    say consent "event=$id"
     if timeout 8 wget -q -O /dev/null --header 'Metadata: true' \
       --post-data "{\"StartRequests\":[{\"EventId\":\"$id\"}]}" "$endpoint" 2> /tmp/why; then
       given="$given$id "

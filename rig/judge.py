@@ -114,13 +114,16 @@ def _seen(evidence: Evidence) -> Iterator[str]:
     ]
     if not shown:
         yield "the guest never saw it Scheduled"
-    approvals = [
-        line
-        for line in evidence.lines
-        if line.kind == "approve" and line.words.get("event") == event_id and line.answered
-    ]
-    if len(approvals) != (1 if evidence.consent == "guest" else 0):
-        yield f"the guest approved {len(approvals)} times"
+    mine = [line for line in evidence.lines if line.words.get("event") == event_id]
+    consents = [line for line in mine if line.kind == "consent"]
+    taken = [line for line in mine if line.kind == "approve" and line.answered]
+    if evidence.consent == "guest":
+        if not consents or evidence.event["approved_by"] != evidence.vm:
+            yield f"it was approved by {evidence.event['approved_by']} and not by its guest"
+        if len(taken) > 1:
+            yield f"the guest approved {len(taken)} times"
+    elif consents:
+        yield "the guest approved, and was told not to"
 
 
 def _impact(evidence: Evidence) -> Iterator[str]:

@@ -112,6 +112,32 @@ def test_an_impact_before_the_start_is_found_on_the_guests_own_word() -> None:
     assert any("before the event started" in text for text in found)
 
 
+def approved() -> Evidence:
+    """The same with consent: right after it was read."""
+    lines = [
+        *polls(0, 2),
+        *polls(2, 4, events=f"{EVENT}:Reboot:Scheduled"),
+        line(4.1, "one", 4, "consent", event=EVENT),
+        line(4.4, "one", 4.4, "button"),
+        line(9, "two", 2),
+        line(10, "two", 3),
+    ]
+    agreed = event(approved=at(4.2), approved_by="a", started=at(4.3))
+    return replace(rebooted(), consent="guest", event=agreed, lines=lines, ended_s=8)
+
+
+def test_consent_is_found_on_the_guests_own_word() -> None:
+    assert judge(approved()) == []
+    mute = [one for one in approved().lines if one.kind != "consent"]
+    assert any("not by its guest" in text for text in judge(replace(approved(), lines=mute)))
+    other = event(approved=at(4.2), approved_by="b", started=at(4.3))
+    assert any("not by its guest" in text for text in judge(replace(approved(), event=other)))
+    early = event(approved=at(4.2), approved_by="a", started=at(4.1))
+    assert any("before it was approved" in text for text in judge(replace(approved(), event=early)))
+    talks = [*rebooted().lines, line(3, "one", 3, "consent", event=EVENT)]
+    assert any("was told not to" in text for text in judge(replace(rebooted(), lines=talks)))
+
+
 def frozen(gap_s: float, boot: str = "one") -> Evidence:
     seen = {"events": f"{EVENT}:Freeze:Scheduled"}
     after = [line(902 + gap_s, boot, 903), line(904 + gap_s, boot, 905)]
