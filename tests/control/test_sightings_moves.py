@@ -311,6 +311,12 @@ def test_targets_count_what_the_same_answer_plans(fleet: SightingFleet) -> None:
     assert sorted(str(target) for target in answer.values()) == ["h2", "h2", "h3", "h3"]
 
 
+def test_targets_of_one_answer_keep_update_domains_apart(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0), web(1), web(2))
+    answer = fleet.run(fleet.sightings.targets("h1", ["web-0", "web-1", "web-2"]))
+    assert sorted(str(target) for target in answer.values()) == ["None", "h2", "h3"]
+
+
 def test_a_fleet_of_one_host_has_no_target() -> None:
     fleet = SightingFleet("h1")
     fleet.shows("h1", web(0))

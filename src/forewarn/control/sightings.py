@@ -19,11 +19,11 @@ from forewarn.control.control import Control
 from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.writer import Command
-from forewarn.core import planning, sighting
+from forewarn.core import edits, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound
 from forewarn.core.inventory import ScopeEntry, VmEntry
 from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.model import ActionKind, Phase
+from forewarn.core.model import ActionKind, Phase, Scope
 from forewarn.core.spelling import meant
 from forewarn.ports import Clock, Definition
 from forewarn.wire.host_json import Adoption
@@ -263,14 +263,17 @@ class Sightings:
     def targets(self, host: str, vms: Sequence[str]) -> Command[dict[str, str | None]]:
         """Where these VMs should go now. None for a VM without a place, or of another host.
 
-        What the same answer plans already is counted.
+        What the same answer plans already is counted, and no two update domains of a scope are
+        sent to one host.
         """
 
         def command(tx: Transaction) -> dict[str, str | None]:
             planned: dict[str, int] = {}
+            scopes: dict[str, Scope] = {}  # with the VMs where they are to go
             found: dict[str, str | None] = {}
             for name in vms:
-                scope = tx.memory.scopes.get(tx.memory.scope_of_vm.get(name, ""))
+                scope_name = tx.memory.scope_of_vm.get(name, "")
+                scope = scopes.get(scope_name) or tx.memory.scopes.get(scope_name)
                 vm = scope.vm(name) if scope else None
                 found[name] = None
                 if scope is None or vm is None or vm.host != host:
@@ -279,6 +282,7 @@ class Sightings:
                 if target is not None and target != host:
                     found[name] = target
                     planned[target] = planned.get(target, 0) + 1
+                    scopes[scope_name] = edits.with_vm(scope, replace(vm, host=target))
             return found
 
         return command
