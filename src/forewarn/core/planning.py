@@ -124,6 +124,8 @@ def why_no_target(scope: Scope, vm: Vm, fleet: Fleet) -> str:
 
 def _why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
     found = placement(host, fleet)
+    if found == "blind":
+        return "its hypervisor does not answer"
     if found != "open":
         return found
     load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))
