@@ -57,6 +57,7 @@ def running(rig: Rig) -> Iterator[Service]:
 def service(running: Service) -> Iterator[Service]:
     """Forewarn as it should be, whatever the test before has done to it; no guests."""
     running.heal()
+    running.remove_guests()  # what a test without Forewarn has left is still in its inventory
     yield running
     running.heal()
     running.remove_guests()
