@@ -76,7 +76,9 @@ def _invited(shown: dict[str, Any]) -> str:
     valid = duration_text(shown["valid_seconds"] * SECOND_MS)
     return (
         f"On the machine that is to be {shown['name']}, once and within {valid}:\n"
-        f"  {shown['command']}"
+        f"  {shown['command']}\n"
+        "Where systemd runs it: as user forewarn-host, with --join-only and --data"
+        " /var/lib/forewarn-host; then start the unit."
     )
 
 
