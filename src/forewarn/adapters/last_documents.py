@@ -24,6 +24,11 @@ def keep(folder: Path, shown: LastShown) -> None:
     write_private(folder / FILE, msgspec.json.encode(shown))
 
 
+def forget(folder: Path) -> None:
+    """Have nothing kept. Raises OSError."""
+    (folder / FILE).unlink(missing_ok=True)
+
+
 def load(folder: Path) -> LastShown | None:
     """What was kept; None if there is nothing that can be used."""
     path = folder / FILE

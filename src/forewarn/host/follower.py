@@ -55,9 +55,9 @@ def back_off_s(failures: int, chance: float) -> float:
 class Follower:
     """Keeps the documents of one host as control has them. Belongs to the event loop.
 
-    `chance` gives numbers from 0 to 1 for the back-off. `took_over` is called after each answer
-    that changed what is shown, `wants` with each adoption, once, `reconnected` when control is
-    there again.
+    `chance` gives numbers from 0 to 1 for the back-off. `outdates` is called before anything newer
+    is shown, `took_over` after each answer that changed what is shown, `wants` with each adoption,
+    once, `reconnected` when control is there again.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Follower:
         hosts: Showing,
         monotonic_ms: Callable[[], int],
         chance: Callable[[], float] = lambda: 1.0,
+        outdates: Callable[[], None] = lambda: None,
         took_over: Callable[[], None] = lambda: None,
         wants: Callable[[Adoption], None] = lambda _: None,
         reconnected: Callable[[], None] = lambda: None,
@@ -79,6 +80,7 @@ class Follower:
         self._hosts = hosts
         self._monotonic_ms = monotonic_ms
         self._chance = chance
+        self._outdates = outdates
         self._took_over = took_over
         self._wants = wants
         self._reconnected = reconnected
@@ -165,6 +167,8 @@ class Follower:
         """Show what is new, drop what is not named any more, ring whoever has something to do."""
         if self._since is None or changes.epoch != self._since.epoch:
             self.epochs += 1
+        if any(self._is_newer(scope) for scope in changes.scopes):
+            self._outdates()
         for scope in changes.scopes:
             self._show(scope)
         gone = self._names.difference(changes.names)
@@ -184,6 +188,10 @@ class Follower:
         if back or self.answers == 1:
             log.info("control_heard", host=self._host, scopes=len(self._names))
             self._reconnected()
+
+    def _is_newer(self, scope: Scope) -> bool:
+        shown = self._documents.incarnation_shown(scope.name)
+        return shown is None or shown < scope.incarnation
 
     def _show(self, scope: Scope) -> None:
         page = self._documents.page(scope.name)

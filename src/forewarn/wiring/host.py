@@ -146,6 +146,7 @@ class HostService:
             hosts=self.hosts,
             monotonic_ms=self._clock.monotonic_ms,
             chance=chance,
+            outdates=self.keeper.outdated,
             took_over=self.keeper.ring,
             wants=self.watch.adopt,
             reconnected=self._reconnected,

@@ -41,7 +41,23 @@ class DocumentKeeper:
         self._clock = clock
         self._boot_id_file = boot_id_file
         self._ring = asyncio.Event()
+        self._changes = 0  # so often was what is kept outdated
         self._said = ""
+
+    def outdated(self) -> None:
+        """Something newer is about to be shown: what is kept must not be shown after it.
+
+        Else a daemon that is killed before it has kept that, and started while control is away,
+        would show guests an older incarnation than they have read.
+        """
+        self._changes += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        try:
+            last_documents.forget(self._folder)
+        except OSError as error:
+            log.warning("last_documents_not_removed", why=str(error))
 
     def ring(self) -> None:
         """What is shown has changed."""
@@ -70,6 +86,7 @@ class DocumentKeeper:
     async def _keep(self, follower: Follower) -> None:
         pages = (self._documents.page(name) for name in sorted(follower.names))
         monotonic_ms = self._clock.monotonic_ms()
+        changes = self._changes
         shown = LastShown(
             scopes=tuple(page.scope for page in pages if page is not None),
             now_ms=self._time.now_ms(monotonic_ms),
@@ -77,6 +94,8 @@ class DocumentKeeper:
             boot_id=self._boot_id(),
         )
         await asyncio.to_thread(last_documents.keep, self._folder, shown)
+        if changes != self._changes:
+            self._forget()  # it was outdated while it was written, and is written again
 
     def resume(self, follower: Follower) -> bool:
         """Show what was kept, if anything was. The time is control's as far as it can be known.
