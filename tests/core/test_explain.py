@@ -202,6 +202,17 @@ def test_a_hold_says_who_since_when_until_when_and_what_would_free_it(reason: Ho
     assert remedy in hold.remedy
 
 
+def test_a_host_at_work_whose_hypervisor_does_not_answer_is_explained_in_its_own_words() -> None:
+    cloud = web()
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.start(event)
+    cloud.claim("h1")
+    cloud.memory.blind["h1"] = "Libvirt cannot be reached. Is it running?"
+    [hold] = cloud.holds(event)
+    assert "its hypervisor does not answer" in hold.what
+    assert hold.remedy == "Libvirt cannot be reached. Is it running?"
+
+
 def test_the_way_out_of_homelessness_changes_once_the_host_is_fenced() -> None:
     cloud = Cloud(scope("web", WEB), hosts=[Host(name="h1"), Host(name="h2")])
     cloud.fail("h1", fenced=True)
