@@ -13,7 +13,7 @@ from forewarn.adapters.libvirt_connection import LibvirtLost, Why
 from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
 from forewarn.core.machines import Power
-from forewarn.core.model import Action, ActionKind
+from forewarn.core.model import MINUTE_MS, Action, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 from libvirt_world import (
     DELETE,
@@ -170,3 +170,29 @@ def test_a_pause_that_libvirt_carries_out_late_is_undone_too(tmp_path: Path) -> 
         assert "resume vm" in acts(world)
     finally:
         world.close()
+
+
+# Nothing is done after the event that announced it.
+
+
+@pytest.mark.parametrize(
+    "action", [REBOOT, DELETE, MOVE, FREEZE, REBOOT_HOST], ids=lambda action: action.kind.value
+)
+def test_what_is_claimed_too_late_is_not_begun(world: World, action: Action) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    with pytest.raises(HypervisorFailed, match="too late"):
+        world.begin(replace(action, left_ms=3 * MINUTE_MS))
+    assert acts(world) == []
+    assert mark_of(world.seen("h1"), action.action_id) is None
+
+
+def test_what_was_begun_and_is_gone_on_with_late_ends_before_its_event(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.libvirts["h1"].stop_at = PRESSED
+    world.begin(REBOOT)
+    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is about to be asked")
+    world.kill_daemon("h1")
+    again = replace(REBOOT, left_ms=10_000)
+    assert world.look(again).kind is SightKind.UNDER_WAY
+    assert world.end_of(again).kind is SightKind.FAILED
+    assert world.seen("h1").power is Power.RUNNING

@@ -10,6 +10,7 @@ from forewarn.control import own_vms
 from forewarn.core.errors import InventoryConflict, NotFound
 from forewarn.core.machines import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
+from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.starting import HoldReason
 from inventory_fleet import BOTH
 from sighting_fleet import SightingFleet, id_of, seen, web
@@ -120,3 +121,12 @@ def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: Sigh
         fleet.apply(SHUT)
     fleet.shows("h3", seen("evil"))
     fleet.apply(SHUT)
+
+
+def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    fleet.approve(fleet.order("web-0", EventType.REBOOT))
+    fleet.tick()
+    fleet.later(60)
+    [action] = fleet.claim("h1")
+    assert action.left_ms == DEADLINE_MS[EventType.REBOOT] - 60_000

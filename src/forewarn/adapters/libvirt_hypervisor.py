@@ -20,7 +20,7 @@ from forewarn.adapters.libvirt_mending import MEND_AT_MOST_EVERY_S, MEND_EVERY_S
 from forewarn.adapters.libvirt_moves import MoveWork, refuse_namesake
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_thaw import Guard, start_guard
-from forewarn.adapters.libvirt_work import Tools, Work, meant, sight_of
+from forewarn.adapters.libvirt_work import GIVE_UP_AFTER_MS, Tools, Work, lasts_ms, meant, sight_of
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
@@ -98,6 +98,10 @@ class LibvirtHypervisor:
         """Start a work on it. HypervisorFailed if it is clear that it cannot succeed."""
         self._refuse_other(host)
         self._boot_id()  # no mark can be written without it
+        if 2 * lasts_ms(action) < GIVE_UP_AFTER_MS[action.kind]:
+            raise HypervisorFailed(
+                "it was claimed too late to be over before its event is given up; nothing was done"
+            )
         if action.kind is ActionKind.REBOOT_HOST and not self._reboot_command:
             raise HypervisorFailed(
                 f"Host {host} does not know how to reboot itself: the setting reboot_command is "

@@ -49,6 +49,15 @@ GIVE_UP_AFTER_MS = {
 }
 
 
+LAST_WORDS_MS = 30_000  # what is left of that for the report
+
+
+def lasts_ms(action: Action) -> int:
+    """For how long a work on the action may go on: one that was claimed late has less time."""
+    at_most_ms = GIVE_UP_AFTER_MS[action.kind]
+    return at_most_ms if action.left_ms is None else min(at_most_ms, action.left_ms - LAST_WORDS_MS)
+
+
 @dataclass(slots=True)
 class Tools:
     """What works share. `there` opens the libvirt of another host, once for each."""
@@ -165,7 +174,7 @@ class Work:
 
     async def run(self) -> Sight:
         clock = self.tools.clock
-        until_ms = self.began_ms + GIVE_UP_AFTER_MS[self.action.kind]
+        until_ms = self.began_ms + lasts_ms(self.action)
         refusal = ""
         while clock.monotonic_ms() < until_ms:
             try:

@@ -128,6 +128,13 @@ def _about(tx: Transaction, held: _Held) -> tuple[tuple[str, str], ...]:
     return tuple((name, vm.vm_id if vm and name in shown else "") for name, vm in found)
 
 
+def _left_ms(tx: Transaction, held: _Held) -> int | None:
+    """For how long what is done is still part of what was announced."""
+    owner = held.event or held.operation
+    deadline_ms = owner.deadline_ms if owner else None
+    return None if deadline_ms is None else max(0, deadline_ms - tx.now_ms)
+
+
 class Dispatch:
     """Hands actions to hosts and takes their reports. Used by the writer's thread only."""
 
@@ -202,7 +209,8 @@ class Dispatch:
                     continue
                 action = self._take(tx, held.action.action_id, host, boot_id)
                 self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
-                taken.append(replace(action, about=_about(tx, held)))
+                left_ms = _left_ms(tx, held)
+                taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
             return taken
 
         return command

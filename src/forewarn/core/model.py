@@ -133,9 +133,11 @@ class Action:
     """One thing one host does. Written down before it is done; `epoch` fences late reports.
 
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
-    `boot_id` is what the host's boot id was when a host reboot was claimed. `about` is said to
-    whoever claims it and kept nowhere: the VMs that were told, as (name, id), with an empty id
-    where no host has shown one; None where nobody said.
+    `boot_id` is what the host's boot id was when a host reboot was claimed.
+
+    Two things are said to whoever claims it and kept nowhere, None where nobody said: `about`, the
+    VMs that were told, as (name, id), with an empty id where no host has shown one; and `left_ms`,
+    the time until what it belongs to is given up.
     """
 
     action_id: str
@@ -150,6 +152,7 @@ class Action:
     outcome: Outcome | None = None
     detail: str = ""
     about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
+    left_ms: int | None = field(default=None, compare=False)
 
     @property
     def ended(self) -> bool:
