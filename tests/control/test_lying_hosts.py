@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 
 from forewarn.control import own_vms
-from forewarn.core.errors import InventoryConflict, NotFound
+from forewarn.control.sightings import LONG_LOOK_MS, Sightings
+from forewarn.control.writer import Command
+from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.machines import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
 from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.starting import HoldReason
-from inventory_fleet import BOTH
+from inventory_fleet import BOTH, SetClock
 from sighting_fleet import SightingFleet, id_of, seen, web
+
+if TYPE_CHECKING:
+    from forewarn.control.control import Control
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -130,3 +139,37 @@ def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: SightingFleet
     fleet.later(60)
     [action] = fleet.claim("h1")
     assert action.left_ms == DEADLINE_MS[EventType.REBOOT] - 60_000
+
+
+# Nobody keeps the others waiting.
+
+
+class SlowClock(SetClock):
+    """As if everything took a while."""
+
+    def monotonic_ms(self) -> int:
+        self.now += LONG_LOOK_MS
+        return self.now
+
+
+class OneAtATime:
+    """`Control`, as far as reports need it."""
+
+    def __init__(self, fleet: SightingFleet) -> None:
+        self._fleet = fleet
+
+    async def submit(self, command: Command[T]) -> T:
+        return self._fleet.run(command)
+
+
+def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFleet) -> None:
+    clock = SlowClock()
+    sightings = Sightings(clock)
+    control = cast("Control", OneAtATime(fleet))
+    asyncio.run(sightings.take(control, "h1", (web(0),)))
+    with pytest.raises(Unavailable, match="took long"):
+        asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
+    asyncio.run(sightings.take(control, "h2", (web(2),)))  # the others do not wait
+    clock.now += 60_000
+    asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
+    assert fleet.names() == ["web-0", "web-1", "web-2"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -20,7 +21,7 @@ from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits, planning, sighting
-from forewarn.core.errors import BadInventory, Conflict, NotFound
+from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
 from forewarn.core.inventory import ScopeEntry, VmEntry
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.model import ActionKind, Phase, Scope
@@ -28,9 +29,16 @@ from forewarn.core.spelling import meant
 from forewarn.ports import Clock, Definition
 from forewarn.wire.host_json import Adoption
 
+T = TypeVar("T")
+
 # A report that says nothing new is looked at all the same after so long: nothing that a look
 # could find stays unfound.
 LOOK_AGAIN_MS = 300_000
+
+# A report that took so long to look at is followed by a rest of so many times that: no host, by
+# showing ever other thousands of VMs, keeps approvals of all the others waiting.
+LONG_LOOK_MS = 500
+RESTS = 4
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +71,7 @@ class Sightings:
         """`ring` is called with the name of a host that has a new adoption to write."""
         self._clock = clock
         self._looks: dict[str, _Look] = {}
+        self._rests_until: dict[str, int] = {}
         self._file = _File()
         self._memory: Memory | None = None  # since the first report
         self._placed: dict[str, str] = {}  # where each VM was when somebody last looked
@@ -86,9 +95,24 @@ class Sightings:
         seen_vms.refuse_too_many(host, vms)
         problems = self.settled(host, vms)
         if problems is None:
-            problems = await control.submit(self.sight(host, vms))
+            if self._clock.monotonic_ms() < self._rests_until.get(host, 0):
+                raise Unavailable(f"The last report of host {host} took long; this one waits.")
+            problems = await control.submit(self._timed(host, self.sight(host, vms)))
         self._adoptions.shown(host, vms, problems)
         return problems
+
+    def _timed(self, host: str, command: Command[T]) -> Command[T]:
+        def timed(tx: Transaction) -> T:
+            began_ms = self._clock.monotonic_ms()
+            try:
+                return command(tx)
+            finally:
+                ended_ms = self._clock.monotonic_ms()
+                took_ms = ended_ms - began_ms
+                if took_ms >= LONG_LOOK_MS:
+                    self._rests_until[host] = ended_ms + RESTS * took_ms
+
+        return timed
 
     def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
         """The answer to a report that says nothing new while nothing waits; else None."""
