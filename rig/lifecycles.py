@@ -86,7 +86,7 @@ class Lifecycles:
 
         def fail() -> list[dict[str, Any]]:
             self._service.fail_host(host)
-            answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True)
+            answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True, force=True)
             return list(answer["events"])
 
         done = self.finish(self._begin("Failure", self._on(host), fail))

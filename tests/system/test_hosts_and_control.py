@@ -442,7 +442,7 @@ def test_the_action_of_a_failed_host_is_started_elsewhere_after_fencing(tmp_path
             await there.document("solo")
             await there.stop_host("h1")
             there.world.hypervisor.kill_host("h1")
-            await there.operator("POST", "hosts/h1/fail", {"fenced": True})
+            await there.operator("POST", "hosts/h1/fail", {"fenced": True, "force": True})
 
             await until(lambda: there.world.hypervisor.where("solo") == "h2", "h2 starts it")
             await until(

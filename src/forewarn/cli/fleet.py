@@ -162,10 +162,13 @@ def fail_host(
     fenced: Annotated[
         bool, flag("--fenced", help="It is surely off: its VMs may start elsewhere.")
     ] = False,
+    force: Annotated[
+        bool, flag("--force", help="With --fenced: also if it was heard seconds ago.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say that the host has failed: its VMs are down."""
-    _order_host(context, name, "fail", body={"fenced": fenced}, as_json=as_json)
+    _order_host(context, name, "fail", body={"fenced": fenced, "force": force}, as_json=as_json)
 
 
 @host.command("repair")

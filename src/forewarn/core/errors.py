@@ -9,7 +9,7 @@ codes are in `wire.problems`, in one place.
     |   +-- UnknownEventIds   an approval names ids this scope never had
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
-    |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit,
+    |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
     |   +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
     |   +-- NameTaken
     +-- Forbidden           who asks may not ask that
@@ -73,6 +73,10 @@ class TwoDomainsOnHost(Conflict):
 
 class HostUnfit(Conflict):
     """The host's health does not allow the order."""
+
+
+class HostHeard(Conflict):
+    """A host is said to be off, and it speaks."""
 
 
 class OperationExists(Conflict):
