@@ -338,6 +338,7 @@ def test_an_approval_while_the_link_is_cut_is_put_off_and_nothing_starts(stage: 
     opened = stage.lifecycles.begin("Reboot", [stage.vm])[0]
     stage.rig.wire.cut("control", "h1")
     stage.h1.virsh("resume", stage.vm)
+    opened.before = stage.rig.where(stage.vm)
     wait_for("the guest is put off", lambda: "503" in stage.approvals(), within_s=STEP_LIMIT_S)
     assert "200" not in stage.approvals()
     stage.rig.wire.mend_all()
