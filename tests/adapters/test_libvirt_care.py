@@ -196,3 +196,16 @@ def test_what_was_begun_and_is_gone_on_with_late_ends_before_its_event(world: Wo
     assert world.look(again).kind is SightKind.UNDER_WAY
     assert world.end_of(again).kind is SightKind.FAILED
     assert world.seen("h1").power is Power.RUNNING
+
+
+def test_a_vm_that_stood_still_for_too_long_because_libvirt_hung_is_named(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    world.begin(FREEZE)
+    world.wait_for(lambda: world.seen("h1").power is Power.PAUSED, "it is paused")
+    world.libvirts["h1"].off = True
+    world.clock.pass_ms((FREEZE_S + 20) * 1_000)
+    world.libvirts["h1"].off = False
+    sight = world.end_of(FREEZE)
+    assert sight.kind is SightKind.DONE
+    assert "vm stood still for 20 s longer than announced" in sight.detail
+    assert world.seen("h1").power is Power.RUNNING

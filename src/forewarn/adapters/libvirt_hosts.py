@@ -33,6 +33,7 @@ NAMES_SHOWN_MAX = 5
 # A libvirt that hung does what it was asked meanwhile when it goes on, though nobody waits for it
 # any more, and may first say how things were before. So many times `settle_s` later it has.
 SETTLES_AFTER_HANGING = 4
+LATE_SAID_MS = 2 * SECOND_MS
 
 
 class Runs(Protocol):
@@ -231,6 +232,10 @@ class FreezeWork(Work):
                 ours[name] = (view, mark)
         paused = [name for name, (view, _) in ours.items() if view.power is Power.PAUSED]
         await asyncio.gather(*(self._resume(name) for name in paused))
+        late_ms = self.tools.clock.monotonic_ms() - self._thaw_at_ms
+        if paused and self._thaw_at_ms and late_ms >= LATE_SAID_MS:
+            late = f"{some(paused)} stood still for {late_ms // SECOND_MS} s longer than announced"
+            self._notes.append(f"{late}: libvirt did not answer in time")
         if paused:
             return False  # looked at once more
         if self._may_pause_late:
