@@ -16,6 +16,7 @@ from forewarn.core.model import (
     EventType,
     Host,
     Outcome,
+    Phase,
     Policy,
     ScheduledEvent,
 )
@@ -86,6 +87,13 @@ def host_silent() -> list[Hold]:
     event = platform(cloud)
     cloud.hearing.falls_silent("h2")
     cloud.clock.pass_ms(minutes(3))
+    return cloud.holds(event)
+
+
+def host_blind() -> list[Hold]:
+    cloud = web()
+    event = platform(cloud)
+    cloud.memory.blind["h2"] = "Libvirt cannot be reached. Is it running?"
     return cloud.holds(event)
 
 
@@ -175,6 +183,7 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     HoldReason.DOMAIN_RECOVERING: (domain_recovering, "web_0", 0, minutes(10), "poll"),
     HoldReason.SCOPE_HELD: (scope_held, "web_0: no", 0, None, "forewarn scope release web"),
     HoldReason.HOST_SILENT: (host_silent, "host h2", 0, None, "heartbeat"),
+    HoldReason.HOST_BLIND: (host_blind, "hypervisor of host h2", None, None, "Is it running?"),
     HoldReason.HOST_FAILED: (host_failed, "host h1", 0, None, "forewarn host repair h1"),
     HoldReason.HOST_BUSY: (host_busy, "host h1", 0, minutes(15), "ends by itself"),
     HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrival"),
@@ -209,8 +218,20 @@ def test_a_host_at_work_whose_hypervisor_does_not_answer_is_explained_in_its_own
     cloud.claim("h1")
     cloud.memory.blind["h1"] = "Libvirt cannot be reached. Is it running?"
     [hold] = cloud.holds(event)
-    assert "its hypervisor does not answer" in hold.what
+    assert "the hypervisor of host h1 does not answer" in hold.what
     assert hold.remedy == "Libvirt cannot be reached. Is it running?"
+
+
+def test_nothing_starts_on_a_host_whose_hypervisor_does_not_answer() -> None:
+    cloud = web()
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.approve(event)
+    cloud.memory.blind["h1"] = "Libvirt cannot be reached. Is it running?"
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    cloud.memory.blind.clear()
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
 
 
 def test_the_way_out_of_homelessness_changes_once_the_host_is_fenced() -> None:

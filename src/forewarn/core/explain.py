@@ -100,11 +100,10 @@ def _action_holds(
         else:
             yield Hold(
                 reason=HoldReason.RUNNING,
-                what=f"host {action.host} is at work: {action.kind.value} of {subject}"
-                + (", and its hypervisor does not answer" if fleet.blind(action.host) else ""),
+                what=f"host {action.host} is at work: {action.kind.value} of {subject}",
                 since_ms=event.started_ms,
                 until_ms=event.deadline_ms,
-                remedy=fleet.blind(action.host) or "Its report.",
+                remedy="Its report.",
             )
 
 

@@ -43,6 +43,7 @@ class HoldReason(StrEnum):
     DOMAIN_RECOVERING = "domain-recovering"  # another one has not come back yet
     SCOPE_HELD = "scope-held"  # an event of the scope failed and nobody has released it
     HOST_SILENT = "host-silent"  # no heartbeat
+    HOST_BLIND = "host-blind"  # its hypervisor does not answer
     HOST_FAILED = "host-failed"
     HOST_BUSY = "host-busy"  # another operation of the host is started
     VM_ARRIVING = "vm-arriving"  # a VM is on its way to the host
@@ -187,6 +188,14 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             since_ms=now_ms - fleet.silent_ms(host_name),
             until_ms=None,
             remedy="Its next heartbeat.",
+        )
+    elif fleet.blind(host_name):
+        yield Hold(
+            reason=HoldReason.HOST_BLIND,
+            what=f"the hypervisor of host {host_name} does not answer",
+            since_ms=None,
+            until_ms=None,
+            remedy=fleet.blind(host_name),
         )
 
 
