@@ -48,6 +48,9 @@ class TwoHosts:
     def silent_ms(self, host: str) -> int:
         return 0 if self.alive(host) else 60_000
 
+    def blind(self, host: str) -> str:
+        return ""
+
     def scope(self, name: str) -> Scope | None:
         return WEB if name == "web" else None
 
