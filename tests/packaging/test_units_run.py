@@ -22,6 +22,7 @@ from guest_steps_world import program, wait_for
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 SOURCES = Path(forewarn.__file__).parent.parent
+PYTHONPATH = "/opt/forewarn/src:/opt/forewarn/lib"  # wherever they really are: see `installed`
 LIMIT_S = 60.0
 CONTROL, HOST = "forewarn-control.service", "forewarn-host.service"
 URL = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
@@ -66,7 +67,7 @@ def unit(name: str, command: str = "") -> str:
     return (
         f"{text}\n[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=\n"
         f"{command.replace('/etc/forewarn', '/opt/forewarn/etc')}\n"
-        f"Environment=PYTHONPATH={SOURCES}:{sysconfig.get_path('purelib')}\n"
+        f"Environment=PYTHONPATH={PYTHONPATH}\n"
         f"StandardOutput=append:/var/log/{name}\nStandardError=append:/var/log/{name}\n"
     )
 
@@ -91,7 +92,12 @@ def installed(folder: Path) -> str:
     subprocess.run([sysusers, f"--root={folder}"], check=True, timeout=LIMIT_S, capture_output=True)
     binds = [f"mount --bind {etc / name} /etc/{name}" for name in ("passwd", "group")]
     own = [f"mount -t tmpfs tmpfs {place}" for place in ("/var/lib", "/var/log", "/opt")]
-    return "\n".join([*binds, *own, f"cp -r {opt} /opt/forewarn"])
+    # The walls hide the home folders and /tmp, where the sources of these tests may well be.
+    seen = [
+        f"mkdir /opt/forewarn/{name} && mount --bind {really} /opt/forewarn/{name}"
+        for name, really in (("src", SOURCES), ("lib", sysconfig.get_path("purelib")))
+    ]
+    return "\n".join([*binds, *own, f"cp -r {opt} /opt/forewarn", *seen])
 
 
 class Place:
@@ -99,7 +105,7 @@ class Place:
 
     def __init__(self, inside: list[str]) -> None:
         self._inside = inside
-        self._forewarn = ["env", f"PYTHONPATH={SOURCES}:{sysconfig.get_path('purelib')}"]
+        self._forewarn = ["env", f"PYTHONPATH={PYTHONPATH}"]
         self._forewarn += ["/opt/forewarn/bin/forewarn"]
 
     def run(self, *command: str, check: bool = True) -> str:
