@@ -327,6 +327,7 @@ def test_guests_that_wait_do_not_keep_the_host_from_its_heartbeat(tmp_path: Path
         while len(server.asked) < control_link.CONNECTIONS_PER_LANE:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await link.heartbeat("h1", {})
+        assert not any(one.done() for one in waiting)
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

@@ -24,7 +24,7 @@ def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
                     address, int(port), ssl=machine.trusting()
                 )
                 stack.push_async_callback(hang_up, writer)
-            await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            assert await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
 
     run(story)
 
@@ -61,7 +61,7 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
             async with asyncio.timeout(LIMIT_S):
                 while (await machine.say("sight", wire.Sighting(()))).status_code != 503:
                     continue  # the first one has not been begun yet
-            await other.ask("sight", wire.Sighting(()), wire.Sighted)
+            assert await other.ask("sight", wire.Sighting(()), wire.Sighted) == wire.Sighted({})
 
     run(story)
 

@@ -428,6 +428,7 @@ def test_nothing_waits_in_the_name_of_a_host_that_has_hung_up(tmp_path: Path) ->
                 await until(world.service.views.waiting, "the host waits")
                 waiting.cancel()
                 await until(lambda: not world.service.views.waiting(), "nobody waits")
+                assert waiting.cancelled()
 
     run(story)
 

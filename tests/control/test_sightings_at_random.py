@@ -128,4 +128,5 @@ def test_whatever_hosts_show_the_fleet_makes_sense(seed: int, tmp_path: Path) ->
     world = Anything(seed, tmp_path)
     for _ in range(TURNS):
         world.turn()
+    assert world.read  # else nothing was ever judged
     world.fleet.close()

@@ -158,6 +158,7 @@ def test_a_hypervisor_that_was_away_at_the_start_is_looked_for_soon() -> None:
         await bench.watch.look()
         bench.machines.away = ""
         await running(bench, lambda: bench.watch.seen is not None, "it is seen")
+        assert bench.channels.seen[-1] == ("web_0", "web_1")
 
     run(test)
 
@@ -191,6 +192,7 @@ def test_after_a_reconnection_control_is_told_again() -> None:
         await bench.watch.tell()
         bench.watch.tell_again()
         await running(bench, lambda: len(bench.control.sightings) == 2, "it is told again")
+        assert bench.control.sightings == [("web_0", "web_1")] * 2
 
     run(test)
 
