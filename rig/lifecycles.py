@@ -357,7 +357,7 @@ def table(done: Sequence[Lifecycle]) -> str:
     groups: dict[tuple[str, str], list[Lifecycle]] = {}
     for one in done:
         groups.setdefault((one.kind, one.consent), []).append(one)
-    lines = ["| what | consent | lifecycles | as announced | least notice | longest impact |"]
+    lines = ["| what | consent | lifecycles | as announced | least notice | longest Started |"]
     lines.append("|---|---|---|---|---|---|")
     for (kind, consent), some in sorted(groups.items()):
         well = sum(not one.complaints for one in some)
