@@ -30,6 +30,7 @@ from forewarn.core.errors import UnknownEventIds
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Scope, ScopeKind
 from forewarn.endpoint.limits import Limits, Timeouts
+from forewarn.endpoint.routes import RequestRules
 from forewarn.host.channel_plan import ChannelProblem, Mode
 from forewarn.host.channels import Channels
 from forewarn.ports import Interfaces, PacketRules
@@ -298,7 +299,7 @@ class HostNet(World):
     ) -> None:
         super().__init__(
             requests_per_s=0,
-            metadata_header="as-documented",
+            rules=RequestRules(),
             limits=Limits(),
             timeouts=Timeouts(sweep_s=0.01),
         )

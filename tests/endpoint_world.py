@@ -29,7 +29,7 @@ from forewarn.core.model import (
 )
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Limits, Timeouts
-from forewarn.endpoint.routes import MetadataHeader
+from forewarn.endpoint.routes import RequestRules
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners
@@ -218,7 +218,7 @@ class World:
         self,
         *,
         requests_per_s: float,
-        metadata_header: MetadataHeader,
+        rules: RequestRules,
         limits: Limits,
         timeouts: Timeouts,
     ) -> None:
@@ -232,7 +232,7 @@ class World:
             self.service,
             now_ms=lambda: self.now_ms,
             place=Place("here", "group", "subscription"),
-            metadata_header=metadata_header,
+            rules=rules,
             limits=limits,
             timeouts=timeouts,
         )
@@ -316,14 +316,14 @@ class World:
 def running(
     *scopes: Scope,
     requests_per_s: float = 0,
-    metadata_header: MetadataHeader = "as-documented",
+    rules: RequestRules | None = None,
     limits: Limits | None = None,
     timeouts: Timeouts | None = None,
 ) -> Iterator[World]:
     """A world with these scopes (web and db if none). The rate limit is off unless asked for."""
     world = World(
         requests_per_s=requests_per_s,
-        metadata_header=metadata_header,
+        rules=rules or RequestRules(),
         limits=limits or Limits(),
         timeouts=timeouts or Timeouts(sweep_s=0.01),
     )

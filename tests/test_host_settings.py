@@ -51,7 +51,8 @@ def test_every_key_can_be_set_in_the_file(tmp_path: Path) -> None:
         'libvirt = "qemu:///session"\nmigrate_uri = "qemu+tcp://{host}/system"\n'
         'shutdown_seconds = 30\nreboot_command = ["systemctl", "reboot"]\n'
         'boot_id_file = "b"\nlisten = "bridge"\nbridges = ["br0", "br-lan"]\nmetrics = ""\n'
-        'guest_requests_per_second = 0\nmetadata_header = "always"\nlocation = "cellar"\n'
+        'guest_requests_per_second = 0\nmetadata_header = "lenient"\nlocation = "cellar"\n'
+        'guest_names = ["Metadata.Example"]\n'
         'resource_group = "rg"\nsubscription_id = "11111111-1111-1111-1111-111111111111"\n',
     )
 
@@ -67,23 +68,27 @@ def test_every_key_can_be_set_in_the_file(tmp_path: Path) -> None:
         bridges=("br0", "br-lan"),
         metrics="",
         guest_requests_per_second=0,
-        metadata_header="always",
+        metadata_header="lenient",
+        guest_names=("Metadata.Example",),
         location="cellar",
         resource_group="rg",
         subscription_id="11111111-1111-1111-1111-111111111111",
     )
     assert found.place().location == "cellar"
+    assert found.rules().metadata_header == "lenient"
+    assert found.rules().guest_names == {"metadata.example"}
 
 
 def test_lists_are_words_in_the_environment_and_in_options(tmp_path: Path) -> None:
     found = load(
         tmp_path,
         environment={"FOREWARN_HOST_REBOOT_COMMAND": "sh -c 'reboot now'"},
-        options={"bridges": "br0, br1"},
+        options={"bridges": "br0, br1", "guest_names": "a.example, b.example"},
     )
 
     assert found.reboot_command == ("sh", "-c", "reboot now")
     assert found.bridges == ("br0", "br1")
+    assert found.guest_names == ("a.example", "b.example")
 
 
 def test_an_option_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from forewarn.core.model import Policy
 from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.scheduling import FREEZE_SECONDS_MAX
 from forewarn.core.spelling import MISTAKES_NAMED_MAX
+from forewarn.endpoint.routes import RequestRules
 from forewarn.settings import BadSettings, Settings
 
 HOME = {"HOME": "/home/someone"}
@@ -48,6 +49,11 @@ def mistakes(
     return raised.value.mistakes
 
 
+def as_text(value: object) -> str:
+    """A value as the environment holds it."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
 def test_without_file_and_environment_everything_has_its_default(tmp_path: Path) -> None:
     found = load(tmp_path)
 
@@ -68,7 +74,7 @@ def test_defaults_listen_on_loopback_only(tmp_path: Path) -> None:
 def test_every_default_is_accepted_when_it_is_written_down(tmp_path: Path) -> None:
     plain = load(tmp_path)
     written = {
-        f"FOREWARN_{field.name.upper()}": str(getattr(plain, field.name))
+        f"FOREWARN_{field.name.upper()}": as_text(getattr(plain, field.name))
         for field in fields(Settings)
         if getattr(plain, field.name) is not None
     }
@@ -147,6 +153,21 @@ def test_the_place_of_the_fleet_comes_from_the_settings(tmp_path: Path) -> None:
     assert (place.location, place.resource_group) == ("cellar", "rg")
 
 
+def test_what_the_endpoint_asks_of_requests_comes_from_the_settings(tmp_path: Path) -> None:
+    text = 'metadata_header = "lenient"\nguest_names = ["Metadata.Example.", "vm.internal"]\n'
+    rules = load(tmp_path, text).rules()
+
+    assert rules.metadata_header == "lenient"
+    assert rules.guest_names == {"metadata.example", "vm.internal"}
+    assert load(tmp_path).rules() == RequestRules()
+
+
+def test_names_are_divided_by_commas_in_the_environment(tmp_path: Path) -> None:
+    found = load(tmp_path, environment={"FOREWARN_GUEST_NAMES": "metadata.example, vm.internal"})
+
+    assert found.guest_names == ("metadata.example", "vm.internal")
+
+
 def test_an_unknown_key_names_its_line_and_the_key_that_was_meant(tmp_path: Path) -> None:
     (found,) = mistakes(tmp_path, "# mine\n\nuser_event_max = 5\n")
 
@@ -197,8 +218,17 @@ def test_variables_that_are_read_elsewhere_are_left_alone(tmp_path: Path) -> Non
         ("reboot_seconds = [5]", "a whole number"),
         ("redeploy_seconds = 1979-05-27", "a whole number"),
         ('enablement = "Always"', '"first-poll" or "always"'),
-        ('metadata_header = "never"', '"as-documented" or "always"'),
-        ("metadata_header = true", '"as-documented" or "always"'),
+        ('metadata_header = "never"', '"as-documented" or "always" or "lenient"'),
+        ("metadata_header = true", '"as-documented" or "always" or "lenient"'),
+        ('guest_names = "metadata.example"', 'like ["metadata.example"]'),
+        ('guest_names = ["metadata.example:80"]', "without a port"),
+        ('guest_names = ["*.example"]', "host names"),
+        ('guest_names = ["a..example"]', "host names"),
+        ('guest_names = [""]', "host names"),
+        ('guest_names = ["-a.example"]', "host names"),
+        (f'guest_names = ["{"a." * 127}a"]', "host names"),
+        ("guest_names = [5]", "host names"),
+        (f"guest_names = {['a.example'] * 65}", "at most 64"),
         ('guest = "127.0.0.1"', "ADDR:PORT"),
         ('guest = "127.0.0.1:65536"', "ADDR:PORT"),
         ('guest = "::1:80"', "ADDR:PORT"),
@@ -300,7 +330,9 @@ def test_every_setting_is_in_the_table_of_the_settings_page() -> None:
     defaults = Settings(data=Path("/"))
     for key, default in documented:
         if key not in ("data", "inventory"):
-            assert default.strip().strip('"') == str(getattr(defaults, key)), key
+            value = getattr(defaults, key)
+            written = str(list(value)) if isinstance(value, tuple) else str(value)
+            assert default.strip().strip('"') == written, key
 
 
 def test_limits_agree_with_the_rules_they_come_from() -> None:

@@ -2,8 +2,9 @@
 
 From a TOML file, the environment (`FOREWARN_HOST_` + the key in capitals) and options, read as
 `setting_values` says: an option wins over the environment, which wins over the file. In the
-environment and in options the names of `bridges` are divided by commas, and `reboot_command` is
-taken apart as a shell would. The other variables of this program are left alone.
+environment and in options the names of `bridges` and `guest_names` are divided by commas, and
+`reboot_command` is taken apart as a shell would. The other variables of this program are left
+alone.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from forewarn import setting_values
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.errors import Invalid
 from forewarn.core.spelling import shown
-from forewarn.endpoint.routes import MetadataHeader
+from forewarn.endpoint.browsers import known_names
+from forewarn.endpoint.routes import MetadataHeader, RequestRules
 from forewarn.setting_values import (
     FILE,
     FOLDER,
+    GUEST_NAMES,
     BadSettings,
     Given,
     Keys,
@@ -31,6 +34,7 @@ from forewarn.setting_values import (
     kept_folder,
     number,
     pattern,
+    split_names,
     words,
 )
 from forewarn.wire.instance import Place
@@ -69,6 +73,7 @@ class HostSettings:
     metrics: str = "127.0.0.1:8257"
     guest_requests_per_second: int = 5
     metadata_header: MetadataHeader = "as-documented"
+    guest_names: tuple[str, ...] = ()
     location: str = "local"
     resource_group: str = "forewarn"
     subscription_id: str = "00000000-0000-0000-0000-000000000000"
@@ -79,6 +84,12 @@ class HostSettings:
             location=self.location,
             resource_group=self.resource_group,
             subscription_id=self.subscription_id,
+        )
+
+    def rules(self) -> RequestRules:
+        """What the endpoint asks of requests."""
+        return RequestRules(
+            metadata_header=self.metadata_header, guest_names=known_names(self.guest_names)
         )
 
 
@@ -113,10 +124,6 @@ def _read_migrate_uri(given: Given) -> str:
     return given.value
 
 
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _NAME_ACCEPTED = "1 to 64 letters, digits and `_ . -`, beginning with a letter or digit"
 _PLACE = r"[A-Za-z0-9][A-Za-z0-9_.()-]{0,89}"
@@ -144,11 +151,12 @@ _KINDS: dict[str, Kind] = {
     "boot_id_file": FILE,
     "listen": choice(*get_args(Listen)),
     "bridges": words(
-        'names of bridges, like ["br0", "br1"]', _INTERFACE, limit=BRIDGES_MAX, split=_split_names
+        'names of bridges, like ["br0", "br1"]', _INTERFACE, limit=BRIDGES_MAX, split=split_names
     ),
     "metrics": Kind(f'{LISTEN_ACCEPTED}; or "" for none', _read_metrics),
     "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
     "metadata_header": choice(*get_args(MetadataHeader)),
+    "guest_names": GUEST_NAMES,
     "location": pattern(_PLACE_ACCEPTED, _PLACE),
     "resource_group": pattern(_PLACE_ACCEPTED, _PLACE),
     "subscription_id": pattern("a GUID, like 00000000-0000-0000-0000-000000000000", _GUID),

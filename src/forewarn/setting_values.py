@@ -19,6 +19,7 @@ from forewarn.core.errors import Invalid
 from forewarn.core.spelling import first_of, meant, shown
 
 SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
+GUEST_NAMES_MAX = 64
 
 
 class BadSettings(Exception):  # noqa: N818 - says what is the case
@@ -114,6 +115,11 @@ def words(accepted: str, regex: str, *, limit: int, split: Callable[[str], list[
     return Kind(accepted, read)
 
 
+def split_names(text: str) -> list[str]:
+    """Names that are divided by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _read_listen(given: Given) -> str:
     if not isinstance(given.value, str):
         raise ValueError  # noqa: TRY004 - the caller turns it into words
@@ -135,6 +141,13 @@ LISTEN = Kind(LISTEN_ACCEPTED, _read_listen)
 FOLDER = Kind("the path of a folder", _read_path)
 TOML_FILE = Kind("the path of a TOML file", _read_path)
 FILE = Kind("the path of a file", _read_path)
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+GUEST_NAMES = words(
+    f'at most {GUEST_NAMES_MAX} host names without a port, like ["metadata.example"]',
+    rf"(?=.{{1,254}}$){_LABEL}(\.{_LABEL})*\.?",
+    limit=GUEST_NAMES_MAX,
+    split=split_names,
+)
 
 
 def read(

@@ -18,9 +18,11 @@ from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
-from forewarn.endpoint.routes import MetadataHeader
+from forewarn.endpoint.browsers import known_names
+from forewarn.endpoint.routes import MetadataHeader, RequestRules
 from forewarn.setting_values import (
     FOLDER,
+    GUEST_NAMES,
     LISTEN,
     SETTINGS_FILE_BYTES_MAX,
     TOML_FILE,
@@ -67,6 +69,8 @@ SIMULATE_DEFAULTS: Mapping[str, Any] = {
     "enablement": "always",
     "domain_recovery_seconds": 0,
     "guest_requests_per_second": 0,
+    # What a container calls the machine it runs on.
+    "guest_names": ("host.docker.internal", "host.containers.internal"),
 }
 
 
@@ -83,6 +87,7 @@ class Settings:
     guest_requests_per_second: int = 5
     enablement: Enablement = "first-poll"
     metadata_header: MetadataHeader = "as-documented"
+    guest_names: tuple[str, ...] = ()
     user_events_max: int = 100
     domain_recovery_seconds: int = 600
     freeze_seconds: int = 5
@@ -113,6 +118,12 @@ class Settings:
             subscription_id=self.subscription_id,
         )
 
+    def rules(self) -> RequestRules:
+        """What the endpoint asks of requests."""
+        return RequestRules(
+            metadata_header=self.metadata_header, guest_names=known_names(self.guest_names)
+        )
+
     def inventory_text(self) -> str:
         """The inventory as it is written: the file, or the demo fleet. Raises BadInventory."""
         return demo_inventory() if self.inventory is None else read_inventory(self.inventory)
@@ -135,6 +146,7 @@ _KINDS: dict[str, Kind] = {
     "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
     "enablement": choice(*get_args(Enablement)),
     "metadata_header": choice(*get_args(MetadataHeader)),
+    "guest_names": GUEST_NAMES,
     "user_events_max": number(1, EVENTS_PER_SCOPE_MAX),
     "domain_recovery_seconds": number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
     "freeze_seconds": number(0, FREEZE_SECONDS_MAX),

@@ -12,6 +12,7 @@ from forewarn.emulator.fault_orders import read_order
 from forewarn.emulator.faults import Fault, FaultBook
 from forewarn.emulator.faulty_endpoint import FaultyEndpoint
 from forewarn.endpoint.limits import Limits, Timeouts
+from forewarn.endpoint.routes import RequestRules
 from forewarn.host.listeners import Listeners
 from forewarn.wire.instance import Place
 
@@ -23,9 +24,7 @@ class FaultyWorld(World):
     """A world whose faults a test adds and clears."""
 
     def __init__(self, *, seed: int, limits: Limits, timeouts: Timeouts) -> None:
-        super().__init__(
-            requests_per_s=0, metadata_header="as-documented", limits=limits, timeouts=timeouts
-        )
+        super().__init__(requests_per_s=0, rules=RequestRules(), limits=limits, timeouts=timeouts)
         self.book = FaultBook(lambda: self.now_ms, seed, vms=self.documents.vms)
         self.endpoint = FaultyEndpoint(
             self.service,

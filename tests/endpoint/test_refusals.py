@@ -9,6 +9,7 @@ import pytest
 
 from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, World, get, post, running
 from forewarn.endpoint.limits import Limits
+from forewarn.endpoint.routes import RequestRules
 
 PATH = "/metadata/scheduledevents"
 META = "Metadata: true"
@@ -133,7 +134,7 @@ def test_the_oldest_version_does_not_enforce_the_metadata_header(world: World) -
 
 
 def test_the_metadata_header_can_be_enforced_for_every_version() -> None:
-    with running(metadata_header="always") as world:
+    with running(rules=RequestRules(metadata_header="always")) as world:
         client = world.client()
         assert client.ask(get(f"{PATH}?api-version=2017-03-01")).status == 400
         assert client.ask(get(f"{PATH}?api-version=2017-03-01", META)).status == 200

@@ -28,6 +28,7 @@ from forewarn.testing import (
     Invalid,
     NotFound,
     Phase,
+    Vm,
 )
 from forewarn.testing.words import SettingWords
 from forewarn.wiring.simulate import Emulator
@@ -401,3 +402,32 @@ def _open_sockets() -> set[str]:
         if target.startswith("socket:"):
             found.add(target)
     return found
+
+
+def named(vm: Vm, host: str) -> int:
+    """The status of a GET that asks for the VM's endpoint under another name."""
+    return ask(vm, Host=host)[0]
+
+
+def test_a_cloud_answers_to_what_a_container_calls_its_machine(cloud: Cloud) -> None:
+    vm = cloud.vm("vm0")
+    assert named(vm, "host.docker.internal:8254") == 200
+    assert named(vm, "host.containers.internal") == 200
+    assert named(vm, "evil.example") == 400
+
+
+@pytest.mark.cloud(guest_names=["Emulator.Test", "b.test"], metadata_header="lenient")
+def test_a_cloud_answers_to_the_names_it_is_given_and_to_no_others(cloud: Cloud) -> None:
+    vm = cloud.vm("vm0")
+    assert named(vm, "emulator.test") == 200
+    assert named(vm, "b.test") == 200
+    assert named(vm, "host.docker.internal") == 400
+    event = cloud.restart(vm)
+    body = f'{{"StartRequests":[{{"EventId":"{event.event_id}"}}]}}'
+    assert ask(vm, "POST", body, Metadata="no")[0] == 200
+    cloud.expect_approved(event, by=vm, within=0)
+
+
+def test_names_that_are_no_names_are_refused() -> None:
+    with pytest.raises(Invalid, match=r"guest_names = .* is refused"):
+        Cloud(guest_names=["*.test"])

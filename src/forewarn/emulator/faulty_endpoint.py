@@ -22,7 +22,7 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
 from forewarn.endpoint.messages import Message
 from forewarn.endpoint.protocol import Connection, Identify
-from forewarn.endpoint.routes import Ask, MetadataHeader, Request
+from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Service
 from forewarn.endpoint.stages import BUSY, IDLE
 from forewarn.wire.instance import Place
@@ -49,7 +49,7 @@ class FaultyEndpoint(Endpoint):
         faults: FaultBook,
         now_ms: Callable[[], int],
         place: Place,
-        metadata_header: MetadataHeader = "as-documented",
+        rules: RequestRules | None = None,
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
@@ -59,7 +59,7 @@ class FaultyEndpoint(Endpoint):
             service,
             now_ms=now_ms,
             place=place,
-            metadata_header=metadata_header,
+            rules=rules,
             limits=limits,
             timeouts=timeouts,
         )
@@ -176,7 +176,7 @@ class FaultyConnection(Connection):
         self._read_on()
 
     def _routed(self, message: Message) -> Request:
-        return routes.route(message.head, self._endpoint.metadata_header)
+        return routes.route(message.head, self._endpoint.rules)
 
     # -- bytes out -----------------------------------------------------------------------------
 

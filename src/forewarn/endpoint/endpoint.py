@@ -17,7 +17,7 @@ from forewarn.endpoint.answers import Dates
 from forewarn.endpoint.limits import CACHED_HEADS, Limits, Timeouts
 from forewarn.endpoint.pages import Guest, Link, Page
 from forewarn.endpoint.protocol import Connection, Identify
-from forewarn.endpoint.routes import Ask, MetadataHeader, Request
+from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Counters, Service
 from forewarn.endpoint.stages import patience_s
 from forewarn.wire.instance import Place
@@ -37,14 +37,14 @@ class Endpoint:
         *,
         now_ms: Callable[[], int],
         place: Place,
-        metadata_header: MetadataHeader = "as-documented",
+        rules: RequestRules | None = None,
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self.service = service
         self.dates = Dates(now_ms)
         self.place = place
-        self.metadata_header: MetadataHeader = metadata_header
+        self.rules = rules or RequestRules()
         self.limits = limits or Limits()
         self.timeouts = timeouts or Timeouts()
         self.patience_s = patience_s(self.timeouts)

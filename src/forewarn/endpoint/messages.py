@@ -23,11 +23,16 @@ _UPGRADE_LINE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A request line and its headers: names in lower case, repeated ones joined with commas."""
+    """A request line and its headers: names in lower case, repeated ones joined with commas.
+
+    `hosts` has the value of each Host header by itself: there may be only one.
+    """
 
     method: str
     target: str
     headers: dict[str, str]
+    hosts: tuple[str, ...]
+    http_1_0: bool
     keep_alive: bool
 
 
@@ -43,12 +48,13 @@ class Message:
 class _Parse:
     """What httptools has told us of one message."""
 
-    __slots__ = ("body", "head", "header_count", "headers", "parser", "target", "whole")
+    __slots__ = ("body", "head", "header_count", "headers", "hosts", "parser", "target", "whole")
 
     def __init__(self) -> None:
         self.parser: Any = httptools.HttpRequestParser(self)
         self.target = b""
         self.headers: dict[str, str] = {}
+        self.hosts: tuple[str, ...] = ()
         self.header_count = 0
         self.head: Head | None = None
         self.body = bytearray()
@@ -73,6 +79,8 @@ class _Parse:
             return  # a trailer says nothing we want to know
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         self.headers[key] = f"{self.headers[key]},{text}" if key in self.headers else text
+        if key == "host":
+            self.hosts += (text,)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
@@ -80,6 +88,8 @@ class _Parse:
             method=self.parser.get_method().decode("latin-1"),
             target=self.target.decode("latin-1"),
             headers=self.headers,
+            hosts=self.hosts,
+            http_1_0=version == "1.0",
             # HTTP/1.0 is closed after the answer, also if it asks to be kept alive.
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
         )

@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             self._refuse(problems.nobody(), close=True)
             return
         endpoint = self._endpoint
-        request = routes.route(message.head, endpoint.metadata_header)
+        request = routes.route(message.head, endpoint.rules)
         if message.key is not None:
             endpoint.remember(message.key, request)
         if request.ask is Ask.POLL:

@@ -6,21 +6,21 @@ for equal bytes. Who asks, how often, and whether the document is new is not dec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
 from forewarn.core.errors import Refusal
-from forewarn.endpoint import answers
+from forewarn.endpoint import answers, browsers
 from forewarn.endpoint.messages import Head
 from forewarn.endpoint.pages import Guest
 from forewarn.wire import documents, instance, problems
 from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_NEWEST_THREE, INSTANCE_VERSIONS
 from forewarn.wire.problems import GuestProblem
 
-MetadataHeader = Literal["as-documented", "always"]
+MetadataHeader = Literal["as-documented", "always", "lenient"]
 
 REFUSAL_CHARS_MAX = 500
 # A longer wait than this is read as this; the endpoint's own limit is below it.
@@ -35,6 +35,14 @@ class Ask(Enum):
     VERSIONS = auto()
     INSTANCE = auto()
     NOTHING = auto()  # it is refused; `problem` says why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRules:
+    """What the operator decides about requests. `guest_names` are as `browsers` compares them."""
+
+    metadata_header: MetadataHeader = "as-documented"
+    guest_names: frozenset[str] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,26 +61,25 @@ class Request:
     without_body: bool = False
 
 
-def route(head: Head, metadata_header: MetadataHeader) -> Request:
+def route(head: Head, rules: RequestRules) -> Request:
     """What this head asks for; never raises."""
     close = not head.keep_alive
     try:
-        return _route(head, metadata_header, close=close)
+        return _route(head, rules, close=close)
     except GuestProblem as problem:
         return Request(
             ask=Ask.NOTHING, close=close, problem=problem, without_body=head.method == "HEAD"
         )
 
 
-def _route(head: Head, metadata_header: MetadataHeader, *, close: bool) -> Request:
-    if "x-forwarded-for" in head.headers:
-        raise problems.forwarded()
+def _route(head: Head, rules: RequestRules, *, close: bool) -> Request:
+    browsers.refuse(head, rules.guest_names)
     path, query = _split(head.target)
     match path:
         case ("metadata", "scheduledevents"):
             _allow(head, "GET", "POST")
             version = _version(query, tuple(API_VERSIONS))
-            if metadata_header == "always" or API_VERSIONS[version].header_required:
+            if _wants_metadata(head.method, version, rules.metadata_header):
                 _require_metadata(head)
             if head.method == "POST":
                 return Request(ask=Ask.APPROVE, close=close, version=version)
@@ -117,9 +124,8 @@ def refused(refusal: Refusal) -> GuestProblem:
 
 def _split(target: str) -> tuple[tuple[str, ...], str]:
     """Path elements and query. The path of fixed names is compared without case (P3)."""
-    if "://" in target.partition("?")[0]:
-        # The absolute form, which a server has to accept (RFC 9112, 3.2.2).
-        target = "/" + target.partition("://")[2].partition("/")[2]
+    # The absolute form is one that a server has to accept (RFC 9112, 3.2.2).
+    _, target = browsers.split_target(target)
     path, _, query = target.partition("#")[0].partition("?")
     if not path.startswith("/"):
         raise problems.unknown_path()
@@ -152,6 +158,13 @@ def _version(query: str, known: tuple[str, ...], newest: tuple[str, ...] | None 
     if version not in known:
         raise problems.unknown_api_version(*(() if newest is None else (newest,)))
     return version
+
+
+def _wants_metadata(method: str, version: str, setting: MetadataHeader) -> bool:
+    """Lenient: published samples approve without the header at versions that ask for it (H1)."""
+    if setting == "lenient" and method == "POST":
+        return False
+    return setting == "always" or API_VERSIONS[version].header_required
 
 
 def _require_metadata(head: Head) -> None:

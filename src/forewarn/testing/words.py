@@ -27,6 +27,7 @@ class SettingWords(TypedDict, total=False):
 
     enablement: Enablement
     metadata_header: MetadataHeader
+    guest_names: Sequence[str]
     guest_requests_per_second: int
     user_events_max: int
     domain_recovery_seconds: int
@@ -82,13 +83,18 @@ def is_path(inventory: object) -> bool:
 
 def _settings(given: Mapping[str, object]) -> Settings:
     # Nothing of the environment: a test must not depend on who runs it. Nothing is written.
-    options = {key: str(value) for key, value in given.items()}
+    options = {key: _as_option(value) for key, value in given.items()}
     try:
         return load(file=None, environment={}, options=options, defaults=SIMULATE_DEFAULTS)
     except BadSettings as bad:
         # Each begins with the option of the command line that it is not.
         mistakes = [mistake.partition(": ")[2] for mistake in bad.mistakes]
         raise Invalid(" ".join(mistakes)) from None
+
+
+def _as_option(value: object) -> str:
+    """The value as the command line would be given it."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _inventory(words: Mapping[str, Any]) -> str:

@@ -86,12 +86,41 @@ def missing_metadata_header() -> GuestProblem:
     )
 
 
-def forwarded() -> GuestProblem:
+def forwarded(header: str) -> GuestProblem:
+    """`header` is one that proxies add."""
     return GuestProblem(
         HTTPStatus.BAD_REQUEST,  # E8, H4
         "forwarded",
-        "Bad request. Requests with an X-Forwarded-For header are refused;"
-        " ask directly, without a proxy",
+        f"Bad request. The header {header} is refused; ask directly, without a proxy",
+    )
+
+
+def web_page(header: str) -> GuestProblem:
+    """`header` is one that a browser adds for a page."""
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "web-page",
+        f"Bad request. The header {header} says that a web page asks, and web pages are refused;"
+        " ask with a program that does not send it",
+    )
+
+
+def not_one_host(count: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,  # RFC 9112, 3.2
+        "not-one-host",
+        f"Bad request. The request has {count or 'no'} Host header{'s' if count else ''};"
+        " exactly one is accepted",
+    )
+
+
+def unknown_host(host: str) -> GuestProblem:
+    """The name may be that of a web site which leads here for a while (DNS rebinding)."""
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "unknown-host",
+        f"Bad request. The Host {_quoted(host)} is refused. An IP address, localhost, a name"
+        " without a dot, and the names in the setting guest_names are accepted",
     )
 
 

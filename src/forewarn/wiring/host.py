@@ -175,7 +175,7 @@ class HostService:
             self.guests,
             now_ms=self._now_ms,
             place=settings.place(),
-            metadata_header=settings.metadata_header,
+            rules=settings.rules(),
         )
 
     def _heard(self, now_ms: int, asked_ms: int, heard_ms: int) -> None:

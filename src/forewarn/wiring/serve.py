@@ -55,7 +55,7 @@ class Service:
             Guests(self._parts.control, self._parts.traces),
             now_ms=clock.now_ms,
             place=settings.place(),
-            metadata_header=settings.metadata_header,
+            rules=settings.rules(),
         )
         self._listeners = self._parts.serve_guests(self._endpoint)
         self._told_to_stop = asyncio.Event()

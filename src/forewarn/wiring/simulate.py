@@ -110,7 +110,7 @@ class Emulator:
             WatchedService(Guests(self.control, parts.traces), parts.doorbell.ring),
             now_ms=self.clock.now_ms,
             place=plan.settings.place(),
-            metadata_header=plan.settings.metadata_header,
+            rules=plan.settings.rules(),
             faults=self.faults,
             asked=self.visits.asked,
             broke=self.broke,
