@@ -92,13 +92,18 @@ def forwarded(at: Field) -> str:
     return at.asks(at.mallory.ns, f"X-Forwarded-For: {address_of(at.alpha)}")
 
 
-@tries("other headers", "Forwarded, X-Real-IP, X-Client-IP and more say alpha", expected=OWN)
+@tries("other proxies", "Forwarded, X-Real-IP and Via say alpha", expected="refused (400)")
+def forwarded_otherwise(at: Field) -> str:
+    said = address_of(at.alpha)
+    headers = (f"Forwarded: for={said};host=alpha", f"X-Real-IP: {said}", "Via: 1.1 alpha")
+    return ", ".join({at.asks(at.mallory.ns, header) for header in headers})
+
+
+@tries("other headers", "X-Client-IP and more say alpha", expected=OWN)
 def headers(at: Field) -> str:
     said = address_of(at.alpha)
     return at.asks(
         at.mallory.ns,
-        f"Forwarded: for={said};host=alpha",
-        f"X-Real-IP: {said}",
         f"X-Client-IP: {said}",
         "X-Forwarded-Host: alpha",
         "X-VM: alpha",

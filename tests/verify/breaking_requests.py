@@ -153,6 +153,16 @@ REFUSALS: Breakages = {
     "header-other-value": asking(has("Metadata", "false"), with_metadata),
     "header-required-words": answering(both(document(), NO_METADATA), refusal(400)),
     "forwarded": asking(has("X-Forwarded-For"), lambda asked: asked.without("X-Forwarded-For")),
+    "forwarded-otherwise": asking(has("Via"), lambda asked: asked.without("Via")),
+    "page-origin": asking(has("Origin", "null"), lambda asked: asked.without("Origin")),
+    "page-site": asking(
+        has("Sec-Fetch-Site", "same-origin"), lambda asked: asked.without("Sec-Fetch-Site")
+    ),
+    "fetch-mode": answering(has("Sec-Fetch-Mode"), refusal(403)),
+    "host-foreign": asking(
+        has("Host", "rebinding.example"), lambda asked: asked.having("Host", "127.0.0.1")
+    ),
+    "host-one": asking(lacks("Host"), lambda asked: asked.having("Host", "127.0.0.1")),
     "version-missing": asking(unversioned, as_newest),
     "version-empty": asking(lambda asked: asked.target.endswith("api-version="), as_newest),
     "version-missing-newest": giving(unversioned, without_newest),

@@ -112,7 +112,9 @@ def as_the_real_service(asked: Asked) -> Asked | Given:
         return Given(200).saying(b"")
     if tag is not None and (not tag.isdigit() or asked.version != VERSIONS[-1]):
         return asked.without("If-None-Match")
-    return asked.without("Prefer")
+    for header in ("Origin", "Sec-Fetch-Site", "Forwarded", "X-Real-IP", "Via"):
+        asked = asked.without(header)
+    return asked.without("Prefer").having("Host", "169.254.169.254")
 
 
 def shown_as_the_real_service(asked: Asked, given: Given) -> Given:

@@ -12,6 +12,7 @@ from forewarn.verify.probe import PATH, Probe, path_of
 TOPIC = Topic("refusal", "What is refused", needs=("get-200",))
 
 QUICK_S = 2.0
+FOREIGN_NAME = "rebinding.example"
 
 
 def expect_status(answer: Answer, *accepted: int) -> None:
@@ -108,6 +109,84 @@ def header_required_words(probe: Probe) -> None:
 )
 def forwarded(probe: Probe) -> None:
     expect_refused(probe.poll("X-Forwarded-For: 10.0.0.1"))
+
+
+@TOPIC.check(
+    "forwarded-otherwise",
+    "A request with Forwarded, X-Real-IP or Via is refused.",
+    "design 5 (known of X-Forwarded-For only, H4)",
+    blind="One GET for each; headers that proxies seldom add are not tried.",
+    choice=True,
+)
+def forwarded_otherwise(probe: Probe) -> None:
+    for header in ("Forwarded: for=10.0.0.1", "X-Real-IP: 10.0.0.1", "Via: 1.1 proxy"):
+        expect_refused(probe.poll(header))
+
+
+@TOPIC.check(
+    "page-origin",
+    "A request with Origin, as web pages send it, is refused.",
+    "design 5",
+    blind="Two GETs at the newest api-version; POSTs and other paths are not tried.",
+    choice=True,
+)
+def page_origin(probe: Probe) -> None:
+    for origin in (f"http://{FOREIGN_NAME}", "null"):
+        expect_refused(probe.poll(f"Origin: {origin}"))
+
+
+@TOPIC.check(
+    "page-site",
+    "A request with another Sec-Fetch-Site than `none` is refused.",
+    "design 5",
+    blind="Two GETs at the oldest api-version; POSTs and other paths are not tried.",
+    needs=("header-not-required-before",),
+    choice=True,
+)
+def page_site(probe: Probe) -> None:
+    for site in ("cross-site", "same-origin"):
+        header = f"Sec-Fetch-Site: {site}"
+        expect_refused(probe.poll(header, version="2017-03-01", metadata=False))
+
+
+@TOPIC.check(
+    "fetch-mode",
+    "A program that sends Sec-Fetch-Mode, as the fetch of Node.js does, is answered.",
+    "H8",
+    blind="One GET with one value; what else such programs send is not tried.",
+)
+def fetch_mode(probe: Probe) -> None:
+    expect_status(probe.poll("Sec-Fetch-Mode: cors", "Accept-Language: *"), 200)
+
+
+@TOPIC.check(
+    "host-foreign",
+    "A Host that is a name of the web, as after DNS rebinding, is refused.",
+    "design 5",
+    blind="One name on a GET; addresses in odd forms and whole URLs are not tried.",
+    choice=True,
+)
+def host_foreign(probe: Probe) -> None:
+    expect_refused(probe.ask(_with_hosts(probe, FOREIGN_NAME)))
+
+
+@TOPIC.check(
+    "host-one",
+    "A request of HTTP/1.1 without Host, or with two, is refused with 400.",
+    "RFC 9112, 3.2",
+    blind="The same name twice; two that differ, and HTTP/1.0 with two, are not tried.",
+    choice=True,
+)
+def host_one(probe: Probe) -> None:
+    authority = probe.target.authority
+    expect_status(probe.ask(_with_hosts(probe)), 400)
+    expect_status(probe.ask(_with_hosts(probe, authority, authority)), 400)
+
+
+def _with_hosts(probe: Probe, *hosts: str) -> bytes:
+    """A GET with these Host headers instead of the right one."""
+    line, _, rest = probe.request("GET", path_of(NEWEST)).split(b"\r\n", 2)
+    return b"\r\n".join([line, *(f"Host: {host}".encode() for host in hosts), rest])
 
 
 @TOPIC.check(
