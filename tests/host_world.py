@@ -198,6 +198,7 @@ class Cloud:
             control=self._url,
             metrics="127.0.0.1:0",
             guest_requests_per_second=0,
+            guest_names=("Metadata.Example",),
         )
 
     async def token(self, name: str) -> str:
@@ -279,11 +280,11 @@ class Cloud:
                 return where
         return None
 
-    async def poll(self, vm: str) -> httpx.Response:
+    async def poll(self, vm: str, **headers: str) -> httpx.Response:
         where = self.guest(vm)
         assert where is not None, f"nobody serves {vm}"
         return await self.client.get(
-            f"http://{where[0]}:{where[1]}{DOCUMENT}", headers={"Metadata": "true"}
+            f"http://{where[0]}:{where[1]}{DOCUMENT}", headers={"Metadata": "true", **headers}
         )
 
     async def document(self, vm: str) -> Any:

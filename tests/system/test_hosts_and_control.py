@@ -69,6 +69,26 @@ async def _nothing(there: Cloud, vm: str) -> bool:
     return not await there.events(vm)
 
 
+def test_a_host_answers_to_the_names_it_was_given_and_refuses_web_pages(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with cloud(tmp_path, WEB) as there:
+            await until(lambda: _serves(there, "web_0"), "web_0 is served")
+            refused = [
+                await there.poll("web_0", Host="evil.example"),
+                await there.poll("web_0", Origin="http://metadata.example"),
+                await there.poll("web_0", Via="1.1 proxy"),
+            ]
+            assert [answer.status_code for answer in refused] == [400] * 3
+            assert (await there.operator("GET", "scopes/web"))["enabled"] is False
+            assert (await there.poll("web_0", Host="metadata.example")).status_code == 200
+
+    run(test())
+
+
+async def _serves(there: Cloud, vm: str) -> bool:
+    return there.guest(vm) is not None
+
+
 def test_first_reads_reach_control_with_the_time_they_happened(tmp_path: Path) -> None:
     async def test() -> None:
         async with cloud(tmp_path, WEB) as there:

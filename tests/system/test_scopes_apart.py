@@ -83,10 +83,23 @@ def test_a_caller_that_is_nobody_gets_403_and_learns_nothing(service: Service) -
 
 
 def test_x_forwarded_for_is_refused_and_makes_nobody_somebody(service: Service) -> None:
-    assert guest_of(service, "blue").get(X_Forwarded_For=ADDRESSES["red"]).status == 400
-    answer = guest_of(service, NOBODY).get(X_Forwarded_For=ADDRESSES["red"])
-    assert answer.status in (400, 403)
+    for header in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Via"):
+        said = {header: ADDRESSES["red"]}
+        assert guest_of(service, "blue").get(**said).status == 400
+        assert guest_of(service, NOBODY).get(**said).status in (400, 403)
     assert service.look("scopes/red")["enabled"] is False
+
+
+def test_a_web_page_is_refused_and_names_are_those_of_the_setting(tmp_path: Path) -> None:
+    names = {**QUICK, "FOREWARN_GUEST_NAMES": "metadata.example"}
+    with running(tmp_path, fleet=FLEET, settings=names) as service:
+        red = guest_of(service, "red")
+        assert red.get(Origin="http://metadata.example").status == 400
+        assert red.get(Sec_Fetch_Site="cross-site").status == 400
+        assert red.get(Host="evil.example").status == 400
+        assert service.look("scopes/red")["enabled"] is False
+        assert red.get(Host="Metadata.Example:80").status == 200
+        assert service.look("scopes/red")["enabled"] is True
 
 
 def test_one_vm_that_asks_too_much_is_refused_and_the_other_does_not_feel_it(
