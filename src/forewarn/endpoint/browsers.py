@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv6Address
 
 from forewarn.endpoint.messages import Head
 from forewarn.wire import problems
 
 # What proxies add. Who asks is known from the channel alone, and a proxy's channel is its own.
-_FORWARDING = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")
+_FORWARDING = {name.lower(): name for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")}
 # The one value that no page can cause: somebody typed the address, or opened a bookmark.
 _NO_SITE = "none"
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)", re.DOTALL)
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]+)(?::[0-9]{0,5})?")
+_BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _ZONE = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 
@@ -40,9 +42,9 @@ def refuse(head: Head, names: frozenset[str]) -> None:
     `names` are those of `guest_names`, as `known_names` gives them.
     """
     headers = head.headers
-    for name in _FORWARDING:
-        if name.lower() in headers:
-            raise problems.forwarded(name)
+    for name, written in _FORWARDING.items():
+        if name in headers:
+            raise problems.forwarded(written)
     if "origin" in headers:
         raise problems.web_page("Origin")
     if headers.get("sec-fetch-site", _NO_SITE) != _NO_SITE:
@@ -51,7 +53,7 @@ def refuse(head: Head, names: frozenset[str]) -> None:
         raise problems.not_one_host(len(head.hosts))
     authority, _ = split_target(head.target)
     # A server believes the target more than Host (RFC 9112, 3.2.2). Here both must be good.
-    for host in (*head.hosts, *(() if authority is None else (authority,))):
+    for host in head.hosts if authority is None else (*head.hosts, authority):
         if not host_accepted(host, names):
             raise problems.unknown_host(host)
 
@@ -70,7 +72,7 @@ def host_accepted(host: str, names: frozenset[str]) -> bool:
     name = shape[1].lower()
     if name.startswith("["):
         return _is_ipv6(name[1:-1])
-    if _LABEL.fullmatch(name) or _is_ipv4(name):
+    if _IPV4.fullmatch(name) or _LABEL.fullmatch(name):
         return True
     # A dot at the end says that the name is whole; `web.` would be a top-level domain.
     whole = name.removesuffix(".")
@@ -79,19 +81,11 @@ def host_accepted(host: str, names: frozenset[str]) -> bool:
 
 def split_target(target: str) -> tuple[str | None, str]:
     """The authority of a target in absolute form, else None, and the rest of the target."""
-    absolute = _ABSOLUTE.fullmatch(target)
+    absolute = None if target.startswith("/") else _ABSOLUTE.fullmatch(target)
     if absolute is None:
         return None, target
     rest = absolute[2]
     return absolute[1], rest if rest.startswith("/") else f"/{rest}"
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        IPv4Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_ipv6(text: str) -> bool:
