@@ -84,12 +84,17 @@ class LinkRoutes:
 
     async def heartbeat(self, member: Member, asked: wire.Heartbeat) -> wire.Done:
         _at_most(len(asked.holding), HOLDING_MAX, "claims in one heartbeat")
-        await self._control.submit(self._control.dispatch.heartbeat(member.name, asked.holding))
+        refuses = asked.refuses[:DETAIL_CHARS_MAX]
+        await self._control.submit(
+            self._control.dispatch.heartbeat(member.name, asked.holding, refuses)
+        )
         return wire.Done()
 
     async def claim(self, member: Member, asked: wire.Claim) -> wire.Claimed:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
+        if asked.epoch and asked.epoch != self._views.epoch:
+            return wire.Claimed(actions=())  # it has not seen yet what this control shows
         dispatch = self._control.dispatch
         taken = await self._control.submit(
             dispatch.claim(member.name, asked.boot_id, daemon=asked.daemon)

@@ -83,17 +83,26 @@ class Changes(msgspec.Struct, frozen=True):
     adoptions: tuple[Adoption, ...] = ()
 
 
-class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on."""
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on.
+
+    `refuses` says why the host obeys nothing of this control, in words with the remedy.
+    """
 
     holding: dict[str, int]
+    refuses: str = ""
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free."""
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free.
+
+    `epoch` is that of the changes the host has taken over: a control in another one has to be
+    followed before it is obeyed, and gives it nothing.
+    """
 
     boot_id: str
     daemon: str = ""
+    epoch: str = ""
 
 
 class Claimed(msgspec.Struct, frozen=True):
