@@ -141,23 +141,27 @@ class HostService:
             witness=self.identity.witness,
         )
         self.keeper = self._new_keeper()
-        self.follower = Follower(
+        self.follower = self._new_follower()
+        self.link.followed = self._followed
+        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _new_follower(self) -> Follower:
+        keeper = self.keeper
+        return Follower(
             self.name,
             link=self.link,
             documents=self.documents,
             hosts=self.hosts,
             monotonic_ms=self._clock.monotonic_ms,
-            chance=chance,
-            marks=self.keeper.marks(),
-            keep=self.keeper.mark,
-            accepts=self.keeper.accepts,
-            forget=self.keeper.forget,
-            took_over=self.keeper.ring,
+            chance=self._chance,
+            marks=keeper.marks(),
+            keep=keeper.mark,
+            accepts=keeper.accepts,
+            forget=keeper.forget,
+            took_over=keeper.ring,
             wants=self.watch.adopt,
             reconnected=self._reconnected,
         )
-        self.link.followed = self._followed
-        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
 
     def _new_keeper(self) -> DocumentKeeper:
         return DocumentKeeper(
