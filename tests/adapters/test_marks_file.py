@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_a_newer_programs_marks_and_an_unreadable_file_stop_the_start_in_words(
 ) -> None:
     path = tmp_path / marks_file.MARKS_FILE
     newer = b'{"form":2,"count":0}'
-    path.write_bytes(b"%08x %b\n" % (marks_file.zlib.crc32(newer), newer))
+    path.write_bytes(b"%08x %b\n" % (zlib.crc32(newer), newer))
     with pytest.raises(DatabaseRefused) as refused:
         marks_file.load(tmp_path)
     assert "written in form 2" in str(refused.value)

@@ -241,7 +241,7 @@ def test_what_was_claimed_and_not_begun_when_a_host_refused_is_left(bench: Bench
         bench.obeys = False
         return True
 
-    bench.link.holds = refuses_meanwhile  # type: ignore[method-assign]
+    bench.link.holds = refuses_meanwhile  # type: ignore[assignment,method-assign]
     bench.link.to_do["h1"] = [ACTION]
     bench.step(executor)
 
