@@ -232,6 +232,16 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
 
             before = wire.Claim("boot-1", "d1", "the epoch of another control")
             assert (await h1.ask("claim", before, wire.Claimed)).actions == ()
+            beat = wire.Heartbeat({}, "", "the epoch of another control")
+            await h1.ask("heartbeat", beat, wire.Done)
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], "has not looked yet" in shown["refuses"]) == (
+                "refusing",
+                True,
+            )
+            await h1.ask("heartbeat", wire.Heartbeat({}, "", known.epoch), wire.Done)
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], shown["refuses"]) == ("open", "")
             now = wire.Claim("boot-1", "d1", known.epoch)
             assert len((await h1.ask("claim", now, wire.Claimed)).actions) == 1
 

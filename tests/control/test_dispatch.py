@@ -11,6 +11,7 @@ from forewarn.control.dispatch import (
     CLAIMS_PER_CALL_MAX,
     HOST_SILENT_AFTER_MS,
     LEASE_MS,
+    NOT_YET,
     TWO_DAEMONS_MS,
     Dispatch,
 )
@@ -137,13 +138,13 @@ def test_a_host_that_refuses_control_is_said_once_and_so_is_its_end(cloud: Beati
         cloud.run(cloud.dispatch.heartbeat("h1", {}, refuses))
 
     with capture_logs() as said:
-        for words in ("it went back", "it went back", "no room", "", ""):
+        for words in (NOT_YET, "", "it went back", "it went back", "no room", "", "", NOT_YET):
             beat(words)
             assert cloud.memory.refusing.get("h1", "") == words
     assert [(line["event"], line.get("why")) for line in said] == [
         ("host_refuses_control", "it went back"),
         ("host_refuses_control", "no room"),
-        ("host_obeys_again", None),
+        ("host_refuses_no_longer", None),
     ]
 
 

@@ -73,6 +73,7 @@ class Bench:
         self.hosts = Noted()
         self.adoptions: list[str] = []
         self.reconnections = 0
+        self.judgments: list[tuple[str, bool]] = []
         self.follower = Follower(
             "h1",
             link=self.control,
@@ -85,6 +86,7 @@ class Bench:
             forget=self._forget,
             wants=lambda adoption: self.adoptions.append(adoption.adoption_id),
             reconnected=self._reconnected,
+            judged=self._judge,
         )
 
     def _keep(self, marks: Marks) -> None:
@@ -96,6 +98,9 @@ class Bench:
     def _forget(self) -> None:
         self._keep(Marks())
         self.accepts = False
+
+    def _judge(self) -> None:
+        self.judgments.append((self.follower.epoch, bool(self.follower.refuses)))
 
     def _reconnected(self) -> None:
         self.reconnections += 1
@@ -449,6 +454,33 @@ def test_an_adoption_is_handed_on_once() -> None:
         await bench.hear(names=("web",))
 
         assert bench.adoptions == ["a1"]
+
+    run(test)
+
+
+def test_a_control_that_is_refused_has_nothing_written_to_a_vm() -> None:
+    async def test(bench: Bench) -> None:
+        wanted = Adoption("a1", "web_0", Traits(scope="web"))
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2", adoptions=(wanted,))
+        assert bench.adoptions == []
+
+        await bench.hear(web(6), epoch="e2", adoptions=(wanted,))
+        assert bench.adoptions == ["a1"]
+
+    run(test)
+
+
+def test_whether_control_is_obeyed_is_told_whenever_it_changes() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lose(Unavailable("away"))
+        await bench.hear(web(5))
+        await bench.hear(names=("web",))
+        await bench.hear(web(4), epoch="e2")
+        await bench.hear(web(4), epoch="e2")
+        await bench.hear(web(6), epoch="e2")
+
+        assert bench.judgments == [("e1", False), ("e2", True), ("e2", False)]
 
     run(test)
 

@@ -243,8 +243,8 @@ class ControlLink:
         heard: Heard = lambda _now_ms, _asked_ms, _heard_ms: None,
     ) -> None:
         self.daemon = secrets.token_urlsafe(9)  # one life of this host's daemon
-        # The epoch of control whose changes were taken over; only that one's work is asked for.
-        self.followed: Callable[[], str] = lambda: ""
+        # The epoch of control whose changes were taken over; None where nobody follows it.
+        self.followed: Callable[[], str | None] = lambda: None
         self._url = url
         self._monotonic_ms = monotonic_ms
         self._heard = heard
@@ -299,7 +299,8 @@ class ControlLink:
         holding: Mapping[str, int],
         refuses: str = "",
     ) -> None:
-        await self._host("heartbeat", wire.Heartbeat(dict(holding), refuses), wire.Done)
+        question = wire.Heartbeat(dict(holding), refuses, self.followed())
+        await self._host("heartbeat", question, wire.Done)
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:  # noqa: ARG002
         question = wire.Claim(boot_id, self.daemon, self.followed())

@@ -39,6 +39,9 @@ LEASE_MS = 30_000
 TWO_DAEMONS_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
 
+# Of a host that is heard and has not yet looked at the documents of this life of control.
+NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
+
 log = structlog.get_logger(__name__)
 
 
@@ -75,14 +78,16 @@ def _may_act(tx: Transaction, host: str) -> bool:
 def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
     """Keep what a host says of its obedience, and say it once."""
     before = tx.refuses(host)
-    if not refuses:
+    if refuses:
+        tx.memory.refusing[host] = refuses
+    else:
         tx.memory.refusing.pop(host, None)
-        if before:
-            log.info("host_obeys_again", host=host)
+    if refuses == before:
         return
-    tx.memory.refusing[host] = refuses
-    if refuses != before:
+    if refuses not in ("", NOT_YET):
         log.error("host_refuses_control", host=host, why=refuses)
+    elif before not in ("", NOT_YET):
+        log.info("host_refuses_no_longer", host=host)
 
 
 def _declare_if_stranded(tx: Transaction, action: Action, *, by: str) -> None:

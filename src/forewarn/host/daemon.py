@@ -60,6 +60,7 @@ class Hosts:
         self._obeys = obeys
         self._refuses = refuses
         self._why_not: dict[tuple[str, str], str] = {}
+        self._beat = asyncio.Event()
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
         self._looking: set[str] = set()
@@ -96,6 +97,10 @@ class Hosts:
         self._wanted.update(hosts)
         if self._wanted:
             self._ring.set()
+
+    def beat(self) -> None:
+        """Have the next heartbeat now: there is something to say in it."""
+        self._beat.set()
 
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
@@ -147,8 +152,9 @@ class Hosts:
 
     async def _heartbeats(self) -> None:
         while True:
+            self._beat.clear()
             await self.heartbeat()
-            await asyncio.sleep(HEARTBEAT_EVERY_S)
+            await rung(self._beat, HEARTBEAT_EVERY_S)
 
     # What is shown.
 

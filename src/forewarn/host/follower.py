@@ -73,7 +73,7 @@ class Follower:
     marks durable, on a thread, or raises OSError. `accepts` says whether the operator wants the
     marks forgotten, `forget` does that, durably. `took_over` is called after each answer that
     changed what is shown, `wants` with each adoption, once, `reconnected` when control is there
-    again.
+    again, `judged` whenever `epoch` or `refuses` have changed.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Follower:
         took_over: Callable[[], None] = lambda: None,
         wants: Callable[[Adoption], None] = lambda _: None,
         reconnected: Callable[[], None] = lambda: None,
+        judged: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._link = link
@@ -106,6 +107,8 @@ class Follower:
         self._took_over = took_over
         self._wants = wants
         self._reconnected = reconnected
+        self._judged = judged
+        self._judgment = ("", "")
         self._since: Since | None = None
         self._names: set[str] = set()
         self._past: dict[str, Scope] = {}
@@ -193,6 +196,14 @@ class Follower:
 
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
+        answered = await self._ask()
+        judgment = (self.epoch, self.refuses)
+        if judgment != self._judgment:
+            self._judgment = judgment
+            self._judged()
+        return answered
+
+    async def _ask(self) -> bool:
         try:
             if self._accepts():
                 await self._accept()
@@ -342,7 +353,12 @@ class Follower:
             del self._past[next(iter(self._past))]
 
     def _adopt(self, adoptions: Sequence[Adoption]) -> None:
-        """Hand on what is new; control repeats each until it is answered."""
+        """Hand on what is new; control repeats each until it is answered.
+
+        One that is refused has no more to say about a VM's owner than about its documents.
+        """
+        if self.refuses:
+            return
         for adoption in adoptions:
             if adoption.adoption_id not in self._adoptions:
                 self._wants(adoption)

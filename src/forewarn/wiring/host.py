@@ -161,6 +161,7 @@ class HostService:
             took_over=keeper.ring,
             wants=self.watch.adopt,
             reconnected=self._reconnected,
+            judged=self.hosts.beat,
         )
 
     def _new_keeper(self) -> DocumentKeeper:
