@@ -143,7 +143,6 @@ def test_a_host_that_refuses_control_is_said_once_and_so_is_its_end(cloud: Beati
             assert cloud.memory.refusing.get("h1", "") == words
     assert [(line["event"], line.get("why")) for line in said] == [
         ("host_refuses_control", "it went back"),
-        ("host_refuses_control", "no room"),
         ("host_refuses_no_longer", None),
     ]
 

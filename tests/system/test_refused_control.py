@@ -190,6 +190,11 @@ def test_after_accept_control_the_host_shows_what_control_has_and_obeys(tmp_path
                 return bool(event["phase"] == "completed")
 
             await until(completed, "the host obeys")
+
+            async def gone() -> bool:
+                return not await there.events("web_0")
+
+            await until(gone, "it has left the document")
             shown = await there.operator("GET", "hosts/h1")
             assert (shown["refuses"], shown["placement"]) == ("", "open")
             # What was forgotten is forgotten after a restart too.

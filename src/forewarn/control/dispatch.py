@@ -76,17 +76,16 @@ def _may_act(tx: Transaction, host: str) -> bool:
 
 
 def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
-    """Keep what a host says of its obedience, and say it once."""
+    """Keep what a host says of its obedience; say it when it begins, its words may then change."""
     before = tx.refuses(host)
     if refuses:
         tx.memory.refusing[host] = refuses
     else:
         tx.memory.refusing.pop(host, None)
-    if refuses == before:
-        return
-    if refuses not in ("", NOT_YET):
+    did, does = (words not in ("", NOT_YET) for words in (before, refuses))
+    if does and not did:
         log.error("host_refuses_control", host=host, why=refuses)
-    elif before not in ("", NOT_YET):
+    elif did and not does:
         log.info("host_refuses_no_longer", host=host)
 
 

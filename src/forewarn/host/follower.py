@@ -73,7 +73,7 @@ class Follower:
     marks durable, on a thread, or raises OSError. `accepts` says whether the operator wants the
     marks forgotten, `forget` does that, durably. `took_over` is called after each answer that
     changed what is shown, `wants` with each adoption, once, `reconnected` when control is there
-    again, `judged` whenever `epoch` or `refuses` have changed.
+    again, `judged` when it is another one, or begins or ends to be refused.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Follower:
         self._wants = wants
         self._reconnected = reconnected
         self._judged = judged
-        self._judgment = ("", "")
+        self._judgment = ("", False)
         self._since: Since | None = None
         self._names: set[str] = set()
         self._past: dict[str, Scope] = {}
@@ -197,7 +197,7 @@ class Follower:
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
         answered = await self._ask()
-        judgment = (self.epoch, self.refuses)
+        judgment = (self.epoch, bool(self.refuses))
         if judgment != self._judgment:
             self._judgment = judgment
             self._judged()
