@@ -1,7 +1,8 @@
 """A host daemon with a death of its own: `DIES=before:claim` kills it before it asks to claim.
 
 WHEN is `before` or `after` one of the durable steps of an action (or of what a guest is told):
-claim, holds, begin, report, confirm, approve, sight. Its machines are those of
+claim, holds, begin, report, confirm, approve, sight, or mark: how far guests are about to come is
+written down, and not shown before that. Its machines are those of
 `lasting_machines`; everything else is the product. Prints one line of JSON when it serves: where
 each VM asks.
 """
@@ -16,10 +17,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from forewarn.adapters import marks_file
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.data_folder import FolderLock
 from forewarn.cli.logs import log_to_stderr
 from forewarn.core.machines import SeenVm
+from forewarn.core.marks import Marks
 from forewarn.core.model import Action, Outcome
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
@@ -85,11 +88,22 @@ class DyingMachines(LastingMachines):
         reached("after", "begin")
 
 
+keep_marks = marks_file.keep
+
+
+def dying_keep(folder: Path, marks: Marks) -> None:
+    """Keep marks; they are a place to die before or after."""
+    reached("before", "mark")
+    keep_marks(folder, marks)
+    reached("after", "mark")
+
+
 async def main(folder: Path, world: Path, control: str, name: str, token: str) -> None:
     settings = HostSettings(
         data=folder, name=name, control=control, metrics="", guest_requests_per_second=0
     )
     lock = FolderLock(folder)
+    marks_file.keep = dying_keep
     machines = DyingMachines(world, name)
 
     def build(_name: str, _elsewhere: Elsewhere) -> Machinery:

@@ -15,6 +15,7 @@ class ScriptedLink:
     def __init__(self) -> None:
         self.to_do: dict[str, list[Action]] = {}
         self.heartbeats: list[tuple[str, dict[str, int]]] = []
+        self.refusals_told: list[str] = []
         self.claims: list[tuple[str, str]] = []
         self.reports: list[Report] = []
         self.confirmed: list[tuple[str, str, int]] = []
@@ -29,8 +30,9 @@ class ScriptedLink:
         if self.refusals.get(call):
             raise self.refusals[call].pop(0)
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
+    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
         self._meets("heartbeat")
+        self.refusals_told.append(refuses)
         self.heartbeats.append((host, dict(holding)))
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:

@@ -245,8 +245,11 @@ class Hypervisor(Protocol):
 class HostLink(Protocol):
     """What a host says to the control plane. In process now, over HTTPS later."""
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
-        """I am here, and I still hold these claims (action id, epoch)."""
+    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
+        """I am here, and I still hold these claims (action id, epoch).
+
+        `refuses` says, in words with the remedy, why I obey nothing of what I am told.
+        """
         ...
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:

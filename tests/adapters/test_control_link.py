@@ -139,6 +139,13 @@ QUESTIONS: list[Question] = [
         None,
     ),
     (
+        "heartbeat",
+        lambda k: k.heartbeat("h1", {}, "it would go back"),
+        wire.Heartbeat({}, "it would go back"),
+        wire.Done(),
+        None,
+    ),
+    (
         "claim",
         lambda k: k.claim("h1", "b1"),
         wire.Claim("b1", "d1"),

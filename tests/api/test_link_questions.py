@@ -192,6 +192,62 @@ def test_what_a_host_shows_becomes_the_inventory_and_is_its_own(tmp_path: Path) 
     run(story)
 
 
+def test_a_host_that_refuses_control_gets_no_vms_and_the_operator_reads_why(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            h1, h2 = await two_hosts(world)
+            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            await h2.ask("sight", wire.Sighting(()), wire.Sighted)
+            await h2.ask("heartbeat", wire.Heartbeat({}, "It would go back."), wire.Done)
+            asked = wire.AskTargets(("vm-9",))
+            assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": None}
+            shown = (await world.operator("GET", "/v1/hosts/h2")).json()
+            assert (shown["placement"], shown["refuses"]) == ("refusing", "It would go back.")
+            text = (await world.operator("GET", "/metrics")).text
+            assert 'forewarn_link_refusing{host="h1"} 0.0' in text
+            assert 'forewarn_link_refusing{host="h2"} 1.0' in text
+
+            await h2.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": "h2"}
+            shown = (await world.operator("GET", "/v1/hosts/h2")).json()
+            assert (shown["placement"], shown["refuses"]) == ("open", "")
+
+    run(story)
+
+
+def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            h1, _ = await two_hosts(world)
+            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            event_id = (await world.order("/v1/vms/vm-9/restart"))["event_id"]
+            await h1.ask("approve", wire.Approve("vm-9", (event_id,)), wire.Done)
+            known = await h1.changes()
+            while not known.work:
+                known = await h1.changes(since(known), wait_s=5)
+
+            before = wire.Claim("boot-1", "d1", "the epoch of another control")
+            assert (await h1.ask("claim", before, wire.Claimed)).actions == ()
+            beat = wire.Heartbeat({}, "", "the epoch of another control")
+            await h1.ask("heartbeat", beat, wire.Done)
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], "has not looked yet" in shown["refuses"]) == (
+                "refusing",
+                True,
+            )
+            await h1.ask("heartbeat", wire.Heartbeat({}, "", known.epoch), wire.Done)
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], shown["refuses"]) == ("open", "")
+            now = wire.Claim("boot-1", "d1", known.epoch)
+            assert len((await h1.ask("claim", now, wire.Claimed)).actions) == 1
+
+    run(story)
+
+
 def test_a_host_whose_hypervisor_is_away_gets_no_vms_and_the_operator_reads_why(
     tmp_path: Path,
 ) -> None:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from forewarn.cli import details
+from forewarn.cli import details, tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VM: dict[str, Any] = {
@@ -57,3 +57,41 @@ def test_a_vm_says_what_maintenance_of_its_host_does_to_it(
 
 def test_where_no_host_has_shown_the_vm_nothing_is_said_of_it() -> None:
     assert "host down" not in shown(freeze_by_move=None, when_host_goes_down=None)
+
+
+HOST: dict[str, Any] = {
+    "name": "h1",
+    "health": "ok",
+    "fenced": False,
+    "alive": True,
+    "silent_seconds": 1,
+    "joined": True,
+    "placement": "refusing",
+    "refuses": "The document of scope web would go back.",
+    "blind": "",
+    "capacity": None,
+    "vm_count": 1,
+    "open_operations": 0,
+    "vms": [],
+    "problems": [],
+    "operations": [],
+}
+
+
+def printed(shown: RenderableType) -> str:
+    console = Console(width=80)
+    with console.capture() as caught:
+        console.print(shown)
+    return caught.get()
+
+
+def test_a_host_that_refuses_control_is_seen_in_the_list_and_says_why_when_it_is_shown() -> None:
+    now = datetime(2026, 3, 3, tzinfo=UTC)
+    listed = printed(tables.hosts([HOST], now))
+    assert "yes, refuses" in listed
+    assert "no: refusing" in listed
+    assert "The document of scope web would go back." in printed(details.host(HOST, now))
+
+    obeys = {**HOST, "refuses": "", "placement": "open"}
+    assert "refus" not in printed(tables.hosts([obeys], now))
+    assert "refus" not in printed(details.host(obeys, now))

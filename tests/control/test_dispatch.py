@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import metadata
@@ -10,6 +11,7 @@ from forewarn.control.dispatch import (
     CLAIMS_PER_CALL_MAX,
     HOST_SILENT_AFTER_MS,
     LEASE_MS,
+    NOT_YET,
     TWO_DAEMONS_MS,
     Dispatch,
 )
@@ -129,6 +131,20 @@ def test_a_silence_that_could_not_be_written_down_is_not_forgotten() -> None:
     assert not cloud.dispatch.alive("h1")
     cloud.beat("h1")
     assert notice.readable_ms(cloud.event(event), cloud.clock.wall) == minutes(5)
+
+
+def test_a_host_that_refuses_control_is_said_once_and_so_is_its_end(cloud: Beating) -> None:
+    def beat(refuses: str) -> None:
+        cloud.run(cloud.dispatch.heartbeat("h1", {}, refuses))
+
+    with capture_logs() as said:
+        for words in (NOT_YET, "", "it went back", "it went back", "no room", "", "", NOT_YET):
+            beat(words)
+            assert cloud.memory.refusing.get("h1", "") == words
+    assert [(line["event"], line.get("why")) for line in said] == [
+        ("host_refuses_control", "it went back"),
+        ("host_refuses_no_longer", None),
+    ]
 
 
 # Claims.

@@ -26,6 +26,9 @@ from inventory_fleet import START_MS
 RECOVERY = Policy(domain_recovery_ms=minutes(10))
 
 
+REFUSAL = "The document of scope web would go back. Say `forewarn host accept-control` there."
+
+
 def web(**more: object) -> Cloud:
     return Cloud(scope("web", WEB), **more)  # type: ignore[arg-type]
 
@@ -95,6 +98,27 @@ def host_blind() -> list[Hold]:
     event = platform(cloud)
     cloud.memory.blind["h2"] = "Libvirt cannot be reached. Is it running?"
     return cloud.holds(event)
+
+
+def host_refuses() -> list[Hold]:
+    cloud = web()
+    event = platform(cloud)
+    cloud.memory.refusing["h2"] = REFUSAL
+    return cloud.holds(event)
+
+
+def host_not_joined() -> list[Hold]:
+    cloud = web()
+    event = platform(cloud)
+    revoked(cloud, "h2")
+    return cloud.holds(event)
+
+
+def revoked(cloud: Cloud, host: str) -> None:
+    """As a control has it: every host has joined, but this one no more."""
+    cloud.memory.hosts_join = True
+    for name, known in list(cloud.memory.hosts.items()):
+        cloud.memory.hosts[name] = replace(known, joined=name != host)
 
 
 def host_failed() -> list[Hold]:
@@ -184,6 +208,20 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     HoldReason.SCOPE_HELD: (scope_held, "web_0: no", 0, None, "forewarn scope release web"),
     HoldReason.HOST_SILENT: (host_silent, "host h2", 0, None, "heartbeat"),
     HoldReason.HOST_BLIND: (host_blind, "hypervisor of host h2", None, None, "Is it running?"),
+    HoldReason.HOST_REFUSES: (
+        host_refuses,
+        "host h2 takes no orders",
+        None,
+        None,
+        "accept-control",
+    ),
+    HoldReason.HOST_NOT_JOINED: (
+        host_not_joined,
+        "host h2 was revoked",
+        None,
+        None,
+        "forewarn host invite h2",
+    ),
     HoldReason.HOST_FAILED: (host_failed, "host h1", 0, None, "forewarn host repair h1"),
     HoldReason.HOST_BUSY: (host_busy, "host h1", 0, minutes(15), "ends by itself"),
     HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrival"),
@@ -232,6 +270,37 @@ def test_nothing_starts_on_a_host_whose_hypervisor_does_not_answer() -> None:
     cloud.memory.blind.clear()
     cloud.tick()
     assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_nothing_starts_on_a_host_that_refuses_control_or_was_revoked() -> None:
+    cloud = web()
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.approve(event)
+    cloud.memory.refusing["h1"] = REFUSAL
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    cloud.memory.refusing.clear()
+    revoked(cloud, "h1")
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    revoked(cloud, "")
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_no_vm_is_moved_to_a_host_that_refuses_control_or_was_revoked() -> None:
+    cloud = Cloud(scope("web", {"w": (0, "h1")}), hosts=[Host(name="h1"), Host(name="h2")])
+    event = cloud.order("w", EventType.REDEPLOY)
+    cloud.approve(event)
+    cloud.memory.refusing["h2"] = REFUSAL
+    [hold] = cloud.holds(event)
+    assert "h2: it takes no orders from this control" in hold.what
+    cloud.memory.refusing.clear()
+    revoked(cloud, "h2")
+    [hold] = cloud.holds(event)
+    assert "h2: not joined" in hold.what
+    revoked(cloud, "")
+    assert cloud.holds(event) == []
 
 
 def test_the_way_out_of_homelessness_changes_once_the_host_is_fenced() -> None:

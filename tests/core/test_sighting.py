@@ -51,6 +51,12 @@ class TwoHosts:
     def blind(self, host: str) -> str:  # noqa: ARG002 - both see
         return ""
 
+    def refuses(self, host: str) -> str:  # noqa: ARG002 - both obey
+        return ""
+
+    def shut_out(self, host: str) -> bool:  # noqa: ARG002 - both are in
+        return False
+
     def scope(self, name: str) -> Scope | None:
         return WEB if name == "web" else None
 

@@ -326,6 +326,19 @@ def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
     assert len(asyncio.run(main())) == 3
 
 
+def test_what_there_is_to_say_is_said_in_a_heartbeat_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("forewarn.host.daemon.HEARTBEAT_EVERY_S", 3_600.0)
+
+    async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.heartbeats) == 2)
+        bench.hosts.beat()
+        await until(lambda: len(bench.link.heartbeats) == 4)
+
+    while_working(act)
+
+
 def test_hosts_come_and_go_with_the_inventory() -> None:
     async def act(bench: Bench) -> None:
         await until(lambda: len(bench.link.claims) >= 2)

@@ -51,6 +51,18 @@ def linked(guest: Guest) -> FakeLink:
     return link
 
 
+def test_other_events_under_the_same_incarnation_are_rendered_all_the_same() -> None:
+    """Another control, which the operator told the host to accept, may have come as far."""
+    documents, _ = shown(WEB)
+    before = document_of(documents, "web", "2020-07-01")
+    documents.show(replace(WEB, events=()))
+
+    after = document_of(documents, "web", "2020-07-01")
+    assert EVENT_ID.encode() in before.body
+    assert EVENT_ID.encode() not in after.body
+    assert after.incarnation == before.incarnation
+
+
 def test_every_api_version_is_rendered_when_a_scope_is_shown() -> None:
     documents, _ = shown(WEB)
     page = page_of(documents, "web")

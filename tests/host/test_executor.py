@@ -57,6 +57,17 @@ class Bench:
         """A new executor of the same host, as after a restart of its daemon."""
         return Executor("h1", link=self.link, hypervisor=self.hands)
 
+    def refusing(self, why: str) -> Executor:
+        """One that does not obey while `obeys` is False, and says why."""
+        self.obeys = False
+        return Executor(
+            "h1",
+            link=self.link,
+            hypervisor=self.hands,
+            obeys=lambda: self.obeys,
+            refuses=lambda: "" if self.obeys else why,
+        )
+
     def step(self, executor: Executor | None = None) -> None:
         asyncio.run((executor or self.executor).step())
 
@@ -193,6 +204,48 @@ def test_one_action_that_fails_does_not_keep_the_others_from_being_done(bench: B
     bench.take(replace(ACTION, action_id="E2/nobody", vm="nobody"), ACTION)
     bench.end()
     assert [report[1] for report in bench.link.reports] == ["E2/nobody", "E1/vm"]
+
+
+def test_a_host_that_does_not_obey_claims_nothing_and_says_why(bench: Bench) -> None:
+    refusing = bench.refusing("the document would go back")
+    bench.link.to_do["h1"] = [ACTION]
+    bench.step(refusing)
+    asyncio.run(refusing.heartbeat())
+
+    assert bench.link.claims == []
+    assert bench.hands.begun == []
+    assert bench.link.refusals_told == ["the document would go back"]
+
+    bench.obeys = True
+    bench.step(refusing)
+    assert bench.hands.begun == ["E1/vm"]
+
+
+def test_what_was_begun_before_a_host_refused_is_finished_and_reported(bench: Bench) -> None:
+    executor = bench.refusing("no")
+    bench.obeys = True
+    bench.link.to_do["h1"] = [ACTION]
+    bench.step(executor)
+    bench.obeys = False
+    bench.clock.pass_ms(5_000)
+    bench.step(executor)
+
+    assert bench.link.reports == [done()]
+
+
+def test_what_was_claimed_and_not_begun_when_a_host_refused_is_left(bench: Bench) -> None:
+    executor = bench.refusing("no")
+    bench.obeys = True
+
+    async def refuses_meanwhile(*_: object) -> bool:
+        bench.obeys = False
+        return True
+
+    bench.link.holds = refuses_meanwhile  # type: ignore[assignment,method-assign]
+    bench.link.to_do["h1"] = [ACTION]
+    bench.step(executor)
+
+    assert (bench.hands.begun, executor.held) == ([], 0)
 
 
 def test_a_heartbeat_names_the_claims_that_are_held(bench: Bench) -> None:

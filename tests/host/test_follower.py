@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,9 +13,16 @@ import pytest
 from core_fleet import WEB, TurnedClock, scope
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Traits
+from forewarn.core.marks import Marks
 from forewarn.core.model import Recovery, Scope
 from forewarn.host.documents import Documents
-from forewarn.host.follower import BACK_OFF_MAX_S, WAIT_S, Follower, back_off_s, goes_back
+from forewarn.host.follower import (
+    BACK_OFF_MAX_S,
+    REFUSING_WAIT_S,
+    WAIT_S,
+    Follower,
+    back_off_s,
+)
 from forewarn.host.identity import Identity
 from forewarn.wire.host_json import Adoption, Changes, Since
 from host_world import until
@@ -54,22 +62,45 @@ class Noted:
 class Bench:
     """A follower of a scripted control. Made inside an event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks | None = None) -> None:
         self.control = ScriptedControl()
+        self.kept: list[Marks] = []
+        self.shown_when_kept: list[int | None] = []
+        self.full = False
+        self.accepts = False
         self.clock = TurnedClock()
         self.documents = Documents(Identity())
         self.hosts = Noted()
         self.adoptions: list[str] = []
         self.reconnections = 0
+        self.judgments: list[tuple[str, bool]] = []
         self.follower = Follower(
             "h1",
             link=self.control,
             documents=self.documents,
             hosts=self.hosts,
             monotonic_ms=self.clock.monotonic_ms,
+            marks=marks,
+            keep=self._keep,
+            accepts=lambda: self.accepts,
+            forget=self._forget,
             wants=lambda adoption: self.adoptions.append(adoption.adoption_id),
             reconnected=self._reconnected,
+            judged=self._judge,
         )
+
+    def _keep(self, marks: Marks) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.shown_when_kept.append(self.documents.incarnation_shown("web"))
+        self.kept.append(marks)
+
+    def _forget(self) -> None:
+        self._keep(Marks())
+        self.accepts = False
+
+    def _judge(self) -> None:
+        self.judgments.append((self.follower.epoch, bool(self.follower.refuses)))
 
     def _reconnected(self) -> None:
         self.reconnections += 1
@@ -142,13 +173,200 @@ def test_a_scope_is_never_shown_with_an_older_incarnation() -> None:
     run(test)
 
 
-def test_a_scope_of_other_vms_with_the_same_name_begins_anew() -> None:
-    before = web(5)
-    others = replace(web(1), vms=tuple(replace(vm, vm_id=f"other-{vm.vm_id}") for vm in before.vms))
+def test_what_is_shown_is_marked_before_anybody_can_read_it() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(3))
+        await bench.hear(web(5))
+        await bench.hear(web(5, enabled=True))  # nothing that guests can see: nothing to mark
 
-    assert goes_back(before, web(4))
-    assert not goes_back(before, web(5))
-    assert not goes_back(before, others)
+        assert bench.shown_when_kept == [None, 3]
+        assert [set(marks.of_vm.values()) for marks in bench.kept] == [{3}, {5}]
+
+    run(test)
+
+
+def test_many_scopes_in_one_answer_are_marked_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        many = [
+            replace(scope(f"s{n}", {f"vm{n}": (0, "h1")}), incarnation=2 + n) for n in range(50)
+        ]
+        await bench.hear(*many)
+
+        assert [len(marks.of_vm) for marks in bench.kept] == [50]
+
+    run(test)
+
+
+def test_marks_of_an_earlier_daemon_refuse_what_is_below_them() -> None:
+    async def test() -> None:
+        bench = Bench(Marks().raised([web(1_000_009)]))
+        await bench.hear(web(11))
+
+        assert bench.documents.page("web") is None
+        assert bench.follower.refused == {"web"}
+        assert "from incarnation 1000009 to 11" in bench.follower.refuses
+        assert "forewarn host accept-control" in bench.follower.refuses
+        assert bench.kept == []
+
+    asyncio.run(test())
+
+
+def test_marks_outlive_a_scope_that_control_no_longer_names() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(57))
+        await bench.hear(names=())
+        await bench.hear(web(2), epoch="e2")
+
+        assert bench.follower.refused == {"web"}
+        # And its guests have again what they read last.
+        assert bench.documents.incarnation_shown("web") == 57
+
+    run(test)
+
+
+def test_a_vm_that_a_forgetful_control_has_in_another_scope_reads_nothing_older() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(57))
+        alone = replace(scope("web_0", {}), vms=(web().vms[0],))
+        await bench.hear(alone, epoch="e2")
+
+        assert bench.follower.refused == {"web_0"}
+        guest = bench.documents.guest("web_0")
+        assert guest is not None
+        assert guest.page.incarnation == 57
+
+    run(test)
+
+
+def test_a_scope_of_other_vms_with_the_same_name_begins_anew() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        others = tuple(replace(vm, vm_id=f"other-{vm.vm_id}") for vm in web().vms)
+        await bench.hear(web(1, vms=others), epoch="e2")
+
+        assert bench.follower.refused == frozenset()
+        assert bench.documents.incarnation_shown("web") == 1
+
+    run(test)
+
+
+def test_a_control_that_is_refused_takes_nothing_from_guests() -> None:
+    async def test(bench: Bench) -> None:
+        db = replace(scope("db", {"db_0": (0, "h1")}), incarnation=7)
+        await bench.hear(web(5), db)
+        await bench.hear(web(4), epoch="e2")  # and db it does not know at all
+        assert bench.documents.incarnation_shown("db") == 7
+
+        await bench.hear(web(6), epoch="e2")
+        assert bench.follower.refuses == ""
+        assert bench.documents.page("db") is None
+
+    run(test)
+
+
+def test_what_cannot_be_marked_is_not_shown_until_it_can() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(3), revision=7)
+        bench.full = True
+        assert not await bench.hear(web(4), revision=8)
+        assert not await bench.hear(web(4), revision=8)
+
+        assert bench.documents.incarnation_shown("web") == 3
+        assert bench.hosts.shows == [("web", 3)]
+        assert "No space left on device" in bench.follower.refuses
+        assert bench.control.asked[-1] == Since("e1", 7)  # so that it is sent again
+
+        bench.full = False
+        assert await bench.hear(web(4), revision=8)
+        assert bench.documents.incarnation_shown("web") == 4
+        assert bench.follower.refuses == ""
+        assert bench.follower.up
+
+    run(test)
+
+
+def test_after_the_operators_word_everything_is_asked_for_and_shown_as_it_is() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(57))
+        await bench.hear(web(2), epoch="e2")
+        assert bench.follower.refuses
+        bench.accepts = True
+        await bench.hear(web(2), epoch="e2")
+
+        assert bench.control.asked[-1] is None
+        assert not bench.accepts
+        assert bench.follower.refuses == ""
+        assert bench.documents.incarnation_shown("web") == 2
+        assert set(bench.kept[-1].of_vm.values()) == {2}
+
+    run(test)
+
+
+def test_a_word_that_cannot_be_carried_out_stands_and_nothing_older_is_shown() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(57))
+        bench.accepts = bench.full = True
+        assert not await bench.hear(web(2), epoch="e2")
+        assert (bench.accepts, bench.documents.incarnation_shown("web")) == (True, 57)
+
+        bench.full = False
+        assert await bench.follower.once()
+        assert bench.documents.incarnation_shown("web") == 2
+
+    run(test)
+
+
+def test_damaged_marks_keep_control_from_being_obeyed_until_the_operators_word() -> None:
+    async def test() -> None:
+        bench = Bench(Marks(lost="marks is damaged: 1 of 2 marks could be read"))
+        await bench.hear(web(2))
+        assert bench.documents.incarnation_shown("web") == 2
+        assert "1 of 2 marks could be read" in bench.follower.refuses
+        assert bench.kept[-1].lost
+
+        bench.accepts = True
+        await bench.hear(web(2))
+        assert bench.follower.refuses == ""
+        assert not bench.kept[-1].lost
+
+    asyncio.run(test())
+
+
+def test_what_was_kept_below_a_mark_is_not_shown_again() -> None:
+    async def test() -> None:
+        db = replace(scope("db", {"db_0": (0, "h1")}), incarnation=7)
+        bench = Bench(Marks().raised([web(5), db]))
+        bench.follower.resume([web(4), db], heard_ms=None)
+
+        assert bench.documents.page("web") is None
+        assert bench.documents.incarnation_shown("db") == 7
+        assert bench.follower.epoch == ""  # nobody was heard, so nobody is obeyed
+
+    asyncio.run(test())
+
+
+def test_after_a_restart_guests_of_a_refused_document_keep_what_was_shown_last() -> None:
+    async def test() -> None:
+        bench = Bench(Marks().raised([web(57)]))
+        bench.follower.recall([web(57)])
+        await bench.hear(web(2))
+
+        assert bench.follower.refused == {"web"}
+        assert bench.documents.incarnation_shown("web") == 57
+        assert bench.hosts.shows == []  # nobody confirms it to a control that does not know it
+
+    asyncio.run(test())
+
+
+def test_while_control_is_refused_the_operators_word_is_looked_for_often() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2")
+        await bench.hear(names=("web",), epoch="e2")
+
+        assert bench.control.waits == [WAIT_S, WAIT_S, REFUSING_WAIT_S]
+
+    run(test)
 
 
 def test_work_rings_the_host() -> None:
@@ -236,6 +454,33 @@ def test_an_adoption_is_handed_on_once() -> None:
         await bench.hear(names=("web",))
 
         assert bench.adoptions == ["a1"]
+
+    run(test)
+
+
+def test_a_control_that_is_refused_has_nothing_written_to_a_vm() -> None:
+    async def test(bench: Bench) -> None:
+        wanted = Adoption("a1", "web_0", Traits(scope="web"))
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2", adoptions=(wanted,))
+        assert bench.adoptions == []
+
+        await bench.hear(web(6), epoch="e2", adoptions=(wanted,))
+        assert bench.adoptions == ["a1"]
+
+    run(test)
+
+
+def test_whether_control_is_obeyed_is_told_whenever_it_changes() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.lose(Unavailable("away"))
+        await bench.hear(web(5))
+        await bench.hear(names=("web",))
+        await bench.hear(web(4), epoch="e2")
+        await bench.hear(web(4), epoch="e2")
+        await bench.hear(web(6), epoch="e2")
+
+        assert bench.judgments == [("e1", False), ("e2", True), ("e2", False)]
 
     run(test)
 

@@ -321,8 +321,8 @@ class SimLink:
             raise Unavailable("down")
         return self._world.dispatch
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
-        self._world.submit(self._dispatch().heartbeat(host, holding))
+    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
+        self._world.submit(self._dispatch().heartbeat(host, holding, refuses))
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return self._world.submit(self._dispatch().claim(host, boot_id))

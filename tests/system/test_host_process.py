@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,10 @@ class Cloud:
     def kill_host(self) -> None:
         self._host.kill()
 
+    def join_again(self) -> None:
+        """Give the host a new token, so that it joins anew at its next start."""
+        self._token = self.ask("POST", "hosts/h1/invite", {"replace": True})["token"]
+
     def kill_control(self) -> None:
         self._control.kill()
 
@@ -150,11 +155,11 @@ class Cloud:
 
     # Those who use it.
 
-    def ask(self, method: str, path: str) -> Any:
+    def ask(self, method: str, path: str, said: Any = None) -> Any:
         token = Path(self._where["operator_token_file"]).read_text(encoding="utf-8").strip()
         host, _, port = self._where["operator_url"].removeprefix("http://").rpartition(":")
         headers = {"Authorization": f"Bearer {token}"}
-        body = b"{}" if method == "POST" else None
+        body = json.dumps(said or {}).encode() if method == "POST" else None
         answer = request(method, (host, int(port)), f"/v1/{path}", body=body, headers=headers)
         assert answer.status < 300, answer
         return answer.json()
@@ -296,3 +301,90 @@ def test_a_daemon_that_waits_for_control_stops_when_it_is_told(there: Cloud) -> 
 
     assert there.stop_host() == 0
     assert there.host_log().count("control_lost") == 1
+
+
+# Nothing older, whatever dies and whoever control is.
+
+
+@pytest.mark.parametrize("dies", ["before:mark", "after:mark"])
+def test_a_daemon_killed_around_marking_what_it_is_about_to_show_shows_nothing_older(
+    there: Cloud, dies: str
+) -> None:
+    enabled(there)
+    first = ordered(there)
+    reading(there, {first})
+    before = incarnation(there)
+    there.kill_host()
+    second = str(there.ask("POST", "vms/solo/redeploy")["event_id"])
+    there.launch_host(dies)
+    wait_until(there.host_died, f"it dies {dies}", limit_s=END_LIMIT_S)
+    there.kill_control()
+
+    # With control away nobody can read what was marked and not shown, nor anything older than
+    # what was read; when control is back, everybody reads the newest.
+    there.launch_host()
+    wait_until(lambda: "control_lost" in there.host_log(), "it finds that control is away")
+    assert there.try_(lambda guest: guest.incarnation()) in (None, before)
+    there.start_control()
+    reading(there, {first, second})
+    assert incarnation(there) > before
+
+
+def test_a_daemon_that_is_killed_and_joined_to_an_old_control_lets_no_guest_read_less(
+    there: Cloud,
+) -> None:
+    enabled(there)
+    there.kill_control()
+    shutil.copytree(there.folder / "control", there.folder / "old")
+    there.start_control()
+    event_id = ordered(there)
+    reading(there, {event_id})
+    there.ask("POST", f"events/{event_id}/cancel")
+    reading(there, set())
+    before = incarnation(there)
+
+    there.kill_control()
+    (there.folder / "control").rename(there.folder / "right")
+    (there.folder / "old").rename(there.folder / "control")
+    there.start_control()
+    seen = [incarnation(there)]
+    for restart in (there.kill_host, there.stop_host):
+        restart()
+        there.start_host()
+        wait_until(lambda: there.ask("GET", "hosts/h1")["refuses"], "control is told")
+        seen.append(incarnation(there))
+    there.join_again()
+    there.kill_host()
+    there.start_host()
+    wait_until(lambda: there.ask("GET", "hosts/h1")["refuses"], "control is told")
+    seen.append(incarnation(there))
+    assert seen == [before] * 4
+
+    accepted = subprocess.run(
+        [str(FOREWARN), "--data", str(there.folder / "h1"), "host", "accept-control", "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=START_LIMIT_S,
+        env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(there.folder)},
+        check=False,
+    )
+    assert (accepted.returncode, accepted.stderr) == (0, "")
+    assert "Host h1 has forgotten it" in accepted.stdout
+    wait_until(lambda: not there.ask("GET", "hosts/h1")["refuses"], "it obeys")
+    assert incarnation(there) < before
+
+
+def reading(there: Cloud, event_ids: set[str]) -> None:
+    """Wait until the VM reads exactly these events."""
+    wait_until(
+        lambda: there.try_(lambda guest: set(guest.events()) == event_ids),
+        f"the VM reads {event_ids or 'nothing'}",
+        limit_s=END_LIMIT_S,
+    )
+
+
+def incarnation(there: Cloud) -> int:
+    found = wait_until(
+        lambda: there.try_(lambda guest: guest.incarnation()), "the VM reads", limit_s=END_LIMIT_S
+    )
+    return int(found)

@@ -314,28 +314,6 @@ def test_a_host_that_is_started_while_control_is_away_shows_what_it_showed_last(
     run(test())
 
 
-def test_what_was_kept_is_not_shown_again_once_something_newer_was(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with cloud(tmp_path, WEB) as there:
-            event_id = await scheduled(there, "web_0")
-            kept = tmp_path / "h1" / "documents.json"
-
-            def content() -> bytes:
-                return kept.read_bytes() if kept.exists() else b""
-
-            async def both() -> bool:
-                return len(await there.events("web_0")) == 2
-
-            await until(lambda: event_id.encode() in content(), "it is kept")
-            before = content()
-            await there.operator("POST", "vms/web_0/redeploy", {})
-            await until(both, "both can be read")
-            # Killed now and started while control is away, it must not show what was before.
-            assert content() != before
-
-    run(test())
-
-
 @pytest.mark.parametrize("damage", [b"", b"null", b'{"scopes": 1}'])
 def test_last_documents_that_cannot_be_used_keep_nobody_from_starting(
     tmp_path: Path, damage: bytes

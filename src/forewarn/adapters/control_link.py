@@ -243,6 +243,8 @@ class ControlLink:
         heard: Heard = lambda _now_ms, _asked_ms, _heard_ms: None,
     ) -> None:
         self.daemon = secrets.token_urlsafe(9)  # one life of this host's daemon
+        # The epoch of control whose changes were taken over; None where nobody follows it.
+        self.followed: Callable[[], str | None] = lambda: None
         self._url = url
         self._monotonic_ms = monotonic_ms
         self._heard = heard
@@ -291,11 +293,17 @@ class ControlLink:
 
     # ports.HostLink. Who asks is in the certificate; `host` is only whose words they are here.
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:  # noqa: ARG002
-        await self._host("heartbeat", wire.Heartbeat(dict(holding)), wire.Done)
+    async def heartbeat(
+        self,
+        host: str,  # noqa: ARG002
+        holding: Mapping[str, int],
+        refuses: str = "",
+    ) -> None:
+        question = wire.Heartbeat(dict(holding), refuses, self.followed())
+        await self._host("heartbeat", question, wire.Done)
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:  # noqa: ARG002
-        question = wire.Claim(boot_id, self.daemon)
+        question = wire.Claim(boot_id, self.daemon, self.followed())
         return (await self._host("claim", question, wire.Claimed)).actions
 
     async def holds(self, host: str, action_id: str, epoch: int) -> bool:  # noqa: ARG002

@@ -20,10 +20,12 @@ class LinkMeasures(Collector):
         *,
         members: Callable[[], Sequence[str]],
         silent_ms: Callable[[str], int],
+        refuses: Callable[[str], bool],
         waiting: Callable[[], int],
     ) -> None:
         self._members = members
         self._silent_ms = silent_ms
+        self._refuses = refuses
         self._waiting = waiting
         self._answers: Counter[tuple[str, str]] = Counter()
 
@@ -49,6 +51,14 @@ class LinkMeasures(Collector):
         for name in members:
             silence.add_metric((name,), self._silent_ms(name) / SECOND_MS)
         yield silence
+        refusing = GaugeMetricFamily(
+            "forewarn_link_refusing",
+            "1 for a host that takes no orders from this control; `host show` has its words.",
+            labels=("host",),
+        )
+        for name in members:
+            refusing.add_metric((name,), int(self._refuses(name)))
+        yield refusing
         answers = CounterMetricFamily(
             "forewarn_link_answers",
             "Answers to hosts, by question and status.",

@@ -14,6 +14,7 @@ import msgspec
 
 from forewarn.control import own_vms
 from forewarn.control.control import Control
+from forewarn.control.dispatch import NOT_YET
 from forewarn.control.membership import Membership
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import EncodedChanges, Views
@@ -84,12 +85,23 @@ class LinkRoutes:
 
     async def heartbeat(self, member: Member, asked: wire.Heartbeat) -> wire.Done:
         _at_most(len(asked.holding), HOLDING_MAX, "claims in one heartbeat")
-        await self._control.submit(self._control.dispatch.heartbeat(member.name, asked.holding))
+        refuses = asked.refuses[:DETAIL_CHARS_MAX]
+        if not refuses and not self._follows(asked.epoch):
+            refuses = NOT_YET
+        await self._control.submit(
+            self._control.dispatch.heartbeat(member.name, asked.holding, refuses)
+        )
         return wire.Done()
+
+    def _follows(self, epoch: str | None) -> bool:
+        """Whether the host has looked at what this control shows, and so may obey it."""
+        return epoch is None or epoch == self._views.epoch
 
     async def claim(self, member: Member, asked: wire.Claim) -> wire.Claimed:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
+        if not self._follows(asked.epoch):
+            return wire.Claimed(actions=())
         dispatch = self._control.dispatch
         taken = await self._control.submit(
             dispatch.claim(member.name, asked.boot_id, daemon=asked.daemon)

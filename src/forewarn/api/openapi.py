@@ -151,6 +151,7 @@ _HOST = {
     "alive": YES_NO,
     "silent_seconds": WHOLE,
     "blind": TEXT,
+    "refuses": TEXT,
     "placement": TEXT,
     "vm_count": WHOLE,
     "open_operations": WHOLE,

@@ -207,6 +207,7 @@ def _host_fields(shown: Json) -> Table:
             ("heartbeat", tables.heartbeat(shown)),
             *([("joined", tables.joined(shown))] if shown["joined"] else []),
             ("placement", tables.placement(shown)),
+            ("refuses", Text(shown["refuses"], style="bold red") if shown["refuses"] else ""),
             ("hypervisor", Text(shown["blind"], style="bold red") if shown["blind"] else ""),
             ("VMs", f"{shown['vm_count']}{places}"),
         ]

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from forewarn.cli.accept_control import host
 from forewarn.cli.client import Stop
-from forewarn.cli.host_network import host
 from forewarn.cli.session import AsJson, Session, flag, session_of
 
 __all__ = ["host"]

@@ -122,9 +122,9 @@ def joined(host: dict[str, Any]) -> Text:
 
 
 def heartbeat(host: dict[str, Any]) -> Text:
-    """Whether a host is heard; if not, for how long it was not, since the service started."""
+    """Whether a host is heard, and obeys; if not, for how long it was not, since our start."""
     if host["alive"]:
-        return Text("yes")
+        return Text("yes, refuses", style="bold red") if host["refuses"] else Text("yes")
     return Text(f"none for {duration_text(host['silent_seconds'] * SECOND_MS)}", style="bold red")
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+import structlog
+
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing
@@ -36,6 +38,11 @@ LEASE_MS = 30_000
 # A daemon asks every ten seconds; one that has not for so long is taken to be gone.
 TWO_DAEMONS_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
+
+# Of a host that is heard and has not yet looked at the documents of this life of control.
+NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
+
+log = structlog.get_logger(__name__)
 
 
 def host_silent(host: str) -> Command[None]:
@@ -66,6 +73,20 @@ def _may_act(tx: Transaction, host: str) -> bool:
     """False for a host that was given up: what it did now would collide with its replacement."""
     known = tx.host(host)
     return known is not None and known.health is not Health.FAILED
+
+
+def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
+    """Keep what a host says of its obedience; say it when it begins, its words may then change."""
+    before = tx.refuses(host)
+    if refuses:
+        tx.memory.refusing[host] = refuses
+    else:
+        tx.memory.refusing.pop(host, None)
+    did, does = (words not in ("", NOT_YET) for words in (before, refuses))
+    if does and not did:
+        log.error("host_refuses_control", host=host, why=refuses)
+    elif did and not does:
+        log.info("host_refuses_no_longer", host=host)
 
 
 def _declare_if_stranded(tx: Transaction, action: Action, *, by: str) -> None:
@@ -158,14 +179,16 @@ class Dispatch:
         """For how long the host has not been heard, counted from our own start at most."""
         return self._clock.monotonic_ms() - self._heard.get(host, self._began_monotonic_ms)
 
-    def heartbeat(self, host: str, holding: Mapping[str, int]) -> Command[None]:
+    def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> Command[None]:
         """The host is there and still works on the claims in `holding` (action id, epoch).
 
-        If it was silent for long, guests there could not read: that time was no notice.
+        If it was silent for long, guests there could not read: that time was no notice. `refuses`
+        says why it obeys nothing of this control: then nothing starts there.
         """
 
         def command(tx: Transaction) -> None:
             tx.need_host(host)
+            _note_refusal(tx, host, refuses)
             now = self._clock.monotonic_ms()
             if self.silent_ms(host) >= HOST_SILENT_AFTER_MS:
                 host_silent(host)(tx)

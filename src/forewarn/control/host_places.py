@@ -49,6 +49,7 @@ def host_left(name: str, *, by: str, listed_by_file: bool = False) -> Command[No
             return
         tx.memory.shown.pop(name, None)
         tx.memory.blind.pop(name, None)
+        tx.memory.refusing.pop(name, None)
         needed = bool(tx.scopes_on(name) or tx.operations_on(name) or tx.arriving(name))
         stays = needed or listed_by_file
         fact = host_fact(FactKind.HOST_LEFT, name, tx.now_ms, by=by, detail={"stays": stays})

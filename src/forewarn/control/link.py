@@ -15,8 +15,8 @@ class LocalLink:
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int]) -> None:
-        await self._control.submit(self._control.dispatch.heartbeat(host, holding))
+    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
+        await self._control.submit(self._control.dispatch.heartbeat(host, holding, refuses))
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return await self._control.submit(self._control.dispatch.claim(host, boot_id))

@@ -85,6 +85,10 @@ class Memory:
         self.shown: dict[str, Mapping[str, Shown]] = {}
         # Hosts whose hypervisor does not answer, and why, until they show their VMs again.
         self.blind: dict[str, str] = {}
+        # Hosts that obey nothing of this control, and why, as their last heartbeat said.
+        self.refusing: dict[str, str] = {}
+        # True where hosts have daemons of their own, and only those are heard that have joined.
+        self.hosts_join = False
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}
@@ -215,6 +219,13 @@ class Transaction:
 
     def blind(self, host: str) -> str:
         return self.memory.blind.get(host, "")
+
+    def refuses(self, host: str) -> str:
+        return self.memory.refusing.get(host, "")
+
+    def shut_out(self, host: str) -> bool:
+        known = self.memory.hosts.get(host)
+        return self.memory.hosts_join and known is not None and not known.joined
 
     def scope(self, name: str) -> Scope | None:
         return self.memory.scopes.get(name)

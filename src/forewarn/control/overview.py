@@ -330,6 +330,7 @@ def host_item(tx: Transaction, host: Host) -> Json:
         "alive": tx.alive(host.name),
         "silent_seconds": tx.silent_ms(host.name) // SECOND_MS,
         "blind": tx.blind(host.name),
+        "refuses": tx.refuses(host.name),
         "placement": planning.placement(host, tx),
         "vm_count": tx.vm_count(host.name),
         "open_operations": len(tx.operations_on(host.name)),

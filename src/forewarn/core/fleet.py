@@ -30,6 +30,14 @@ class Fleet(Protocol):
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
         ...
 
+    def refuses(self, host: str) -> str:
+        """Why the host obeys nothing of this control, in its words; empty if it does obey."""
+        ...
+
+    def shut_out(self, host: str) -> bool:
+        """True for a host that has to join to be heard and is no member: revoked, or not yet."""
+        ...
+
     def scope(self, name: str) -> Scope | None: ...
 
     def scopes_on(self, host: str) -> Sequence[Scope]:

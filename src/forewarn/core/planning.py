@@ -56,22 +56,31 @@ def scopes_with_two_domains(host: str, fleet: Fleet) -> Mapping[str, tuple[int, 
 
 
 def placement(host: Host, fleet: Fleet) -> str:
-    """ "open", or what closes the host to VMs: the operator, its health, an operation, silence."""
+    """ "open", or what closes the host to VMs: the operator, its health, its silence and so on."""
     if host.closed:
         return "closed"
     if host.health is not Health.OK:
         return host.health.value
     if fleet.operations_on(host.name):
         return "operating"
+    return _away(host, fleet) or "open"
+
+
+def _away(host: Host, fleet: Fleet) -> str:
+    """Why a host that the operator has nothing against cannot be counted on; empty if it can."""
+    if fleet.shut_out(host.name):
+        return "not joined"
     if not host.listed:
         return "unlisted"
     if not fleet.alive(host.name):
         return "silent"
-    return "blind" if fleet.blind(host.name) else "open"
+    if fleet.refuses(host.name):
+        return "refusing"
+    return "blind" if fleet.blind(host.name) else ""
 
 
 def open_to_placement(host: Host, fleet: Fleet) -> bool:
-    """False for closed, failed, degraded, operating, unlisted, silent and blind hosts."""
+    """False for every host whose `placement` has another word than open."""
     return placement(host, fleet) == "open"
 
 
@@ -126,6 +135,8 @@ def _why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
     found = placement(host, fleet)
     if found == "blind":
         return "its hypervisor does not answer"
+    if found == "refusing":
+        return "it takes no orders from this control"
     if found != "open":
         return found
     load = fleet.vm_count(host.name) + len(fleet.arriving(host.name))

@@ -43,6 +43,8 @@ class HoldReason(StrEnum):
     DOMAIN_RECOVERING = "domain-recovering"  # another one has not come back yet
     SCOPE_HELD = "scope-held"  # an event of the scope failed and nobody has released it
     HOST_SILENT = "host-silent"  # no heartbeat
+    HOST_NOT_JOINED = "host-not-joined"  # revoked, or it has not joined yet: it is not heard
+    HOST_REFUSES = "host-refuses"  # it obeys nothing of this control, and says why
     HOST_BLIND = "host-blind"  # its hypervisor does not answer
     HOST_FAILED = "host-failed"
     HOST_BUSY = "host-busy"  # another operation of the host is started
@@ -181,6 +183,15 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             remedy=f"`forewarn host repair {host_name}` when it is back, "
             f"or `forewarn host fail {host_name} --fenced` when it is surely off.",
         )
+    elif fleet.shut_out(host_name):
+        yield Hold(
+            reason=HoldReason.HOST_NOT_JOINED,
+            what=f"host {host_name} was revoked, or has not joined yet: nothing it says is heard",
+            since_ms=None,
+            until_ms=None,
+            remedy=f"`forewarn host invite {host_name}`, and join with that token there; "
+            f"or `forewarn host fail {host_name} --fenced` if it is gone for good and surely off.",
+        )
     elif not fleet.alive(host_name):
         yield Hold(
             reason=HoldReason.HOST_SILENT,
@@ -188,6 +199,14 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             since_ms=now_ms - fleet.silent_ms(host_name),
             until_ms=None,
             remedy="Its next heartbeat.",
+        )
+    elif fleet.refuses(host_name):
+        yield Hold(
+            reason=HoldReason.HOST_REFUSES,
+            what=f"host {host_name} takes no orders from this control",
+            since_ms=None,
+            until_ms=None,
+            remedy=fleet.refuses(host_name),
         )
     elif fleet.blind(host_name):
         yield Hold(

@@ -34,7 +34,7 @@ class Hosts:
 
     A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
     What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
-    notice does not run.
+    notice does not run. While `obeys` says no, nothing new is begun; `refuses` tells control why.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class Hosts:
         step_timeout_s: float = STEP_TIMEOUT_S,
         busy_step_every_s: float = BUSY_STEP_EVERY_S,
         readable: Callable[[Scope], bool] = lambda _: True,
+        obeys: Callable[[], bool] = lambda: True,
+        refuses: Callable[[], str] = lambda: "",
     ) -> None:
         self._link = link
         self._hypervisor = hypervisor
@@ -55,7 +57,10 @@ class Hosts:
         self._step_timeout_s = step_timeout_s
         self._busy_step_every_s = busy_step_every_s
         self._readable = readable
+        self._obeys = obeys
+        self._refuses = refuses
         self._why_not: dict[tuple[str, str], str] = {}
+        self._beat = asyncio.Event()
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
         self._looking: set[str] = set()
@@ -76,7 +81,13 @@ class Hosts:
         """Have exactly these hosts."""
         wanted = set(names)
         for name in wanted - self._executors.keys():
-            self._executors[name] = Executor(name, link=self._link, hypervisor=self._hypervisor)
+            self._executors[name] = Executor(
+                name,
+                link=self._link,
+                hypervisor=self._hypervisor,
+                obeys=self._obeys,
+                refuses=self._refuses,
+            )
             self._wanted.add(name)
         for name in self._executors.keys() - wanted:
             del self._executors[name]
@@ -86,6 +97,10 @@ class Hosts:
         self._wanted.update(hosts)
         if self._wanted:
             self._ring.set()
+
+    def beat(self) -> None:
+        """Have the next heartbeat now: there is something to say in it."""
+        self._beat.set()
 
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
@@ -137,8 +152,9 @@ class Hosts:
 
     async def _heartbeats(self) -> None:
         while True:
+            self._beat.clear()
             await self.heartbeat()
-            await asyncio.sleep(HEARTBEAT_EVERY_S)
+            await rung(self._beat, HEARTBEAT_EVERY_S)
 
     # What is shown.
 

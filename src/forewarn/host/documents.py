@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from forewarn.core.model import Scope, Vm
+from forewarn.core.model import Phase, Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
@@ -140,10 +140,10 @@ def _documents(page: Page, scope: Scope) -> Mapping[str, Document]:
 
     What has not changed keeps its document, so that its guests need not look again. Most changes
     (an approval, a confirmation, a claim) are nothing a guest can see: the incarnation says so
-    (I4), and nothing is rendered.
+    (I4), and nothing is rendered. Only another control can mean other events by the same number.
     """
     before = page.documents if page.enabled == scope.enabled else {}
-    if before and page.incarnation == scope.incarnation:
+    if before and page.incarnation == scope.incarnation and _told(page.scope) == _told(scope):
         return before
     shared: dict[tuple[bytes, frozenset[str]], Document] = {
         (document.body, document.event_ids): document for document in before.values()
@@ -158,3 +158,7 @@ def _documents(page: Page, scope: Scope) -> Mapping[str, Document]:
             shared[body, event_ids] = document
         documents[name] = document
     return documents
+
+
+def _told(scope: Scope) -> list[tuple[str, Phase]]:
+    return [(event.event_id, event.phase) for event in scope.events if event.visible]

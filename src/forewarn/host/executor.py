@@ -6,6 +6,8 @@ really happened before it acts again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from forewarn.core.errors import Refusal, Unavailable
@@ -16,10 +18,24 @@ log = structlog.get_logger(__name__)
 
 
 class Executor:
-    """The hands of one host. `step` does one round and never waits for an action to end."""
+    """The hands of one host. `step` does one round and never waits for an action to end.
 
-    def __init__(self, host: str, *, link: HostLink, hypervisor: Hypervisor) -> None:
+    While `obeys` says no, nothing is claimed and nothing is begun; what was begun is finished and
+    reported. `refuses` has the words for control, in every heartbeat.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        link: HostLink,
+        hypervisor: Hypervisor,
+        obeys: Callable[[], bool] = lambda: True,
+        refuses: Callable[[], str] = lambda: "",
+    ) -> None:
         self.host = host
+        self._obeys = obeys
+        self._refuses = refuses
         self._link = link
         self._hypervisor = hypervisor
         self._held: dict[str, Action] = {}
@@ -34,7 +50,9 @@ class Executor:
     async def heartbeat(self) -> None:
         """Tell control that the host is there and what it still works on."""
         await self._link.heartbeat(
-            self.host, {action.action_id: action.epoch for action in self._held.values()}
+            self.host,
+            {action.action_id: action.epoch for action in self._held.values()},
+            self._refuses(),
         )
 
     @property
@@ -55,7 +73,7 @@ class Executor:
             self._unreachable = True
             return
         self._unreachable = False
-        if claim:
+        if claim and self._obeys():
             for action in await self._link.claim(self.host, boot_id):
                 self._held[action.action_id] = action
         for action in list(self._held.values()):
@@ -72,10 +90,7 @@ class Executor:
             return
         self._unseen.discard(action.action_id)
         if sight.kind is SightKind.NOT_BEGUN:
-            # A claim may have lapsed, or its event have ended, while this host was away. What was
-            # right to do then would hit a VM without notice now.
-            if not await self._link.holds(self.host, action.action_id, action.epoch):
-                log.warning("claim_dropped", host=self.host, action=action.action_id)
+            if not await self._may_begin(action):
                 del self._held[action.action_id]
                 return
             try:
@@ -101,3 +116,18 @@ class Executor:
             # The claim is no longer ours; whoever holds it now looks for itself.
             log.warning("report_refused", host=self.host, action=action.action_id, why=str(refusal))
         del self._held[action.action_id]
+
+    async def _may_begin(self, action: Action) -> bool:
+        """Whether to begin what was claimed; if not, the claim lapses.
+
+        It may have lapsed, or its event have ended, while this host was away. What was right to do
+        then would hit a VM without notice now. And control may have shown meanwhile, in documents
+        that are refused, that its word does not count.
+        """
+        if not await self._link.holds(self.host, action.action_id, action.epoch):
+            log.warning("claim_dropped", host=self.host, action=action.action_id)
+            return False
+        if not self._obeys():
+            log.warning("claim_not_obeyed", host=self.host, action=action.action_id)
+            return False
+        return True

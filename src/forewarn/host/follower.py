@@ -2,18 +2,22 @@
 
 One question at a time, always with what is known already, so nothing arrives out of order. While
 control is away guests keep their last documents; when it is back, or is another one than before,
-everything it sends is taken over, except that no guest is ever shown an older incarnation.
+everything it sends is taken over, except that no guest is ever shown an older incarnation: what is
+shown is marked first, durably, and what is below a mark is refused. A control that is refused in
+one document has lost what it knew, so nothing of it is obeyed while that is so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
 from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.marks import MARKS_MAX, Above, Key, Marks, key_of
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.wire.host_json import Adoption, Changes, Since
@@ -27,6 +31,16 @@ BACK_OFF_MAX_S = 5.0
 WAIT_S = 10
 # A control that answers at once without anything new must not be asked in a circle.
 ASK_AGAIN_AFTER_S = 0.01
+# While control is refused the operator may want it accepted, and that is looked for between polls.
+REFUSING_WAIT_S = 1
+# Scopes that were shown and are not any more; a control that forgot them may be refused them next.
+PAST_MAX = 10_000
+REFUSED_NAMED_MAX = 3
+
+REMEDY = (
+    "This control runs with an old or a new database: `forewarn restore` its newest backup there."
+    " If its numbers are to count all the same, say `forewarn host accept-control` on the host."
+)
 
 
 class Asking(Protocol):
@@ -55,9 +69,11 @@ def back_off_s(failures: int, chance: float) -> float:
 class Follower:
     """Keeps the documents of one host as control has them. Belongs to the event loop.
 
-    `chance` gives numbers from 0 to 1 for the back-off. `outdates` is called before anything newer
-    is shown, `took_over` after each answer that changed what is shown, `wants` with each adoption,
-    once, `reconnected` when control is there again.
+    `chance` gives numbers from 0 to 1 for the back-off. `marks` are those of before; `keep` makes
+    marks durable, on a thread, or raises OSError. `accepts` says whether the operator wants the
+    marks forgotten, `forget` does that, durably. `took_over` is called after each answer that
+    changed what is shown, `wants` with each adoption, once, `reconnected` when control is there
+    again, `judged` when it is another one, or begins or ends to be refused.
     """
 
     def __init__(
@@ -69,10 +85,14 @@ class Follower:
         hosts: Showing,
         monotonic_ms: Callable[[], int],
         chance: Callable[[], float] = lambda: 1.0,
-        outdates: Callable[[], None] = lambda: None,
+        marks: Marks | None = None,
+        keep: Callable[[Marks], None] = lambda _: None,
+        accepts: Callable[[], bool] = lambda: False,
+        forget: Callable[[], None] = lambda: None,
         took_over: Callable[[], None] = lambda: None,
         wants: Callable[[Adoption], None] = lambda _: None,
         reconnected: Callable[[], None] = lambda: None,
+        judged: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._link = link
@@ -80,14 +100,21 @@ class Follower:
         self._hosts = hosts
         self._monotonic_ms = monotonic_ms
         self._chance = chance
-        self._outdates = outdates
+        self._marks = marks or Marks()
+        self._keep = keep
+        self._accepts = accepts
+        self._forget = forget
         self._took_over = took_over
         self._wants = wants
         self._reconnected = reconnected
+        self._judged = judged
+        self._judgment = ("", False)
         self._since: Since | None = None
         self._names: set[str] = set()
+        self._past: dict[str, Scope] = {}
         self._adoptions: frozenset[str] = frozenset()
-        self._refused: set[str] = set()
+        self._refused: dict[str, Above] = {}
+        self._not_kept = ""
         self._why_not = ""
         self._heard_ms: int | None = None
         self.answers = 0
@@ -112,19 +139,49 @@ class Follower:
         return frozenset(self._names)
 
     @property
+    def epoch(self) -> str:
+        """The life of control whose changes were taken over last; empty if none were."""
+        return "" if self._since is None else self._since.epoch
+
+    @property
     def refused(self) -> frozenset[str]:
         """Scopes whose document control wants to take back to an older incarnation."""
         return frozenset(self._refused)
 
+    @property
+    def refuses(self) -> str:
+        """Why nothing of control is obeyed, in words with the remedy; empty if it is."""
+        if self._not_kept:
+            return f"What guests are shown cannot be written down ({self._not_kept})."
+        if self._refused:
+            named = [str(self._refused[name]) for name in sorted(self._refused)]
+            more = len(named) - REFUSED_NAMED_MAX
+            words = "; ".join(named[:REFUSED_NAMED_MAX]) + (f"; {more} more" if more > 0 else "")
+            return f"{words[0].upper()}{words[1:]}. {REMEDY}"
+        if self._marks.lost:
+            return (
+                f"What guests have read is not known any more: {self._marks.lost}. If this control"
+                " is the right one, say `forewarn host accept-control` on the host."
+            )
+        return ""
+
     def resume(self, scopes: Sequence[Scope], *, heard_ms: int | None) -> None:
         """Show what was shown before this daemon began; control was last heard then, if known.
 
-        Whatever control says replaces it, and what it does not name is dropped.
+        Whatever control says replaces it, and what it does not name is dropped. What is below a
+        mark was outdated when the daemon ended, and is not shown.
         """
-        for scope in scopes:
+        newest = [scope for scope in scopes if self._marks.above(scope) is None]
+        self._marks = self._marks.raised(newest)
+        for scope in newest:
             self._show(scope)
         self._heard_ms = heard_ms
         log.warning("last_documents_shown", host=self._host, scopes=len(self._names))
+
+    def recall(self, scopes: Sequence[Scope]) -> None:
+        """These were shown last. Their guests keep them if what control sends is refused."""
+        for scope in scopes:
+            self._remember(scope)
 
     async def run(self) -> None:
         """Follow until canceled."""
@@ -139,13 +196,24 @@ class Follower:
 
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
+        answered = await self._ask()
+        judgment = (self.epoch, bool(self.refuses))
+        if judgment != self._judgment:
+            self._judgment = judgment
+            self._judged()
+        return answered
+
+    async def _ask(self) -> bool:
         try:
-            # After an outage nothing is waited for: whether control is there is news enough.
-            wait_s = 0 if self._why_not else WAIT_S
-            changes = await self._link.changes(self._since, wait_s)
-            self._take_over(changes)
+            if self._accepts():
+                await self._accept()
+            changes = await self._link.changes(self._since, self._wait_s())
+            await self._take_over(changes)
         except (Refusal, Unavailable) as why:
             self._lost(str(why))
+            return False
+        except OSError as why:
+            self._could_not_keep(str(why))
             return False
         except Exception as error:
             if self._why_not != repr(error):
@@ -155,6 +223,32 @@ class Follower:
             return False
         return True
 
+    def _wait_s(self) -> int:
+        """After an outage nothing is waited for: whether control is there is news enough."""
+        if self._why_not:
+            return 0
+        return REFUSING_WAIT_S if self.refuses else WAIT_S
+
+    def _could_not_keep(self, why: str) -> None:
+        """What cannot be marked is not shown: guests keep what they have until it can."""
+        self.failures += 1
+        if why != self._not_kept:
+            log.error(
+                "marks_not_kept",
+                host=self._host,
+                why=why,
+                remedy="make room in the data folder; until then guests keep their documents",
+            )
+        self._not_kept = self._why_not = why
+
+    async def _accept(self) -> None:
+        """Forget how far guests have come, as the operator wants it, and ask for everything."""
+        await asyncio.to_thread(self._forget)
+        log.warning("control_accepted", host=self._host, marks_forgotten=len(self._marks.of_vm))
+        self._marks = Marks()
+        self._past.clear()
+        self._since = None
+
     def _lost(self, why: str) -> None:
         self.failures += 1
         if not self._why_not:
@@ -163,23 +257,24 @@ class Follower:
             log.warning("control_still_lost", host=self._host, why=why)
         self._why_not = why
 
-    def _take_over(self, changes: Changes) -> None:
+    async def _take_over(self, changes: Changes) -> None:
         """Show what is new, drop what is not named any more, ring whoever has something to do."""
-        if self._since is None or changes.epoch != self._since.epoch:
-            self.epochs += 1
-        if any(self._is_newer(scope) for scope in changes.scopes):
-            self._outdates()
+        above = {scope.name: self._marks.above(scope) for scope in changes.scopes}
         for scope in changes.scopes:
+            if (why := above[scope.name]) is not None:
+                self._refuse(scope, why)
+        newest = [scope for scope in changes.scopes if above[scope.name] is None]
+        await self._mark(newest)
+        if changes.epoch != self.epoch:
+            self.epochs += 1
+        for scope in newest:
+            self._refused.pop(scope.name, None)
             self._show(scope)
-        gone = self._names.difference(changes.names)
-        for name in gone:
-            self._documents.drop(name)
-            self._refused.discard(name)
-        self._names.intersection_update(changes.names)
+        gone = self._drop_all_but(frozenset(changes.names))
         self._since = Since(changes.epoch, changes.revision)
         self._heard_ms = self._monotonic_ms()
         self.answers += 1
-        back, self._why_not = self._why_not, ""
+        back, self._why_not, self._not_kept = self._why_not, "", ""
         if changes.work:
             self._hosts.ring([self._host])
         self._adopt(changes.adoptions)
@@ -189,24 +284,22 @@ class Follower:
             log.info("control_heard", host=self._host, scopes=len(self._names))
             self._reconnected()
 
-    def _is_newer(self, scope: Scope) -> bool:
-        shown = self._documents.incarnation_shown(scope.name)
-        return shown is None or shown < scope.incarnation
+    async def _mark(self, scopes: Sequence[Scope]) -> None:
+        """Write down, before anybody is shown it, how far guests are about to come."""
+        raised = self._marks.raised(scopes)
+        if raised is self._marks:
+            return
+        raised = raised.at_most(MARKS_MAX, on_show=lambda: self._keys(scopes))
+        await asyncio.to_thread(self._keep, raised)
+        self._marks = raised
+
+    def _keys(self, scopes: Sequence[Scope]) -> set[Key]:
+        pages = (self._documents.page(name) for name in self._names)
+        shown = [page.scope for page in pages if page is not None]
+        return {key_of(vm) for scope in (*shown, *scopes) for vm in scope.vms}
 
     def _show(self, scope: Scope) -> None:
-        page = self._documents.page(scope.name)
-        if page is not None and goes_back(page.scope, scope):
-            if scope.name not in self._refused:
-                log.error(
-                    "incarnation_would_go_back",
-                    scope=scope.name,
-                    shown=page.incarnation,
-                    sent=scope.incarnation,
-                    remedy="control has lost what it knew: `forewarn restore` a backup there",
-                )
-            self._refused.add(scope.name)
-            return
-        self._refused.discard(scope.name)
+        self._past.pop(scope.name, None)
         self._names.add(scope.name)
         self._documents.show(scope)
         self._hosts.shown(scope)
@@ -214,19 +307,59 @@ class Follower:
             for vm in recovery.waiting_for:
                 self._documents.expect(vm)
 
+    def _refuse(self, scope: Scope, why: Above) -> None:
+        """Leave the guests of the scope what they have read last, as far as that is known."""
+        if scope.name not in self._refused:
+            log.error(
+                "incarnation_would_go_back",
+                scope=why.scope,
+                vm=why.vm,
+                shown=why.marked,
+                sent=why.sent,
+                remedy=REMEDY,
+            )
+        self._refused[scope.name] = why
+        for vm in scope.vms:
+            if self._documents.guest(vm.name) is None:
+                self._show_past(key_of(vm))
+
+    def _show_past(self, vm: Key) -> None:
+        for scope in self._past.values():
+            if vm in map(key_of, scope.vms) and self._marks.above(scope) is None:
+                del self._past[scope.name]
+                self._names.add(scope.name)
+                self._documents.show(scope)  # and nobody is told: this control does not know it
+                return
+
+    def _drop_all_but(self, names: frozenset[str]) -> bool:
+        """Drop what is not named; but a control that is refused takes nothing from guests."""
+        for name in self._refused.keys() - names:
+            del self._refused[name]
+        if self._refused:
+            return False
+        gone = self._names - names
+        for name in gone:
+            page = self._documents.page(name)
+            if page is not None:
+                self._remember(page.scope)
+            self._documents.drop(name)
+        self._names -= gone
+        return bool(gone)
+
+    def _remember(self, scope: Scope) -> None:
+        self._past.pop(scope.name, None)
+        self._past[scope.name] = replace(scope, recoveries=())
+        while len(self._past) > PAST_MAX:
+            del self._past[next(iter(self._past))]
+
     def _adopt(self, adoptions: Sequence[Adoption]) -> None:
-        """Hand on what is new; control repeats each until it is answered."""
+        """Hand on what is new; control repeats each until it is answered.
+
+        One that is refused has no more to say about a VM's owner than about its documents.
+        """
+        if self.refuses:
+            return
         for adoption in adoptions:
             if adoption.adoption_id not in self._adoptions:
                 self._wants(adoption)
         self._adoptions = frozenset(adoption.adoption_id for adoption in adoptions)
-
-
-def goes_back(shown: Scope, sent: Scope) -> bool:
-    """True if a guest that has read `shown` would read an older incarnation in `sent`.
-
-    A scope whose VMs are all others is another scope of the same name, and begins anew.
-    """
-    if sent.incarnation >= shown.incarnation:
-        return False
-    return not {vm.vm_id for vm in shown.vms}.isdisjoint(vm.vm_id for vm in sent.vms)

@@ -83,17 +83,28 @@ class Changes(msgspec.Struct, frozen=True):
     adoptions: tuple[Adoption, ...] = ()
 
 
-class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on."""
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on.
+
+    `refuses` says why the host obeys nothing of this control, in words with the remedy. `epoch` is
+    that of the changes it has taken over, empty if it has not yet; None where nobody says.
+    """
 
     holding: dict[str, int]
+    refuses: str = ""
+    epoch: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free."""
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free.
+
+    `epoch` is as in Heartbeat: a control in another one has to be followed before it is obeyed, and
+    gives the host nothing.
+    """
 
     boot_id: str
     daemon: str = ""
+    epoch: str | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):

@@ -95,6 +95,7 @@ class ControlService:
             show=self._show,
             ring=self._ring,
         )
+        self.parts.memory.hosts_join = True
         self.sightings = Sightings(real)
         self.views = Views(adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
@@ -119,6 +120,7 @@ class ControlService:
         self._link_measures = LinkMeasures(
             members=lambda: [member.name for member in self.membership.members()],
             silent_ms=self.parts.dispatch.silent_ms,
+            refuses=self._refuses,
             waiting=self.views.waiting,
         )
         self.parts.measures.link(self._link_measures)
@@ -129,6 +131,9 @@ class ControlService:
 
     def _ring(self) -> None:
         self.parts.ticker.ring()
+
+    def _refuses(self, host: str) -> bool:
+        return host in self.parts.memory.refusing
 
     def stop(self) -> None:
         """End `run`, as a signal does."""

@@ -130,6 +130,8 @@ class HostService:
             documents=self.documents,
             busy_step_every_s=BUSY_STEP_EVERY_S,
             readable=self._readable,
+            obeys=self._obeys,
+            refuses=self._refuses,
         )
         self.watch = Watch(
             self.name,
@@ -139,19 +141,28 @@ class HostService:
             witness=self.identity.witness,
         )
         self.keeper = self._new_keeper()
-        self.follower = Follower(
+        self.follower = self._new_follower()
+        self.link.followed = self._followed
+        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    def _new_follower(self) -> Follower:
+        keeper = self.keeper
+        return Follower(
             self.name,
             link=self.link,
             documents=self.documents,
             hosts=self.hosts,
             monotonic_ms=self._clock.monotonic_ms,
-            chance=chance,
-            outdates=self.keeper.outdated,
-            took_over=self.keeper.ring,
+            chance=self._chance,
+            marks=keeper.marks(),
+            keep=keeper.mark,
+            accepts=keeper.accepts,
+            forget=keeper.forget,
+            took_over=keeper.ring,
             wants=self.watch.adopt,
             reconnected=self._reconnected,
+            judged=self.hosts.beat,
         )
-        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
 
     def _new_keeper(self) -> DocumentKeeper:
         return DocumentKeeper(
@@ -180,6 +191,16 @@ class HostService:
 
     def _heard(self, now_ms: int, asked_ms: int, heard_ms: int) -> None:
         self.time.heard(now_ms, asked_monotonic_ms=asked_ms, heard_monotonic_ms=heard_ms)
+
+    def _followed(self) -> str:
+        return self.follower.epoch
+
+    def _refuses(self) -> str:
+        return self.follower.refuses
+
+    def _obeys(self) -> bool:
+        """Only a control whose documents are on show, all of them, is obeyed."""
+        return bool(self.follower.epoch) and not self.follower.refuses
 
     def _readable(self, scope: Scope) -> bool:
         """Whether every VM of the scope that runs here and asks is heard."""
@@ -228,6 +249,7 @@ class HostService:
         If it does not answer and there are last documents, those will do for the time being.
         """
         failures = 0
+        self.keeper.recall(self.follower)
         while not stop.is_set():
             asking = asyncio.ensure_future(self.follower.once())
             stopping = asyncio.ensure_future(stop.wait())
@@ -317,7 +339,8 @@ class HostService:
         seen = self.watch.seen
         vms = "hypervisor away" if seen is None else f"{len(seen)} VMs seen"
         problems = len(self.watch.problems) + len(self.watch.channel_problems)
-        return f"ok: host {self.name}, control {heard}, {vms}, {problems} problems"
+        obeyed = ", refused" if self.follower.refuses else ""
+        return f"ok: host {self.name}, control {heard}{obeyed}, {vms}, {problems} problems"
 
 
 async def membership(settings: HostSettings, token: str | None) -> Credentials:

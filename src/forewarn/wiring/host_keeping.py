@@ -1,7 +1,8 @@
 """A host's last documents: kept while control is there, shown at a start while it is not.
 
 A notice that guests could read yesterday evening must not vanish for them because both daemons
-were restarted over night in the wrong order.
+were restarted over night in the wrong order. What was outdated when the daemon ended is told by
+its marks, which are written before anything newer is shown.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import structlog
 
-from forewarn.adapters import last_documents
+from forewarn.adapters import last_documents, marks_file
+from forewarn.core.marks import Marks
 from forewarn.host.control_time import ControlTime
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
@@ -41,23 +43,48 @@ class DocumentKeeper:
         self._clock = clock
         self._boot_id_file = boot_id_file
         self._ring = asyncio.Event()
-        self._changes = 0  # so often was what is kept outdated
+        self._forgotten = 0  # so often was everything forgotten
         self._said = ""
 
-    def outdated(self) -> None:
-        """Something newer is about to be shown: what is kept must not be shown after it.
+    # How far guests have come.
 
-        Else a daemon that is killed before it has kept that, and started while control is away,
-        would show guests an older incarnation than they have read.
+    def marks(self) -> Marks:
+        """The marks of before this start. Raises DatabaseRefused.
+
+        What was kept by a daemon that knew no marks, or beside damaged ones, was shown too.
         """
-        self._changes += 1
-        self._forget()
+        known = marks_file.load(self._folder)
+        if known is not None and not known.lost:
+            return known
+        if known is not None:
+            log.error("marks_damaged", why=known.lost, remedy="see `forewarn host accept-control`")
+        last = last_documents.load(self._folder)
+        marks = (known or Marks()).raised(last.scopes if last is not None else ())
+        if marks != Marks():
+            self._mark_at_the_start(marks)
+        return marks
 
-    def _forget(self) -> None:
+    def _mark_at_the_start(self, marks: Marks) -> None:
         try:
-            last_documents.forget(self._folder)
+            self.mark(marks)
         except OSError as error:
-            log.warning("last_documents_not_removed", why=str(error))
+            log.warning("marks_not_kept", why=str(error))  # nothing new is shown before they are
+
+    def mark(self, marks: Marks) -> None:
+        """Make marks durable. Raises OSError."""
+        marks_file.keep(self._folder, marks)
+
+    def accepts(self) -> bool:
+        """Whether the operator wants everything forgotten that guests were shown."""
+        return marks_file.accepting(self._folder)
+
+    def forget(self) -> None:
+        """Forget it, durably: the documents first, for marks are made of them. Raises OSError."""
+        self._forgotten += 1
+        last_documents.forget(self._folder)
+        marks_file.forget(self._folder)
+
+    # The documents.
 
     def ring(self) -> None:
         """What is shown has changed."""
@@ -86,7 +113,7 @@ class DocumentKeeper:
     async def _keep(self, follower: Follower) -> None:
         pages = (self._documents.page(name) for name in sorted(follower.names))
         monotonic_ms = self._clock.monotonic_ms()
-        changes = self._changes
+        forgotten = self._forgotten
         shown = LastShown(
             scopes=tuple(page.scope for page in pages if page is not None),
             now_ms=self._time.now_ms(monotonic_ms),
@@ -94,8 +121,14 @@ class DocumentKeeper:
             boot_id=self._boot_id(),
         )
         await asyncio.to_thread(last_documents.keep, self._folder, shown)
-        if changes != self._changes:
-            self._forget()  # it was outdated while it was written, and is written again
+        if forgotten != self._forgotten:
+            last_documents.forget(self._folder)  # while it was written; it is written again
+
+    def recall(self, follower: Follower) -> None:
+        """Let the follower know what was shown last, for guests of documents that it refuses."""
+        shown = last_documents.load(self._folder)
+        if shown is not None:
+            follower.recall(shown.scopes)
 
     def resume(self, follower: Follower) -> bool:
         """Show what was kept, if anything was. The time is control's as far as it can be known.

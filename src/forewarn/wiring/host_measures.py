@@ -50,6 +50,10 @@ def _gauges(host: Measured) -> Numbers:
             "Scopes whose document control wants to take back to an older incarnation.",
             lambda: len(follower.refused),
         ),
+        "forewarn_control_refused": (
+            "1 while nothing of control is obeyed; the log says why.",
+            lambda: int(bool(follower.refuses)),
+        ),
         "forewarn_claims_held": ("Actions under way.", lambda: host.hosts.held),
         "forewarn_vms_seen": (
             "VMs on this hypervisor; absent while it is away.",

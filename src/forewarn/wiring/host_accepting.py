@@ -1,0 +1,79 @@
+"""`forewarn host accept-control`: the operator's word that a control's numbers count as they are.
+
+Nothing but that word is written here; the daemon of the folder carries it out, now if it runs, else
+when it is started. So its files stay its own, whoever gives the word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forewarn.adapters import host_credentials, marks_file
+from forewarn.adapters.data_folder import unusable
+from forewarn.core.errors import Invalid
+from forewarn.core.marks import Marks
+
+# A daemon looks for it before each question for changes, and such a question waits up to 10 s.
+TAKEN_LIMIT_S = 25.0
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a host's data folder says before anything is forgotten.
+
+    `vms` have marks, the highest of which is `highest`; `lost` as in `Marks`. `daemon` is the
+    process that runs on the folder, None if none does.
+    """
+
+    name: str
+    control: str
+    vms: int
+    highest: int
+    lost: str
+    daemon: int | None
+
+
+def standing(folder: Path) -> Standing:
+    """How a host stands. Raises Invalid where no host has joined, Conflict or DatabaseRefused."""
+    try:
+        known = host_credentials.load(folder)
+    except OSError as error:
+        raise unusable(folder, error) from error
+    if known is None:
+        raise Invalid(
+            f"{folder} is not the data folder of a host: there is no certificate in it.",
+            "Name the folder of the daemon with --data DIR, on the machine where it runs.",
+        )
+    marks = marks_file.load(folder) or Marks()
+    return Standing(
+        name=known.name,
+        control=known.control,
+        vms=len(marks.of_vm),
+        highest=max(marks.of_vm.values(), default=1),
+        lost=marks.lost,
+        daemon=marks_file.daemon_of(folder),
+    )
+
+
+def accept_control(
+    folder: Path,
+    *,
+    limit_s: float = TAKEN_LIMIT_S,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Give the word. True if a daemon that runs has carried it out. Raises DatabaseRefused."""
+    try:
+        marks_file.ask_to_accept(folder)
+    except OSError as error:
+        raise unusable(folder, error) from error
+    waited_s = 0.0
+    while marks_file.accepting(folder):
+        if waited_s >= limit_s or marks_file.daemon_of(folder) is None:
+            return False
+        sleep(LOOK_EVERY_S)
+        waited_s += LOOK_EVERY_S
+    return True
