@@ -15,12 +15,16 @@ from guest_private_place import system_systemd, user_systemd
 from guest_steps_world import run_step
 
 NOW = "[Unit]\nDefaultDependencies=no\n[Service]\n"
-STAYS = "/bin/sh -c 'trap \"\" TERM; while :; do sleep 1; done'"
+# systemd takes a unit for started before its shell has set the trap, unless it is told to wait.
+TRAP = 'trap "{}" TERM; touch /run/%n.trapped'
+TRAPPED = "ExecStartPost=/bin/sh -c 'until test -e /run/%n.trapped; do sleep 0.02; done'\n"
+ANGRY = f"/bin/sh -c '{TRAP.format('exit 3')}; sleep 1000 & wait'"
+STAYS = f"/bin/sh -c '{TRAP.format('')}; while :; do sleep 1; done'"
 UNITS = {
     "web.service": f"{NOW}ExecStart=/bin/sleep 1000\n",
     "worker@.service": f"{NOW}ExecStart=/bin/sleep 1000\n",
-    "angry.service": f"{NOW}ExecStart=/bin/sh -c 'trap \"exit 3\" TERM; sleep 1000 & wait'\n",
-    "stays.service": f"{NOW}ExecStart={STAYS}\nTimeoutStopSec=4\n",
+    "angry.service": f"{NOW}ExecStart={ANGRY}\n{TRAPPED}",
+    "stays.service": f"{NOW}ExecStart={STAYS}\n{TRAPPED}TimeoutStopSec=4\n",
     "once.service": f"{NOW}Type=oneshot\nExecStart=/bin/true\n",
     "broken.service": f"{NOW}Type=oneshot\nExecStart=/bin/false\n",
     "slow.service": f"{NOW}Type=oneshot\nExecStart=/bin/sleep 1000\nTimeoutStopSec=1\n",

@@ -68,8 +68,8 @@ def test_problems_reach_the_operator_with_their_remedy(tmp_path: Path) -> None:
             problems = await until(shown, "h2 has two problems")
             assert problems["lame"] == "it has no network interface: add one."
             assert "forewarn vm adopt web --scope web" in problems["web"]
-            told = there.hosts["h2"].watch.problems
-            assert set(told) == {"lame", "web"}
+            watch = there.hosts["h2"].watch  # it hears control's answer after the operator can
+            await until(lambda: set(watch.problems) == {"lame", "web"}, "h2 knows them too")
 
             await there.operator("POST", "vms/web/adopt", {"scope": "web", "update_domain": 9})
             assert (await there.vm("web"))["scope"] == "web"
