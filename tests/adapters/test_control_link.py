@@ -275,9 +275,7 @@ def test_an_answer_that_says_that_it_is_too_large_is_not_read(tmp_path: Path) ->
     async def test(server: Server, link: ControlLink) -> None:
         huge = wire.BODY_BYTES_MAX + 1
         head = f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: {huge}\r\n\r\n"
-        server.replies = [
-            Reply(raw=head.encode())
-        ]  # nothing follows to be read
+        server.replies = [Reply(raw=head.encode())]  # nothing follows to be read
         with pytest.raises(NotAdmitted) as raised:
             await link.claim("h1", "b1")
         assert "larger than any may be" in str(raised.value)
