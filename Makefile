@@ -13,6 +13,8 @@ EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo
 
 # What the guest's steps are tested against; a test whose program is missing is skipped and says so.
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
+# What other tests run: the commands of the docs, faults at a system call, polkit's JavaScript.
+PACKAGES += curl nodejs openssh-client strace
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.
 PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 # What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.

@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
+
+from programs import needs
 
 FOREWARN = Path(sys.executable).with_name("forewarn")
 START_LIMIT_S = 30.0
@@ -373,7 +374,7 @@ def running(
         yield service.start()
 
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+needs_strace = needs("strace")
 
 
 @contextmanager

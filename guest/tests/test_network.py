@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import network_world
+from programs import missing
 
 HERE = Path(__file__).parent
 LIMIT_S = network_world.LONG_S / 2  # ends a hang: what waits in vain waits for longer
@@ -20,8 +20,8 @@ LIMIT_S = network_world.LONG_S / 2  # ends a hang: what waits in vain waits for 
 
 def played(play: str) -> Any:
     """What a play came to. Skips where this machine does not let us make namespaces."""
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("needs unshare and ip")
+    if missing("unshare", "ip"):
+        pytest.skip(missing("unshare", "ip"))
     path = os.pathsep.join([str(HERE.parent / "src"), str(HERE)])
     run = subprocess.run(
         [

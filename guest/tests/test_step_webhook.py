@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from programs import program
 from steps_world import EVENT, HOSTILE, is_one_line, run, serving, told
 
 
@@ -195,9 +195,7 @@ def test_a_hostile_event_is_data_and_nothing_else() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A certificate for 127.0.0.1 that signs itself, with its key in one file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate of this test and is not installed")
+    openssl = program("openssl")
     path = tmp_path / "both.pem"
     request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
     extension = ["-addext", "subjectAltName=IP:127.0.0.1"]

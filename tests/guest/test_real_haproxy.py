@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from guest_steps_world import end_of, program, run_step, running, start_step, wait_for
+from guest_steps_world import end_of, run_step, running, start_step, wait_for
+from programs import program
 
 CONFIGURATION = """
 global
@@ -69,7 +70,7 @@ def listener() -> socket.socket:
 
 @pytest.fixture
 def balancer(tmp_path: Path) -> Iterator[Balancer]:
-    haproxy = program("haproxy", "haproxy")
+    haproxy = program("haproxy")
     with contextlib.ExitStack() as stack:
         front, control = (stack.enter_context(listener()) for _each in range(2))
         a, b = (stack.enter_context(listener()) for _each in range(2))
