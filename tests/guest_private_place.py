@@ -52,7 +52,10 @@ def entering(pid: int, *, processes: bool = False) -> list[str]:
 
 def is_there(inside: list[str], path: str) -> bool:
     command = [*inside, "test", "-e", path]
-    return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
+    return (
+        subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S).returncode
+        == 0
+    )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 import forewarn_guest
 
 SOURCES = str(Path(forewarn_guest.__file__).parent.parent)
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.02
 EVENT: dict[str, Any] = {
     "EventId": "0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",

@@ -29,7 +29,7 @@ NOT_HERE = 77  # the machine cannot do this
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL, timeout=10)
+    subprocess.run(["ip", *words], check=True, stdin=subprocess.DEVNULL, timeout=60)
 
 
 def say(line: str) -> None:
@@ -168,7 +168,7 @@ def play_vanish(host: subprocess.Popen[str]) -> Any:
     thread.start()
     for _ in client.documents(on_trouble=trouble):
         pass
-    thread.join(10)
+    thread.join(60)
     return told
 
 

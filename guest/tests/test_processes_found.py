@@ -52,7 +52,7 @@ def orphan(folder: Path, script: str, *arguments: str) -> Identity:
         env={**ENVIRONMENT, "PYTHONPATH": PATHS},
         stdout=subprocess.PIPE,
         check=False,
-        timeout=30,
+        timeout=60,
     )
     assert agent.returncode == -signal.SIGKILL
     pid, ticks = agent.stdout.split()
@@ -295,7 +295,7 @@ def test_a_process_that_finds_itself_abandoned_does_not_run_its_step(tmp_path: P
     write_begun(path)
     assert look(path) == NotBegun()
     late = ["/bin/sh", "-c", RUN_SCRIPT, "late", str(path), "/", "/usr/bin/touch", str(went)]
-    assert subprocess.run(late, check=False, timeout=30).returncode == 125
+    assert subprocess.run(late, check=False, timeout=60).returncode == 125
     assert not went.exists()
     assert look(path) == NotBegun()
 
@@ -303,7 +303,7 @@ def test_a_process_that_finds_itself_abandoned_does_not_run_its_step(tmp_path: P
 def test_a_process_that_cannot_say_that_it_runs_does_not_run_its_step(tmp_path: Path) -> None:
     path, went = tmp_path / "no-folder" / "a.run", tmp_path / "went"
     late = ["/bin/sh", "-c", RUN_SCRIPT, "late", str(path), "/", "/usr/bin/touch", str(went)]
-    ended = subprocess.run(late, check=False, timeout=30, stderr=subprocess.DEVNULL)
+    ended = subprocess.run(late, check=False, timeout=60, stderr=subprocess.DEVNULL)
     assert ended.returncode == 125
     assert not went.exists()
 

@@ -115,7 +115,7 @@ def run(folder: Path, test: Test, *, names: tuple[str, ...] = ("127.0.0.1",)) ->
                 monotonic_ms=lambda: 5,
                 heard=lambda *times: heard.append(times),
             ) as link:
-                await asyncio.wait_for(test(server, link), 60)
+                await asyncio.wait_for(test(server, link), 100)
 
     asyncio.run(main())
 
@@ -436,7 +436,7 @@ def test_a_handshake_that_is_given_up_leaves_no_descriptor_open() -> None:
         for _ in range(5):
             with pytest.raises(Unavailable):
                 await lane.send("GET", "/link/authority", limit_s=0.05)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while _descriptors() > before:  # noqa: ASYNC110 - the server notices in its own time
                 await asyncio.sleep(0)
         await lane.close()

@@ -117,7 +117,7 @@ def test_what_other_hands_do_rings(world: World) -> None:
     for act in ("create", "suspend", "resume", "destroy", "undefine"):
         rung.clear()
         world.on("h1", lambda s, act=act: getattr(s, act)("vm"))  # type: ignore[misc]
-        assert rung.wait(10), act
+        assert rung.wait(60), act
 
 
 class _GoesOff:

@@ -17,7 +17,7 @@ ON_UNKNOWN = ("repeat", "treat-as-done", "treat-as-failed")
 
 
 def configure(guest: Guest, on_unknown: str = "treat-as-failed") -> None:
-    guest.configure(guest.rule(each=f'limit = "20s"\non_unknown = "{on_unknown}"'))
+    guest.configure(guest.rule(each=f'limit = "120s"\non_unknown = "{on_unknown}"'))
 
 
 def until(cloud: Cloud, guest: Guest, event: Event, part: str, step: str) -> None:

@@ -49,7 +49,7 @@ class Balancer:
 
     def ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            channel.settimeout(10)
+            channel.settimeout(60)
             channel.connect(self.admin)
             channel.sendall(f"{command}\n".encode())
             with channel.makefile() as answer:
@@ -129,7 +129,7 @@ def held(balancer: Balancer) -> tuple[socket.socket, socket.socket]:
     balancer.ask("set server web/b state maint")
     client = socket.create_connection(balancer.front, 10)
     origin = balancer.origins[0]
-    origin.settimeout(10)
+    origin.settimeout(60)
     return client, origin.accept()[0]
 
 

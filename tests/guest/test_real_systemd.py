@@ -47,7 +47,7 @@ class Systemd:
         user = ["env", "XDG_RUNTIME_DIR=/run/user/0"] if self.user else []
         ask = ["systemctl", "--user" if self.user else "--system", "is-active", unit]
         done = subprocess.run(
-            [*self.inside, *user, *ask], capture_output=True, text=True, check=False, timeout=30
+            [*self.inside, *user, *ask], capture_output=True, text=True, check=False, timeout=60
         )
         return done.stdout.strip()
 

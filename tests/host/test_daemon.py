@@ -29,7 +29,7 @@ from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from scripted_link import ScriptedLink
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def an_event(event_id: str, host: str, **more: Any) -> ScheduledEvent:

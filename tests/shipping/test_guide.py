@@ -44,7 +44,7 @@ class Worker:
 
     def ask(self, body=None):
         request = urllib.request.Request(self.url, body, {"Metadata": "true"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.read()
 
     def run(self):

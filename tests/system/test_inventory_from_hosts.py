@@ -15,7 +15,7 @@ FLEET = {"h1": [a_vm("web_0", scope="web", update_domain=0)], "h2": [a_vm("other
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Run one test to its end, in a loop of its own."""
-    asyncio.run(asyncio.wait_for(test, 90))
+    asyncio.run(asyncio.wait_for(test, 200))
 
 
 async def kinds(there: Cloud) -> list[str]:

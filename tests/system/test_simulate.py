@@ -221,7 +221,7 @@ def _inside(simulation: Simulation, vm: str) -> bytes:
     """What a program in the same network namespace reads."""
     url = simulation.where["vm_urls"][vm] + PATH
     read = f"import urllib.request as r; q = r.Request({url!r}, headers={{'Metadata': 'true'}})"
-    read += "; print(r.build_opener(r.ProxyHandler({})).open(q, timeout=5).read().decode())"
+    read += "; print(r.build_opener(r.ProxyHandler({})).open(q, timeout=60).read().decode())"
     ran = subprocess.run(
         ["nsenter", "--net", f"--target={simulation.process.pid}", "python3", "-c", read],
         capture_output=True,

@@ -30,7 +30,7 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
     gate = threading.Barrier(len(calls))
 
     def call(one: Callable[[], T]) -> T:
-        gate.wait(10)
+        gate.wait(60)
         return one()
 
     with ThreadPoolExecutor(len(calls)) as callers:

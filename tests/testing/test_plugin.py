@@ -267,7 +267,7 @@ def test_pytest_starts_without_importing_forewarn(tmp_path: Path) -> None:
 
 def test_forewarn_itself_does_not_need_pytest() -> None:
     code = "import sys; sys.modules['pytest'] = None; from forewarn.testing import Cloud; Cloud()"
-    subprocess.run([sys.executable, "-c", code], timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 
 def test_the_entry_point_names_the_plugin(pytestconfig: pytest.Config) -> None:
