@@ -147,7 +147,7 @@ def test_silence_is_nobody_and_ends_after_twelve_timeouts() -> None:
     began_s = time.monotonic()
     with endpoint(until_gone) as url, pytest.raises(NothingAnswers, match="no answer in time"):
         run(url, OPTIONS)
-    assert TIMEOUT_S * 11 < time.monotonic() - began_s < TIMEOUT_S * 30
+    assert TIMEOUT_S * 11 < time.monotonic() - began_s < LIMIT_S
 
 
 def test_a_port_without_a_listener_is_nobody() -> None:
