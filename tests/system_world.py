@@ -169,6 +169,11 @@ class Guest:
         )
 
 
+def no_events(guest: Guest) -> bool:
+    """True if nothing is in the guest's document."""
+    return not guest.events()
+
+
 class Service:
     """A data folder, an inventory, and the process that serves them, if it runs."""
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HIDDEN = ("nft", "ip", "virsh", "qemu-system-x86_64", "haproxy", "kubectl", "nginx", "strace")
-HIDDEN += ("unshare", "nsenter", "curl", "openssl", "systemctl", "node", "gcc", "pkg-config", "ps")
+HIDDEN = (
+    *("nft", "ip", "virsh", "qemu-system-x86_64", "haproxy", "kubectl", "nginx", "strace"),
+    *("unshare", "nsenter", "curl", "openssl", "systemctl", "node", "gcc", "pkg-config", "ps"),
+)
 SOME = """
 import pytest
 

@@ -19,8 +19,8 @@ STORY = ["scheduled", "confirmed", "approved", "started", "claimed", "reported",
 def service(tmp_path: Path) -> Iterator[Service]:
     folder = tmp_path / "a folder"  # what is printed for pasting must survive a space
     folder.mkdir()
-    # A second of impact, so that a guest can see it.
-    with running(folder, settings={**QUICK, "FOREWARN_REBOOT_SECONDS": "1"}) as service:
+    # Some seconds of impact, so that a guest can see it, on a busy machine too.
+    with running(folder, settings={**QUICK, "FOREWARN_REBOOT_SECONDS": "3"}) as service:
         yield service
 
 
