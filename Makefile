@@ -5,11 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SEEDS ?= 200
+# Programs that tests look for are also where only root's PATH leads.
+ROOT_FOLDERS := :/usr/local/sbin:/usr/sbin:/sbin
+export PATH := $(PATH)$(ROOT_FOLDERS)
 # libvirt's Python package is built against libvirt's headers, where the system has them.
 EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo yes),$(comma)libvirt)
 
 # What the guest's steps are tested against; a test whose program is missing is skipped and says so.
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
+# What other tests run: a browser, the commands of the docs, faults at a system call, polkit's JavaScript.
+PACKAGES += chromium curl nodejs openssh-client strace
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.
 PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 # What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.
@@ -22,7 +27,20 @@ PACKAGES += dnsmasq-base isc-dhcp-client udhcpc
 LIFECYCLES ?= 10
 SPEED ?= 1
 
-.PHONY: help install packages run test check bench rig rig-down test-rig dist format clean
+# Tests wait more than they compute.
+PYTEST := $(BIN)/python -m pytest -n 4
+# What test-bare leaves for test-skipped: the ids of the tests that a bare machine has skipped.
+BARE := .venv-bare
+NOTES := $(CURDIR)/$(BARE)
+SKIPPED := $(NOTES)/skipped
+SKIPPED_OLDEST := $(NOTES)/skipped-oldest
+# Processes, hosts, systemd and the link: where a test can depend on how busy the machine is.
+STEADY := tests/system tests/host tests/packaging tests/guest/test_real_systemd.py
+STEADY += tests/adapters/test_control_link.py $(wildcard tests/api/test_link_*.py)
+TIMES ?= 30
+
+.PHONY: help install packages run test test-bare test-skipped test-long test-steady check bench
+.PHONY: rig rig-down test-rig dist format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
@@ -42,8 +60,28 @@ run: $(READY) ## start the service with the demo fleet
 	$(BIN)/forewarn serve
 
 test: $(READY) ## run every test; SEEDS=n sets how many simulated worlds
-	FOREWARN_TEST_SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 4
-	$(BIN)/python guest/oldest.py
+	FOREWARN_TEST_SEEDS=$(SEEDS) $(PYTEST) $(NOTE_SKIPPED)
+	$(BIN)/python guest/oldest.py $(NOTE_SKIPPED_OLDEST)
+
+# In the sub-make nothing but the PATH differs: the libvirt extra is left out as pkg-config is missing.
+test-bare: ## make test as on a bare Debian 12: a new environment, no program beyond make, git, Python
+	rm -rf $(BARE)
+	$(PYTHON) tests/bare_path.py $(BARE)/path
+	PATH=$(NOTES)/path $(MAKE) test VENV=$(BARE) PYTHON=python3 ROOT_FOLDERS= \
+	  NOTE_SKIPPED='-p guest.tests.skipped_tests --skipped-to=$(SKIPPED)' \
+	  NOTE_SKIPPED_OLDEST='-p tests.skipped_tests --skipped-to=$(SKIPPED_OLDEST)'
+
+test-skipped: $(READY) ## run what the last test-bare has skipped, with all that is installed here
+	@test -e $(SKIPPED) -a -e $(SKIPPED_OLDEST) || { echo 'run make test-bare first' >&2; exit 2; }
+	! test -s $(SKIPPED) || $(PYTEST) @$(SKIPPED)
+	! test -s $(SKIPPED_OLDEST) || $(BIN)/python guest/oldest.py @$(SKIPPED_OLDEST)
+
+test-long: $(READY) ## what need not run each time: ten times the worlds, the long run of the rig
+	FOREWARN_TEST_SEEDS=$$((10 * $(SEEDS))) $(PYTEST) tests/simulation
+	$(MAKE) test-rig LIFECYCLES=100
+
+test-steady: $(READY) ## repeat the tests of processes, hosts, systemd and the link; TIMES=n, BUSY=1
+	$(BIN)/python tests/steady.py --times $(TIMES) $(if $(BUSY),--busy) -- -n 4 $(STEADY)
 
 check: $(READY) ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -71,4 +109,4 @@ format: $(READY) ## let ruff rewrite the sources
 	$(BIN)/ruff format .
 
 clean: ## remove .venv, dist and caches
-	rm -rf $(VENV) .venv-oldest dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BARE) .venv-oldest dist .mypy_cache .pytest_cache .ruff_cache

@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,10 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
+from programs import needs, program
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
+needs_chromium = needs("chromium")
 
 # Only ends a hang: a browser that starts on a busy machine takes its time.
 PATIENCE_S = 120.0
@@ -201,7 +199,12 @@ def a_site(vm_url: str) -> Iterator[Site]:
 def browsing(site: Site, folder: Path) -> Iterator[None]:
     """A browser that has opened the page of the site, and for which every name leads there."""
     rule = f"MAP * 127.0.0.1:{site.port}"
-    command = [CHROMIUM, *FLAGS, f"--host-resolver-rules={rule}", f"--user-data-dir={folder}"]
+    command = [
+        program("chromium"),
+        *FLAGS,
+        f"--host-resolver-rules={rule}",
+        f"--user-data-dir={folder}",
+    ]
     browser = subprocess.Popen(
         [*command, f"http://{SITE}/"],
         stdout=subprocess.DEVNULL,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -34,6 +33,7 @@ from forewarn.endpoint.routes import RequestRules
 from forewarn.host.channel_plan import ChannelProblem, Mode
 from forewarn.host.channels import Channels
 from forewarn.ports import Interfaces, PacketRules
+from programs import missing
 
 T = TypeVar("T")
 
@@ -54,9 +54,9 @@ _HOLD = (
 def _why_not() -> str:
     if os.geteuid() != 0:
         return "needs root for network namespaces"
-    missing = [name for name in ("ip", "nft", "unshare", "nsenter") if not shutil.which(name)]
-    if missing:
-        return f"needs {', '.join(missing)}"
+    absent = missing("ip", "nft", "unshare", "nsenter")
+    if absent:
+        return absent
     tried = subprocess.run(
         ["unshare", "-n", "nft", "add", "table", "bridge", "tried"],
         capture_output=True,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from forewarn.testing import Vm
 
 PATH = "/metadata/scheduledevents?api-version=2020-07-01"
-PATIENCE_S = 10.0
+PATIENCE_S = 50.0
 
 
 def ask(vm: Vm, method: str = "GET", body: str | None = None, **headers: str) -> tuple[int, bytes]:

@@ -41,7 +41,7 @@ NOW_MS = 1_772_532_000_000
 EVENT_ID = "0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0"
 OTHER_ID = "F020BA2E-3BC0-4C40-A10B-86575A9EABD5"
 URL = "/metadata/scheduledevents?api-version=2020-07-01"
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 def an_event(event_id: str = EVENT_ID, **changes: Any) -> ScheduledEvent:

@@ -30,7 +30,7 @@ from forewarn_guest.run_files import start_ticks
 
 AGENT = Path(sys.executable).with_name("forewarn-guest")
 DYING_AGENT = Path(__file__).parent / "guest" / "dying_agent.py"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 LOOK_AGAIN_S = 0.02
 
 # What a step does is said by files beside it: hold-NAME keeps it from ending, fail-NAME has it
@@ -66,7 +66,7 @@ def rule_text(
     program: Path,
     *,
     head: str = 'name = "all"\ntypes = ["Reboot", "Redeploy", "Freeze", "Terminate"]',
-    each: str = 'limit = "20s"',
+    each: str = 'limit = "120s"',
     special: Mapping[str, str] | None = None,
     **parts: Sequence[str],
 ) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from guest_steps_world import PATIENCE_S, program, running, wait_for
+from guest_steps_world import PATIENCE_S, running, wait_for
+from programs import program
 
 MOUNT = "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system /run/systemd/journal /run/units"
 SYSTEMD = "/usr/lib/systemd/systemd"
@@ -27,7 +28,7 @@ GROUPS = "mount -t cgroup2 none /sys/fs/cgroup"
 
 def private(script: str) -> list[str]:
     """The command for a script in a mount namespace of its own."""
-    unshare = program("unshare", "util-linux")
+    unshare = program("unshare")
     return [unshare, "--mount", "--propagation", "private", "sh", "-ec", script]
 
 
@@ -44,14 +45,17 @@ def refuse_without(script: str, what: str) -> None:
 
 def entering(pid: int, *, processes: bool = False) -> list[str]:
     """The command that runs another one in the place of a process."""
-    nsenter = program("nsenter", "util-linux")
+    nsenter = program("nsenter")
     more = ["--pid", "--net"] if processes else []
     return [nsenter, "--target", str(pid), "--mount", *more, "--"]
 
 
 def is_there(inside: list[str], path: str) -> bool:
     command = [*inside, "test", "-e", path]
-    return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
+    return (
+        subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S).returncode
+        == 0
+    )
 
 
 @contextlib.contextmanager
@@ -84,7 +88,7 @@ def with_units(units: dict[str, str]) -> str:
 @contextlib.contextmanager
 def user_systemd(units: dict[str, str], log: Path) -> Iterator[list[str]]:
     """A `systemd --user` with these units; yields the command that runs others beside it."""
-    program("systemctl", "systemd")
+    program("systemctl")
     with own_groups() as name, log.open("wb") as said:
         script = f"""{MOUNT}
 {GROUPS}
@@ -118,7 +122,7 @@ def system_systemd(
 
     `before` is a script that makes its place ready; `network` gives it a network of its own.
     """
-    program("systemctl", "systemd")
+    program("systemctl")
     own = {"basic.target": "[Unit]\nDefaultDependencies=no\n", **units}
     with own_groups() as name, log.open("wb") as said:
         script = f"""{MOUNT}
@@ -144,7 +148,7 @@ exec unshare --cgroup --uts --ipc --pid {"--net" if network else ""} --kill-chil
 @contextlib.contextmanager
 def journald(log: Path) -> Iterator[list[str]]:
     """A journald that keeps its lines in /run; yields the command that runs others beside it."""
-    program("journalctl", "systemd")
+    program("journalctl")
     refuse_without(f"{MOUNT} && test -s /etc/machine-id && test -x {JOURNALD}", "journald")
     script = f"{MOUNT}; mkdir -p /run/log/journal; exec {JOURNALD}"
     with log.open("wb") as said, running(private(script), stdout=said, stderr=said) as process:

@@ -26,7 +26,7 @@ from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.control import ControlService, ControlWhere, open_control
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 LOOK_EVERY_S = 0.01
 DOCUMENT = "/metadata/scheduledevents?api-version=2020-07-01"
 
@@ -63,7 +63,7 @@ WEB = {
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Run one test to its end, in a loop of its own."""
-    asyncio.run(asyncio.wait_for(test, 90))
+    asyncio.run(asyncio.wait_for(test, 200))
 
 
 async def _first(some: list[asyncio.Future[Any]]) -> None:

@@ -29,7 +29,7 @@ from forewarn.wiring.control import ControlService, ControlWhere, open_control
 
 T = TypeVar("T")
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 TURNS_MAX = 10_000_000
 QUICK = {
     "FOREWARN_DOMAIN_RECOVERY_SECONDS": "0",

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 BEGIN_MS = 1_772_532_000_000  # Tue, 03 Mar 2026 10:00:00 GMT
 TOKEN = "the-operators-token"
-CALL_TIMEOUT_S = 20
+CALL_TIMEOUT_S = 60
 
 FLEET = """
 [[host]]

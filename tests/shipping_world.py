@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from programs import missing
 
 ROOT = Path(__file__).parent.parent
 RUN_LIMIT_S = 60.0
@@ -95,9 +96,8 @@ def empty_place(folder: Path, **more: str) -> Place:
 @cache
 def why_no_namespace() -> str:
     """What keeps this machine from making a network namespace; empty if nothing does."""
-    missing = [one for one in PROGRAMS if shutil.which(one) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
+    if missing(*PROGRAMS):
+        return missing(*PROGRAMS)
     made = subprocess.run(
         ["unshare", "--map-root-user", "--net", "true"], capture_output=True, text=True, check=False
     )

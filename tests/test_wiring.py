@@ -17,7 +17,7 @@ from forewarn.wiring.operator_server import operator_token
 from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit
 from forewarn.wiring.serve import keep_arranged
 
-WAIT_S = 20
+WAIT_S = 60
 AGAIN_S = 0.01
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 LOOK_EVERY_S = 0.02
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 NOTE = '[[rule]]\nname = "note"\nignore = true\n'

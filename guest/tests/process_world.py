@@ -9,7 +9,7 @@ from typing import Callable
 
 from forewarn_guest.processes import Running, Steps
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 ENVIRONMENT = {"PATH": os.defpath}
 
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Union
 
 from forewarn_guest.client import Client
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)

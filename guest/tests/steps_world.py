@@ -16,7 +16,7 @@ from typing import Any, Callable
 import forewarn_guest
 
 SOURCES = str(Path(forewarn_guest.__file__).parent.parent)
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0  # ends a hang; steps that nothing ends go on for longer
 
 EVENT: dict[str, Any] = {
     "EventId": "0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",

@@ -168,7 +168,7 @@ def test_watch_writes_a_line_for_each_change_and_ends_with_ctrl_c() -> None:
             assert watching.stdout is not None
             seen = [json.loads(watching.stdout.readline()) for _ in range(3)]
             os.kill(watching.pid, signal.SIGINT)
-            rest, complaint = watching.communicate(timeout=20)
+            rest, complaint = watching.communicate(timeout=60)
     assert [change["what"] for change in seen] == ["appeared", "started", "gone"]
     assert all(change["names_this_vm"] for change in seen)
     assert (watching.returncode, rest, complaint) == (0, b"", b"")
@@ -381,5 +381,5 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert printing.stderr is not None
         printing.stdout.readline()
         printing.stdout.close()
-        assert printing.wait(20) == 0
+        assert printing.wait(60) == 0
         assert printing.stderr.read() == b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from forewarn_guest.config_keys import AGENT, RULE, STEP
 from forewarn_guest.configuration import Configuration, Part
 from forewarn_guest.deciding import steps_of
 from forewarn_guest.steps import KINDS
+from programs import needs
 
 ROOT = PAGE.parent.parent
 GUIDE = ROOT / "docs" / "guest.md"
@@ -119,7 +119,7 @@ def patroni(primary: int, switchover: int) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="The example needs curl.")
+@needs("curl")
 @pytest.mark.parametrize(
     ("primary", "switchover", "code", "calls"),
     [(503, 200, 0, 1), (200, 200, 0, 2), (200, 412, 22, 2), (500, 200, 1, 1)],

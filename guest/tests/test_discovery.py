@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest.discovery import LINK_LOCAL, Try, discover, probed, read_cache
+from forewarn_guest.discovery import (
+    LINK_LOCAL,
+    PROBE_READ_S,
+    Try,
+    discover,
+    probed,
+    read_cache,
+)
 from forewarn_guest.errors import EndpointError, NotFound, Unreachable
 from forewarn_guest.http1 import bell_of
 from scripted_endpoint import Reply, ScriptedEndpoint, document
@@ -187,4 +194,4 @@ def test_a_place_where_nothing_is_costs_about_a_second() -> None:
     began = time.monotonic()
     with bell_of() as bell, pytest.raises(Unreachable):
         probed("http://192.0.2.1", bell=bell)
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < PROBE_READ_S / 2  # and the kernel tries for two minutes

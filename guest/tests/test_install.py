@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from forewarn_guest import install, polkit
 from forewarn_guest.cli import main
 from forewarn_guest.config_file import parse
 from forewarn_guest.configuration import Configuration, Rule, Step
+from programs import program
 
 UNIT = "etc/systemd/system/forewarn-guest.service"
 SYSUSERS = "etc/sysusers.d/forewarn-guest.conf"
@@ -202,9 +202,7 @@ def test_the_unit_runs_this_python_as_a_user_of_its_own_and_lets_steps_live(tmp_
 
 
 def test_systemd_accepts_the_unit_and_calls_its_exposure_ok(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed")
+    analyze = program("systemd-analyze")
     installed(tmp_path)
     unit = str(tmp_path / UNIT)
     verified = subprocess.run(
@@ -232,9 +230,9 @@ def test_systemd_accepts_the_unit_and_calls_its_exposure_ok(tmp_path: Path) -> N
 
 
 def test_systemd_sysusers_makes_the_user_in_the_tree(tmp_path: Path) -> None:
-    sysusers = shutil.which("systemd-sysusers")
-    if sysusers is None or os.geteuid() != 0:
-        pytest.skip("systemd-sysusers is not installed, or this is not root")
+    sysusers = program("systemd-sysusers")
+    if os.geteuid() != 0:
+        pytest.skip("systemd-sysusers wants root")
     installed(tmp_path)
     made = subprocess.run(
         [sysusers, f"--root={tmp_path}"], capture_output=True, text=True, timeout=60, check=False
@@ -256,9 +254,7 @@ def test_only_units_of_the_system_are_in_the_rule_with_what_is_done_to_each() ->
 
 def answers(tmp_path: Path, text: str, questions: list[dict[str, str]]) -> list[str]:
     """What polkit's JavaScript would be answered, by another engine for it."""
-    engine = shutil.which("node")
-    if engine is None:
-        pytest.skip("no JavaScript engine is installed")
+    engine = program("node")
     script = tmp_path / "ask.js"
     script.write_text(
         "var rule; var polkit = {Result: {YES: 'yes', NOT_HANDLED: 'no'},"

@@ -244,7 +244,7 @@ def test_a_folder_of_somebody_else_is_a_clear_refusal() -> None:
             check=True,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         ).stdout
         assert list(Path(folder).iterdir()) == []
     assert "Permission denied" in said
@@ -288,7 +288,7 @@ def test_the_lock_of_a_killed_agent_is_free(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(path)],
         env={"PYTHONPATH": str(SOURCES)},
         check=False,
-        timeout=30,
+        timeout=60,
     )
     assert ended.returncode == -9
     assert kept(path) == [{"n": 1}]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from forewarn_guest.journal import Journal
+from programs import needs, program
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent / "src"), "PATH": os.defpath}
 PYTHON = [sys.executable, "-S", "-B"]
@@ -112,7 +112,7 @@ def killed_lives(path: Path, call: str) -> Iterator[tuple[int, list[bytes]]]:
             return
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to kill at a call")
+@needs("strace")
 @pytest.mark.parametrize("call", CALLS)
 def test_an_agent_killed_at_any_call_finds_what_it_was_told_is_kept(
     tmp_path: Path, call: str
@@ -143,7 +143,7 @@ def test_an_agent_killed_at_any_call_finds_what_it_was_told_is_kept(
     assert kills >= 1
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to fail a call")
+@needs("strace")
 @pytest.mark.parametrize("call", ["write", "fsync", "ftruncate"])
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_an_agent_whose_disk_fails_never_claims_more_than_is_kept(
@@ -211,7 +211,7 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> N
         'mount -t tmpfs -o size=64k forewarn-test "$1" && '
         'head -c 20000 /dev/zero >"$1/ballast" && shift && exec "$@"'
     )
-    own = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+    own = [program("unshare"), "--mount", "--map-root-user", "sh", "-c"]
     tried = subprocess.run(
         [*own, mount, "sh", str(tmp_path), "true"],
         capture_output=True,

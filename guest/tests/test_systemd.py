@@ -36,7 +36,7 @@ class Listener:
         self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
-        self._socket.settimeout(10.0)
+        self._socket.settimeout(60.0)
 
     def hear(self) -> str:
         """The next thing that is said."""
@@ -55,7 +55,7 @@ class Listener:
         except socket.timeout:
             return True
         finally:
-            self._socket.settimeout(10.0)
+            self._socket.settimeout(60.0)
         return False
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class HangingJournal:
     def append(self, lines: list[dict[str, Any]]) -> None:
         if any(line["fact"] == "appeared" for line in lines):
             self.hangs.set()
-            self.go_on.wait(60.0)
+            self.go_on.wait(100.0)
 
     def compact(self, lines: list[dict[str, Any]]) -> None:
         raise JournalError(f"{len(lines)} facts cannot be put: the disk does not answer.")
@@ -207,17 +207,17 @@ def test_an_agent_whose_main_loop_hangs_is_not_reported_alive(
         main_loop = threading.Thread(target=agent.run, args=(stop,))
         main_loop.start()
         listener.hear_until("WATCHDOG=1")
-        assert journal.hangs.wait(10.0)
-        while not listener.nothing_within(0.0001):
-            pass  # what it had said before
+        assert journal.hangs.wait(60.0)
         asked = len(endpoint.asked)
         endpoint.await_asked(asked + 2)  # the other threads go on for more than a second
+        while not listener.nothing_within(0.0001):
+            pass  # what it had said before
         assert listener.nothing_within(0.5)
         journal.go_on.set()
         listener.hear_until("WATCHDOG=1")
         stop.set()
         agent.tell(None)
-        main_loop.join(10.0)
+        main_loop.join(60.0)
         assert not main_loop.is_alive()
     outside.end()
     notifier.close()

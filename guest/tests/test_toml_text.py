@@ -376,6 +376,6 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 def test_the_longest_text_is_read_in_bounded_time(piece: str) -> None:
     for begin in ("", "a = ", 'a = """', "a = ["):
         text = (begin + piece * TEXT_CHARS_MAX)[:TEXT_CHARS_MAX]
-        began = time.monotonic()
+        began = time.process_time()
         of_ours(text)
-        assert time.monotonic() - began < 10
+        assert time.process_time() - began < 10

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +16,12 @@ import pytest
 
 from forewarn.adapters.data_folder import DATABASE_NAME
 from forewarn.adapters.store import SqliteStore
+from programs import needs
 
 CHILD = Path(__file__).parent.parent / "store_child.py"
 CHILD_LIMIT_S = 60
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+needs_strace = needs("strace")
 
 
 def make_folder(tmp_path: Path) -> Path:
@@ -160,7 +160,7 @@ def test_a_full_disk_is_not_fatal_and_later_commits_hold(tmp_path: Path) -> None
     assert numbers_kept(folder) == committed
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+@needs("unshare")
 def test_on_a_really_full_file_system_commits_fail_mildly_until_there_is_room(
     tmp_path: Path,
 ) -> None:

@@ -23,7 +23,7 @@ from forewarn.wire.host_json import Adoption
 from operator_world import HOSTS, StillClock, World, running
 from sighting_fleet import seen, web
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Place:

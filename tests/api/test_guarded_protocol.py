@@ -18,7 +18,7 @@ from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, GuardedProtocol
 
 SHORT_S = 0.3
 LONG_S = 60.0
-WAIT_S = 20.0
+WAIT_S = 50.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX
@@ -35,10 +36,12 @@ def test_one_host_cannot_keep_the_others_out(tmp_path: Path) -> None:
             greedy, other = await world.joined("h1"), await world.joined("h2")
             address, _, port = world.where.hosts_listen.rpartition(":")
             for _ in range(PEER_CONNECTIONS_MAX + 5):
-                _, writer = await asyncio.open_connection(
+                reader, writer = await asyncio.open_connection(
                     address, int(port), ssl=greedy.trusting(shown=True)
                 )
                 stack.push_async_callback(hang_up, writer)
+                with suppress(OSError, asyncio.IncompleteReadError):  # one too many
+                    await ask_once(reader, writer)
             await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
             with pytest.raises(httpx.HTTPError):
                 await greedy.say("heartbeat", wire.Heartbeat({}))
@@ -64,6 +67,14 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
             assert await other.ask("sight", wire.Sighting(()), wire.Sighted) == wire.Sighted({})
 
     run(story)
+
+
+async def ask_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Ask, and read the answer's head: who has asked may then be silent for a minute."""
+    body = msgspec.json.encode(wire.Heartbeat({}))
+    head = "POST /link/heartbeat HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

@@ -71,7 +71,7 @@ async def event_of(world: ControlWorld, event_id: str) -> Any:
 
 async def claimed(host: Machine) -> Any:
     """What the host has to do, once there is something."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             known = await host.changes()
             if known.work:

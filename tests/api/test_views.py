@@ -292,7 +292,7 @@ def test_a_follower_is_answered_as_soon_as_a_line_is_added(world: World) -> None
     )
     follower.start()
     world.order("/v1/hosts/h1/close")
-    follower.join(10)
+    follower.join(60)
 
     assert not follower.is_alive()
     assert [line["kind"] for line in found[0]["items"]] == ["host-closed"]
@@ -316,7 +316,8 @@ def test_a_follower_is_let_go_when_the_service_stops(world: World) -> None:
 
     world.loop.call_soon_threadsafe(world.doorbell.close)
 
-    follower.join(10)
+    follower.join(25)  # before its wait is over
+    assert not follower.is_alive()
     assert found[0]["items"] == []
 
 
@@ -336,7 +337,7 @@ def test_more_followers_than_the_limit_are_answered_at_once(world: World) -> Non
     assert answered[0]["items"] == []
     world.order("/v1/hosts/h1/close")
     for thread in threads:
-        thread.join(10)
+        thread.join(25)  # before its wait is over
     assert len(answered) == FOLLOWERS_MAX + 1
 
 

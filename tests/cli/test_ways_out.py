@@ -140,7 +140,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(10)
+        self._thread.join(60)
         self._socket.close()
 
     def environment(self) -> dict[str, str]:
@@ -148,11 +148,11 @@ class Listener:
         return {"FOREWARN_URL": url, "FOREWARN_TOKEN": "x"}
 
     def _work(self) -> None:
-        self._socket.settimeout(10)
+        self._socket.settimeout(60)
         for answer in self._answers:
             connection, _ = self._socket.accept()
             with connection:
-                connection.settimeout(10)
+                connection.settimeout(60)
                 received = b""
                 while not _whole(received):
                     received += connection.recv(65_536)
@@ -320,7 +320,7 @@ def test_a_reader_that_goes_away_is_no_traceback(world: World) -> None:
         assert printing.stdout is not None
         assert printing.stderr is not None
         printing.stdout.close()
-        printing.wait(20)
+        printing.wait(60)
 
         assert "Traceback" not in printing.stderr.read()
 

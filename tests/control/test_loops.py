@@ -24,7 +24,7 @@ from forewarn.core.model import EventType, Phase
 from forewarn.ports import Change, StoreFailed
 from watched_store import WatchedStore, disk_full
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Service:

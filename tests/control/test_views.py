@@ -20,7 +20,7 @@ from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 
 T = TypeVar("T")
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Shown:

@@ -19,7 +19,7 @@ from forewarn.core.model import EventType, FactKind, Phase
 from forewarn.ports import Change, StaleRevision, StoreFailed
 from watched_store import WatchedStore, disk_broken, disk_full
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Watched(Cloud):

@@ -21,6 +21,7 @@ VERSIONS = get("/metadata/versions", META)
 HAVE_IT = get(URL, META, 'If-None-Match: "2"')
 APPROVE = post(APPROVAL)
 SHORT_S = 0.15
+MIDST_S = 1.5  # for tests that look while it lasts
 LATE_S = 0.14  # timers of the loop count whole milliseconds of its own time
 # Far longer than any of these tests: what is over before was ended by something else.
 LONG_S = 100
@@ -69,7 +70,7 @@ def test_a_slow_first_answer_of_one_vm_is_over_with_it(world: FaultyWorld) -> No
 
 
 def test_a_slow_answer_is_the_document_of_its_end(world: FaultyWorld) -> None:
-    world.fault("slow-first", seconds=SHORT_S)
+    world.fault("slow-first", seconds=MIDST_S)
     client = world.client()
     client.send(POLL)
     world.until(lambda: busy(world) == 1)
@@ -86,7 +87,7 @@ def test_other_connections_of_the_vm_are_answered_meanwhile(world: FaultyWorld) 
 
 
 def test_what_is_pipelined_behind_a_slow_answer_waits_for_it(world: FaultyWorld) -> None:
-    world.fault("slow-first", seconds=SHORT_S)
+    world.fault("slow-first", seconds=MIDST_S)
     client = world.client()
     client.send(APPROVE + get("/nowhere") + POLL)
     world.until(lambda: busy(world) == 1)
@@ -128,10 +129,10 @@ def test_the_first_half_of_a_stalled_answer_is_there_at_once(
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])
 def test_no_time_out_of_the_endpoint_ends_a_delay(kind: str) -> None:
-    timeouts = Timeouts(sweep_s=0.01, idle_s=0.2, head_s=0.01, body_s=0.01, write_s=0.01)
+    timeouts = Timeouts(sweep_s=0.01, idle_s=0.5, head_s=0.01, body_s=0.01, write_s=0.01)
     with faulty(timeouts=timeouts) as world:
-        world.fault(kind, seconds=0.5, count=1)
-        assert timed(world.client(), POLL) >= 0.49
+        world.fault(kind, seconds=1.5, count=1)
+        assert timed(world.client(), POLL) >= 1.49
 
 
 def test_an_approval_whose_answer_stalls_was_applied(world: FaultyWorld) -> None:
@@ -153,7 +154,7 @@ def test_a_stalled_answer_that_is_the_last_one_closes_only_when_it_is_whole(
 
 
 def test_a_parked_poll_stalls_when_its_answer_comes(world: FaultyWorld) -> None:
-    world.fault("stall", seconds=SHORT_S)
+    world.fault("stall", seconds=MIDST_S)
     client = world.client()
     client.send(get(URL, META, 'If-None-Match: "2"', "Prefer: wait=60"))
     world.until(lambda: world.endpoint.counters.parked == 1)
@@ -195,10 +196,8 @@ def test_closing_the_endpoint_ends_every_delay_at_once(kind: str) -> None:
         for source in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
             world.client(source).send(POLL)
         world.until(lambda: busy(world) == 3)
-        began_s = time.monotonic()
         world.wait_for(world.endpoint.close())
-        world.until(lambda: not world.endpoint.connections)
-        assert time.monotonic() - began_s < 1
+        world.until(lambda: not world.endpoint.connections)  # with less patience than LONG_S
 
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])
@@ -224,7 +223,7 @@ def test_delayed_answers_count_as_connections_of_their_vm(kind: str) -> None:
 
 
 def test_clearing_a_fault_lets_a_delay_that_runs_run_on(world: FaultyWorld) -> None:
-    fault = world.fault("stall", seconds=SHORT_S)
+    fault = world.fault("stall", seconds=MIDST_S)
     client = world.client()
     client.send(POLL)
     world.until(lambda: busy(world) == 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +12,12 @@ from browser_world import PATIENCE_S, SITE, WAYS, Asked, a_site, browsing, needs
 from cloud_guest import approve, read
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.testing import Cloud
+from programs import program
 
 OLDEST = "/metadata/scheduledevents?api-version=2017-03-01"
 NEWEST = "/metadata/scheduledevents?api-version=2020-07-01"
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
 LINK_LOCAL = "169.254.169.254"
-
-ENGINE = shutil.which("node") or ""
 
 
 def attacked(
@@ -89,11 +87,10 @@ const headers = {Metadata: 'true'};
 """
 
 
-@pytest.mark.skipif(not ENGINE, reason="node is not installed")
 def test_a_program_that_asks_with_fetch_reads_and_approves(cloud: Cloud) -> None:
     event = cloud.restart("vm0")
     said = subprocess.run(
-        [ENGINE, "-e", PROGRAM, cloud.vm("vm0").document_url],
+        [program("node"), "-e", PROGRAM, cloud.vm("vm0").document_url],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

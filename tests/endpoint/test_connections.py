@@ -282,7 +282,7 @@ def test_a_slow_body_is_ended_by_its_timeout() -> None:
 
 
 def test_an_idle_connection_is_closed_by_its_timeout() -> None:
-    with running(timeouts=Timeouts(idle_s=0.05, sweep_s=0.01)) as world:
+    with running(timeouts=Timeouts(idle_s=1.0, sweep_s=0.01)) as world:
         silent = world.client()
         polite = world.client()
         assert polite.ask(POLL).status == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import pytest
 from forewarn_guest.facts import Kind
 from guest_agent_world import WHOLE_LIFE, Guest
 from guest_endpoint_world import Told, guest_at
+from programs import program
 from scripted_endpoint import ScriptedEndpoint, event
 
 DISK = "256k"
@@ -23,8 +23,7 @@ SAYS = "the journal cannot be written; approval waits"
 
 def give_a_small_disk(guest: Guest, *, full: bool) -> None:
     """The agent has its folder on a disk of its own, which nobody else sees."""
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare, which could give the agent a small disk")
+    program("unshare")
     guest.data.mkdir()
     fill = "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true" if full else "true"
     script = f'mount -t tmpfs -o size={DISK} small "$0"; cd "$0"; {fill}; cd /; exec "$@"'

@@ -23,7 +23,7 @@ EVERY = range(1, APPENDS + 1)
 
 
 def configure(guest: Guest, on_unknown: str) -> None:
-    guest.configure(guest.rule(each=f'limit = "20s"\non_unknown = "{on_unknown}"'))
+    guest.configure(guest.rule(each=f'limit = "120s"\non_unknown = "{on_unknown}"'))
 
 
 def go_on_to_the_end(guest: Guest, deaths: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,12 +11,13 @@ from forewarn.testing import Cloud, Event
 from forewarn_guest.facts import Kind
 from forewarn_guest.run_files import start_ticks
 from guest_agent_world import LIFE, WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
+from programs import program
 
 ON_UNKNOWN = ("repeat", "treat-as-done", "treat-as-failed")
 
 
 def configure(guest: Guest, on_unknown: str = "treat-as-failed") -> None:
-    guest.configure(guest.rule(each=f'limit = "20s"\non_unknown = "{on_unknown}"'))
+    guest.configure(guest.rule(each=f'limit = "120s"\non_unknown = "{on_unknown}"'))
 
 
 def until(cloud: Cloud, guest: Guest, event: Event, part: str, step: str) -> None:
@@ -136,8 +136,7 @@ def another_boot(guest: Guest) -> None:
     boot_id = guest.folder / "boot_id"
     boot_id.write_text("00000000-0000-4000-8000-000000000001\n", encoding="ascii")
     where = "/proc/sys/kernel/random/boot_id"
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare, which could give the agent another boot id")
+    program("unshare")  # gives the agent another boot id
     under = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c"]
     under += [f'mount --bind "{boot_id}" {where}; exec "$@"', "sh"]
     tried = subprocess.run([*under, "true"], capture_output=True, text=True, check=False)

@@ -184,7 +184,7 @@ def test_the_first_vm_that_has_an_agent_approves_in_its_turn(
         guest.start()
     for guest in guests[dead:]:
         guest.wait_ended("prepare", "stop")
-    cloud.expect_approved(event, by=f"web_{dead}", within=20)
+    cloud.expect_approved(event, by=f"web_{dead}", within=60)
     guests[dead].wait_for(lambda: guests[dead].facts(Kind.APPROVED), "it is kept")
     prepared = guests[dead].facts(Kind.ENDED, part="prepare", step="stop")[0]
     said = guests[dead].facts(Kind.APPROVING)[0]
@@ -208,5 +208,5 @@ def test_a_leader_whose_own_preparation_failed_leaves_it_to_the_next(
     event = cloud.maintain("h0", "Freeze").event
     for guest in guests:
         guest.start()
-    cloud.expect_approved(event, by="web_1", within=20)
+    cloud.expect_approved(event, by="web_1", within=60)
     guests[0].wait_for(lambda: guests[0].facts(Kind.WITHHELD), "it says why")

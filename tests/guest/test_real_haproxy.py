@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from guest_steps_world import end_of, program, run_step, running, start_step, wait_for
+from guest_steps_world import end_of, run_step, running, start_step, wait_for
+from programs import program
 
 CONFIGURATION = """
 global
@@ -48,7 +49,7 @@ class Balancer:
 
     def ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
-            channel.settimeout(10)
+            channel.settimeout(60)
             channel.connect(self.admin)
             channel.sendall(f"{command}\n".encode())
             with channel.makefile() as answer:
@@ -69,7 +70,7 @@ def listener() -> socket.socket:
 
 @pytest.fixture
 def balancer(tmp_path: Path) -> Iterator[Balancer]:
-    haproxy = program("haproxy", "haproxy")
+    haproxy = program("haproxy")
     with contextlib.ExitStack() as stack:
         front, control = (stack.enter_context(listener()) for _each in range(2))
         a, b = (stack.enter_context(listener()) for _each in range(2))
@@ -128,7 +129,7 @@ def held(balancer: Balancer) -> tuple[socket.socket, socket.socket]:
     balancer.ask("set server web/b state maint")
     client = socket.create_connection(balancer.front, 10)
     origin = balancer.origins[0]
-    origin.settimeout(10)
+    origin.settimeout(60)
     return client, origin.accept()[0]
 
 

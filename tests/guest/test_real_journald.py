@@ -29,7 +29,7 @@ def lines(inside: list[str]) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

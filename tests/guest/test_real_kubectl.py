@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from guest_steps_world import program, run_step
+from guest_steps_world import run_step
+from programs import program
 
 KUBECONFIG = """
 apiVersion: v1
@@ -184,7 +185,7 @@ def api_server() -> Iterator[Kubernetes]:
 
 @pytest.fixture
 def kubernetes(tmp_path: Path) -> Iterator[Kubernetes]:
-    program("kubectl", "kubernetes-client")
+    program("kubectl")
     with api_server() as here:
         (tmp_path / "kubeconfig").write_text(KUBECONFIG % here.url)
         yield here
@@ -245,7 +246,7 @@ def test_an_unknown_node_fails_with_what_would_help(tmp_path: Path, kubernetes: 
 
 
 def test_an_api_server_that_is_away_fails_the_step_in_time(tmp_path: Path) -> None:
-    program("kubectl", "kubernetes-client")
+    program("kubectl")
     with api_server() as gone:
         (tmp_path / "kubeconfig").write_text(KUBECONFIG % gone.url)
     code, _out, problems = step(tmp_path, "drain", limit=5)

@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 
-from guest_steps_world import EVENT, PATIENCE_S, program, run_step
+from guest_steps_world import EVENT, PATIENCE_S, run_step
+from programs import program
 
 CONFIGURATION = """
 primary_hostname = mail.example.org
@@ -95,7 +96,7 @@ class Exim:
 
 
 def make_certificate(folder: Path) -> None:
-    openssl = program("openssl", "openssl")
+    openssl = program("openssl")
     request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
     name = ["-addext", "subjectAltName=IP:127.0.0.1"]
@@ -136,7 +137,7 @@ def serving(command: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def exim() -> Iterator[Exim]:
-    path = program("exim4", "exim4-daemon-light")
+    path = program("exim4")
     if os.getuid() != 0:
         pytest.skip("exim takes mail as its own user, which only root can let it")
     user = pwd.getpwnam("Debian-exim")

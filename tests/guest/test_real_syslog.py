@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from guest_steps_world import EVENT, program, run_step, running, wait_for
+from guest_steps_world import EVENT, run_step, running, wait_for
+from programs import program
 
 CONFIGURATION = """
 global(workDirectory="{folder}" net.enableDNS="off")
@@ -51,7 +52,7 @@ def udp_port(pid: int) -> int:
 
 @pytest.fixture
 def syslog(tmp_path: Path) -> Iterator[Syslog]:
-    rsyslogd = program("rsyslogd", "rsyslog")
+    rsyslogd = program("rsyslogd")
     (tmp_path / "conf").write_text(CONFIGURATION.format(folder=tmp_path))
     command = [rsyslogd, "-n", "-f", str(tmp_path / "conf"), "-i", str(tmp_path / "pid")]
     with (tmp_path / "said").open("wb") as said, running(command, stdout=said, stderr=said) as here:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -16,17 +15,12 @@ import pytest
 from channels_world import ENDPOINT, GuestNet, HostNet, a_host, needs_namespaces, until
 from endpoint_world import PATIENCE_S
 from forewarn_guest import leases
+from programs import needs
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "network.md"
 OPTIONS = "{http://libvirt.org/schemas/network/dnsmasq/1.0}option"
 
-pytestmark = [
-    needs_namespaces,
-    pytest.mark.skipif(
-        not all(shutil.which(name) for name in ("dnsmasq", "udhcpc", "dhclient")),
-        reason="needs dnsmasq, udhcpc and dhclient",
-    ),
-]
+pytestmark = [needs_namespaces, needs("dnsmasq", "udhcpc", "dhclient")]
 
 
 def snippet(name: str) -> str:

@@ -80,7 +80,7 @@ class Bench:
 
 def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        await asyncio.wait_for(test(Bench()), 60)
+        await asyncio.wait_for(test(Bench()), 100)
 
     asyncio.run(main())
 

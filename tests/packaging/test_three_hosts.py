@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from functools import cache
@@ -20,6 +19,7 @@ from forewarn.adapters.libvirt_xml import read_traits
 from forewarn.control.memory import Transaction
 from forewarn.core import planning
 from forewarn.core.machines import Traits, WhenHostGoesDown
+from programs import program
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = ROOT / "examples" / "three-hosts"
@@ -88,9 +88,7 @@ def test_the_network_has_the_bridge_that_guests_are_served_on_and_tells_them_the
 def test_libvirt_takes_the_xml_and_finds_nothing_wrong(
     verb: str, name: str, tmp_path: Path
 ) -> None:
-    virsh = shutil.which("virsh")
-    if virsh is None:
-        pytest.skip("virsh (Debian package libvirt-clients) is not installed")
+    virsh = program("virsh")
     # Its own driver for tests runs no other kind of domain.
     text = (HERE / name).read_text(encoding="utf-8").replace("type='kvm'", "type='test'")
     (tmp_path / name).write_text(text, encoding="utf-8")

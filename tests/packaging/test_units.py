@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import forewarn
+from programs import program
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 UNITS = {
@@ -49,13 +50,6 @@ def directives(text: str) -> Iterator[tuple[str, str, str, int]]:
 
 def text_of(unit: str) -> str:
     return (PACKAGING / "systemd" / unit).read_text(encoding="utf-8")
-
-
-def program(name: str) -> str:
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if found is None:
-        pytest.skip(f"{name} (Debian package systemd) is not installed")
-    return found
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -164,9 +158,7 @@ console.log(JSON.stringify(asked.map(([id, user]) => rule({id: id}, {user: user}
 
 
 def test_polkit_lets_the_host_daemon_reboot_its_machine_and_nothing_else() -> None:
-    engine = shutil.which("node")
-    if engine is None:
-        pytest.skip("there is no engine for polkit's JavaScript (node) to ask")
+    engine = program("node")
     rules = (PACKAGING / "polkit" / "50-forewarn-host.rules").read_text(encoding="utf-8")
     login = "org.freedesktop.login1."
     asked = [

@@ -18,7 +18,9 @@ import pytest
 
 import forewarn
 from guest_private_place import system_systemd
-from guest_steps_world import program, wait_for
+from guest_steps_world import wait_for
+from libvirt_world import libvirt_is_there
+from programs import program
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 SOURCES = Path(forewarn.__file__).parent.parent
@@ -88,7 +90,7 @@ def installed(folder: Path) -> str:
     shutil.copy(PACKAGING / "sysusers.conf", folder / "usr/lib/sysusers.d/forewarn.conf")
     for name in ("passwd", "group"):
         shutil.copy(f"/etc/{name}", etc / name)
-    sysusers = program("systemd-sysusers", "systemd")
+    sysusers = program("systemd-sysusers")
     subprocess.run([sysusers, f"--root={folder}"], check=True, timeout=LIMIT_S, capture_output=True)
     binds = [f"mount --bind {etc / name} /etc/{name}" for name in ("passwd", "group")]
     own = [f"mount -t tmpfs tmpfs {place}" for place in ("/var/lib", "/var/log", "/opt")]
@@ -150,8 +152,8 @@ class Place:
 
 def test_the_walls_of_a_host_let_libvirt_reach_another_host_by_ssh(tmp_path: Path) -> None:
     """As far as a host that is not there: ssh has to say that, and no wall anything else."""
-    program("ssh", "openssh-client")
-    virsh = program("virsh", "libvirt-clients")
+    program("ssh")
+    virsh = program("virsh")
     command = f"-{virsh} -c qemu+ssh://127.0.0.1/system list"
     units = {HOST: unit(HOST, command)}
     before = installed(tmp_path)
@@ -165,9 +167,9 @@ def test_the_walls_of_a_host_let_libvirt_reach_another_host_by_ssh(tmp_path: Pat
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    for name, package in (("ip", "iproute2"), ("nft", "nftables"), ("curl", "curl")):
-        program(name, package)
-    pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    for name in ("ip", "nft", "curl"):
+        program(name)
+    libvirt_is_there()
     units = {name: unit(name) for name in (CONTROL, HOST)}
     before = installed(tmp_path)
     with system_systemd(units, tmp_path / "log", before=before, network=True) as inside:

@@ -7,6 +7,7 @@ addresses). Where no such namespace may be made, the tests that need one say so 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -63,7 +64,7 @@ def compose() -> dict[str, Any]:
 def place(tmp_path: Path) -> Place:
     if why_no_namespace():
         pytest.skip(f"no network namespace can be made here: {why_no_namespace()}")
-    programs = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return empty_place(tmp_path, PATH=programs)
 
 

@@ -20,7 +20,7 @@ SESSION = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 SERVICE = (ROOT / "docs" / "guest-service.md").read_text("utf-8")
 ROWS = dict(re.findall(r"^\| `forewarn-guest (\w+)([^`]*)` \|", SERVICE, re.MULTILINE))
 DRY = {"install": " --dry-run", "uninstall": " --dry-run"}
-ANSWER_LIMIT_S = 10
+ANSWER_LIMIT_S = 60
 CONFIG = """
 [[rule]]
 name = "drain"

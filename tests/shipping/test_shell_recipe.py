@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from programs import needs
 from shipping_world import ROOT, Place, empty_place
 
 RECIPE = ROOT / "examples" / "shell"
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = needs("curl")
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_a_host_with_two_domains_needs_break_domains(tmp_path: Path) -> None:
 
 
 def test_a_scope_is_held_after_a_failed_event_until_it_is_released(tmp_path: Path) -> None:
-    with running(tmp_path, settings={**QUICK, "FOREWARN_REBOOT_SECONDS": "2"}) as service:
+    with running(tmp_path, settings={**QUICK, "FOREWARN_REBOOT_SECONDS": "5"}) as service:
         service.guest("web_0").document()
         early = service.cli("scope", "release", "web")
         assert early.returncode == 1

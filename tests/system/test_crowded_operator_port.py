@@ -32,7 +32,7 @@ def test_half_heads_at_the_operator_port_keep_no_guest_from_reading(tmp_path: Pa
         where = service.operator_where()
         crowd = []
         for _ in range(CROWD):
-            client = clients.enter_context(socket.create_connection(where, timeout=20))
+            client = clients.enter_context(socket.create_connection(where, timeout=60))
             client.settimeout(0)
             crowd.append(client)
             try:

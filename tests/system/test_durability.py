@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import needs
 from system_world import Guest, Service, needs_strace, running, service_in, standalone_fleet, traced
 
 VMS = 12
@@ -255,10 +255,8 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="only root can mount a small file system, in a mount namespace made by unshare",
-)
+@needs("unshare")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_on_a_really_full_disk_it_answers_503_until_there_is_room(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()

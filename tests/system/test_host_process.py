@@ -23,8 +23,8 @@ from lasting_machines import make_world, read_world
 from system_world import FOREWARN, QUICK, Guest, request, wait_until
 
 TESTS = Path(__file__).parent.parent
-START_LIMIT_S = 30.0
-END_LIMIT_S = 60.0
+START_LIMIT_S = 60.0
+END_LIMIT_S = 100.0
 REBOOT_SECONDS = "1"
 
 STEPS = [
@@ -87,14 +87,14 @@ class Child:
         """Ask it to end, and say how it did."""
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(20)
+        return self._process.wait(END_LIMIT_S)
 
     def kill(self) -> None:
         if self._process is None:
             return
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(20)
+        self._process.wait(END_LIMIT_S)
         self._process = None
 
 

@@ -48,7 +48,7 @@ def approve_until_killed(
     with ThreadPoolExecutor(CALLERS) as callers:
         approvals = {vm: callers.submit(approve, vm) for vm in ordered}
         for _ in range(kill_after):
-            assert answered.acquire(timeout=10)
+            assert answered.acquire(timeout=60)
         service.kill()
         return {vm: approval.result() for vm, approval in approvals.items()}
 
@@ -158,7 +158,7 @@ def test_kill_9_while_orders_come_in_loses_none_that_was_answered(tmp_path: Path
         half_done = threading.Event()
         orders = threading.Thread(target=order_all)
         orders.start()
-        assert half_done.wait(10)
+        assert half_done.wait(60)
         service.kill()
         orders.join()
         service.start()

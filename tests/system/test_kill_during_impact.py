@@ -7,12 +7,13 @@ impacts wait for it together.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
-from system_world import HOSTS, QUICK, Service, running
+from system_world import HOSTS, QUICK, Service, no_events, running, wait_until
 
 # A lease, a sweep over the hosts, the impact itself, and some room.
-ENDED_WITHIN_S = 60.0
+ENDED_WITHIN_S = 100.0
 # The service confirms before it says that it runs, and we look at the clock after that.
 ROUNDING = timedelta(seconds=1)
 
@@ -20,7 +21,7 @@ FLEET = HOSTS + "".join(
     f'[[vm]]\nname = "{name}"\nhost = "{host}"\nlisten = "127.0.0.1:0"\npriority = "spot"\n'
     for name, host in (("restarted", "h1"), ("moved", "h1"), ("frozen", "h2"), ("evicted", "h3"))
 )
-SLOW = {f"FOREWARN_{kind}_SECONDS": "2" for kind in ("FREEZE", "REBOOT", "REDEPLOY")}
+SLOW = {f"FOREWARN_{kind}_SECONDS": "6" for kind in ("FREEZE", "REBOOT", "REDEPLOY")}
 PREEMPT_NOTICE = timedelta(seconds=30)
 
 
@@ -55,7 +56,7 @@ def test_what_was_under_way_at_kill_9_stays_started_and_ends_and_lost_notice_is_
         assert {vm: service.guest(vm).document() for vm in before} == before
         for vm, event_id in events.items():
             service.wait_for_phase(event_id, "completed", limit_s=ENDED_WITHIN_S)
-            assert service.guest(vm).document()["Events"] == []
+            wait_until(partial(no_events, service.guest(vm)), "it leaves the document")
             assert service.guest(vm).incarnation() == before[vm]["DocumentIncarnation"] + 1
             kinds = [line["kind"] for line in service.journal(event_id)]
             assert kinds.count("started") == kinds.count("completed") == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 from datetime import datetime, timedelta
@@ -13,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from forewarn.wiring.simulate import LINK_LOCAL_ADDRESS
+from programs import missing, needs
 from simulate_process import FREE_PORTS, Simulation, environment_of, forewarn, simulating
 from system_world import API_VERSION, EXIT_LIMIT_S, FOREWARN, running, wait_until
 
 PATH = f"/metadata/scheduledevents?api-version={API_VERSION}"
 
 in_a_namespace_of_our_own = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None,
-    reason="only root can make a network namespace, with unshare and ip",
+    os.geteuid() != 0 or bool(missing("unshare", "ip")),
+    reason=missing("unshare", "ip") or "only root can make a network namespace",
 )
 
 
@@ -59,6 +59,7 @@ def test_it_leaves_no_port_and_no_address_behind(tmp_path: Path) -> None:
     assert "forewarn simulate" in late.stderr
 
 
+@needs("curl")
 def test_a_person_is_told_where_everything_is_in_lines_that_work(tmp_path: Path) -> None:
     with simulating(tmp_path):  # so that the folder is taken: this one gets its own
         env = environment_of(tmp_path)
@@ -220,7 +221,7 @@ def _inside(simulation: Simulation, vm: str) -> bytes:
     """What a program in the same network namespace reads."""
     url = simulation.where["vm_urls"][vm] + PATH
     read = f"import urllib.request as r; q = r.Request({url!r}, headers={{'Metadata': 'true'}})"
-    read += "; print(r.build_opener(r.ProxyHandler({})).open(q, timeout=5).read().decode())"
+    read += "; print(r.build_opener(r.ProxyHandler({})).open(q, timeout=60).read().decode())"
     ran = subprocess.run(
         ["nsenter", "--net", f"--target={simulation.process.pid}", "python3", "-c", read],
         capture_output=True,

@@ -75,7 +75,7 @@ def test_told_to_stop_it_lets_nobody_wait_for_it(tmp_path: Path) -> None:
             wait_until(lambda: service.metric("forewarn_guest_parked") == 1, "the poll is parked")
             assert service.stop() == 0
         for thread in waiting:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -14,7 +14,7 @@ from forewarn.testing import Cloud
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "queue-worker"
 RUN_SECONDS_MAX = 100
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 WITHOUT = {
     "waiting for the job in hand": (

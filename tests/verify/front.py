@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 END = b"\r\n\r\n"
 DOCUMENT_PATH = "/metadata/scheduledevents"
 

@@ -14,7 +14,6 @@ from verify.breaking_events import in_rfc_1123
 from verify.emulated import emulated
 from verify.front import DOCUMENT_PATH, Asked, Given, Tampering, front_of, refusal
 
-LIMIT_S = 20.0
 RATE_PER_S = 5
 
 
@@ -46,7 +45,6 @@ def test_our_endpoint_keeps_every_sentence() -> None:
     assert not_passed(rate) == {}
     assert {outcome.check.id for outcome in everything.outcomes} == {c.id for c in CHECKS}
     assert left_out <= {outcome.check.id for outcome in rate.outcomes}
-    assert everything.took_s + rate.took_s < LIMIT_S
     assert everything.good
 
 

@@ -63,9 +63,16 @@ class Lane:
     """Connections for one kind of question, so that no kind keeps another waiting."""
 
     def __init__(
-        self, url: str, context: ssl.SSLContext, *, monotonic_ms: Callable[[], int], heard: Heard
+        self,
+        url: str,
+        context: ssl.SSLContext,
+        *,
+        monotonic_ms: Callable[[], int],
+        heard: Heard,
+        answer_bytes_max: int = wire.BODY_BYTES_MAX,
     ) -> None:
         self._url = url
+        self._answer_bytes_max = answer_bytes_max
         self._monotonic_ms = monotonic_ms
         self._heard = heard
         self._client = httpx.AsyncClient(
@@ -145,12 +152,22 @@ class Lane:
                     " that `forewarn control` prints for hosts."
                 )
             self._heard(int(now), asked_ms, self._monotonic_ms())
-            body = bytearray()
+            return response, await self._body(response)
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        """The whole body. One that says that it is too large is not read at all."""
+        told = response.headers.get("content-length", "")
+        size = int(told) if told.isascii() and told.isdigit() else 0
+        body = bytearray()
+        if size <= self._answer_bytes_max:
             async for some in response.aiter_raw():
                 body += some
-                if len(body) > wire.BODY_BYTES_MAX:
-                    raise NotAdmitted(f"An answer of {self._url} is larger than any may be.")
-        return response, bytes(body)
+                size = len(body)
+                if size > self._answer_bytes_max:
+                    break
+        if size > self._answer_bytes_max:
+            raise NotAdmitted(f"An answer of {self._url} is larger than any may be.")
+        return bytes(body)
 
 
 class _Handshakes:
