@@ -131,10 +131,21 @@ def _read_path(given: Given) -> Path:
     return given.folder / given.value
 
 
+def _read_switch(given: Given) -> bool:
+    value = given.value
+    if given.as_text and value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 - the caller turns it into words
+    return value
+
+
+SWITCH = Kind("true or false", _read_switch)
 LISTEN = Kind(LISTEN_ACCEPTED, _read_listen)
 FOLDER = Kind("the path of a folder", _read_path)
 TOML_FILE = Kind("the path of a TOML file", _read_path)
 FILE = Kind("the path of a file", _read_path)
+SOCKET = Kind("the path of a Unix socket", _read_path)
 
 
 def read(
