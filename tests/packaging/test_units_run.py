@@ -108,9 +108,14 @@ class Place:
         self._forewarn = ["env", f"PYTHONPATH={PYTHONPATH}"]
         self._forewarn += ["/opt/forewarn/bin/forewarn"]
 
-    def run(self, *command: str, check: bool = True) -> str:
+    def run(self, *command: str, check: bool = True, told: str = "") -> str:
         done = subprocess.run(
-            [*self._inside, *command], capture_output=True, text=True, check=False, timeout=LIMIT_S
+            [*self._inside, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            input=told,
         )
         if check and done.returncode != 0:
             logs = self.run("sh", "-c", "cat /var/log/*.service", check=False)
@@ -121,11 +126,12 @@ class Place:
         """The command line on this machine, as root."""
         return self.run(*self._forewarn, "--data", "/var/lib/forewarn", *words)
 
-    def join(self, *words: str) -> str:
+    def join(self, *words: str, token: str) -> str:
         """The command line as the user of the host daemon."""
         user = ["setpriv", "--reuid", "forewarn-host", "--regid", "forewarn-host", "--init-groups"]
         self.run("install", "-d", "-o", "forewarn-host", "-m", "0700", "/var/lib/forewarn-host")
-        return self.run(*user, *self._forewarn, "host", "--data", "/var/lib/forewarn-host", *words)
+        words = ("host", "--data", "/var/lib/forewarn-host", "--token-file", "-", *words)
+        return self.run(*user, *self._forewarn, *words, told=token)
 
     def start(self, name: str) -> None:
         self.run("systemctl", "start", name)
@@ -182,8 +188,8 @@ def served(place: Place) -> None:
     wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
     invited = json.loads(place.forewarn("host", "invite", "h1", "--json"))
     said = place.join(
-        "--join-only", "--control", "https://127.0.0.1:8256", "--name", "h1", "--token",
-        invited["token"],
+        "--join-only", "--control", "https://127.0.0.1:8256", "--name", "h1",
+        token=invited["token"],
     )  # fmt: skip
     assert said == "This machine is host h1 of https://127.0.0.1:8256.\n"
     place.start(HOST)

@@ -87,7 +87,6 @@ class ControlService:
     def __init__(self, settings: Settings, store: SqliteStore, clock: Clock) -> None:
         real = SystemClock()
         self._settings = settings
-        self._token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         self.parts = ControlParts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
@@ -149,13 +148,14 @@ class ControlService:
 
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
+        token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
         await self.membership.settle()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
         async with self._link() as link:
             app = create_app(
                 parts.control,
-                token=self._token,
+                token=token,
                 measures=parts.measures,
                 doorbell=parts.doorbell,
                 scratch=settings.data,

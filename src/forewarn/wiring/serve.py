@@ -50,7 +50,6 @@ class Service:
     def __init__(self, settings: Settings, store: SqliteStore) -> None:
         clock = SystemClock()
         self._settings = settings
-        self._token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         self._parts = Assembly(
             settings,
             Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
@@ -102,6 +101,7 @@ class Service:
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         parts, settings = self._parts, self._settings
+        token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
         for scope in parts.memory.scopes.values():
             parts.show(scope)
@@ -112,7 +112,7 @@ class Service:
         await parts.hosts.heartbeat()
         app = create_app(
             parts.control,
-            token=self._token,
+            token=token,
             measures=parts.measures,
             doorbell=parts.doorbell,
             scratch=settings.data,
