@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATH_BYTES_MAX = 100  # the kernel takes 107 on Linux and 103 on macOS
-LOOK_TIMEOUT_S = 2.0  # how long `answers` waits for a service that does not accept
+LOOK_TIMEOUT_S = 2.0  # how long `why_not` waits for a service that does not accept
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
@@ -47,10 +47,10 @@ def connect(path: Path, *, timeout_s: float | None) -> socket.socket:
     return connection
 
 
-def answers(path: Path) -> bool:
-    """True if a process listens on the socket and this user may connect to it."""
+def why_not(path: Path) -> OSError | None:
+    """Why this user cannot connect to the socket; None if a process listens there and lets in."""
     try:
         connect(path, timeout_s=LOOK_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None

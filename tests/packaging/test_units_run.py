@@ -196,6 +196,30 @@ def served(place: Place) -> None:
     wait_for(lambda: '"Events":[]' in place.ask(), "the guest is served")
 
 
+def test_members_of_the_group_are_operators_without_seeing_the_data(place: Place) -> None:
+    """Also from within its walls the unit knows who asks: they hide the names of other users."""
+    place.start(CONTROL)
+    wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
+    assert place.run("stat", "-c", "%a %U %G", "/run/forewarn").split() == [
+        "750", "forewarn", "forewarn",
+    ]  # fmt: skip
+    assert "fw1." not in place.run("cat", f"/var/log/{CONTROL}")
+    assert json.loads(place.forewarn("host", "list", "--json"))["items"] == []
+    member = ["setpriv", "--reuid", "65531", "--regid", "65531", "--groups", "forewarn"]
+    stranger = ["setpriv", "--reuid", "65532", "--regid", "65532", "--clear-groups"]
+    env = ["env", "HOME=/nowhere", f"PYTHONPATH={PYTHONPATH}", "/opt/forewarn/bin/forewarn"]
+    invited = json.loads(place.run(*member, *env, "host", "invite", "h1", "--json"))
+    assert invited["token"].startswith("fw1.")
+    said = place.run("sh", "-c", '"$@" 2>&1; echo $?', "sh", *stranger, *env, "host", "list")
+    assert "This user may not use /run/forewarn/operator.sock." in said
+    assert said.endswith("3\n")
+    place.run("chmod", "0755", "/run/forewarn")
+    place.run("chmod", "0666", "/run/forewarn/operator.sock")
+    said = place.run("sh", "-c", '"$@" 2>&1; echo $?', "sh", *stranger, *env, "host", "list")
+    assert "may not use the operator's socket" in said
+    assert json.loads(place.run(*member, *env, "host", "list", "--json"))["items"] == []
+
+
 def killed_and_started_again(place: Place) -> None:
     pid = place.main_pid(HOST)
     place.run("kill", "-9", pid)

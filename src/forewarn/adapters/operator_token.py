@@ -63,10 +63,8 @@ def is_token(text: str) -> bool:
 
 def _read(path: Path) -> str:
     """What the file holds, once it is known to be the owner's alone. Raises OSError."""
-    # Without waiting: a pipe in its place must not hold up the start.
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as file:
-        found = os.fstat(opened)
+    with open(path, "rb", opener=_at_once) as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise FolderUnusable(f"{path} is no file.", _NEW_ONE)
         if found.st_uid not in (ROOT, os.geteuid()):
@@ -80,6 +78,11 @@ def _read(path: Path) -> str:
             )
         content = file.read(TOKEN_CHARS_MAX + 2)
     return content.decode("utf-8", "replace").strip()
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting: a pipe in the place of a file must not hold up the start."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _keep(path: Path, token: str) -> str:

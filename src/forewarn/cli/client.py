@@ -120,8 +120,8 @@ def _socket(data: Path | None, settings_file: Path | None) -> Path:
         return chosen.usual_socket
     if chosen.socket is not None or chosen.data != settings.default_folder(os.environ):
         return chosen.operator_socket
-    usual = settings.usual_sockets(os.environ)
-    running = [socket for socket in usual if unix_sockets.answers(socket)]
+    usual = {socket: unix_sockets.why_not(socket) for socket in settings.usual_sockets(os.environ)}
+    running = [socket for socket, error in usual.items() if error is None]
     if len(running) > 1:
         named = " or ".join(f"FOREWARN_SOCKET={socket}" for socket in running)
         raise Stop(
@@ -129,7 +129,8 @@ def _socket(data: Path | None, settings_file: Path | None) -> Path:
             "More than one service or emulator is running here.",
             f"Say which one is meant: --data DIR, or {named}.",
         )
-    return running[0] if running else usual[0]
+    there = [s for s, error in usual.items() if not isinstance(error, FileNotFoundError)]
+    return next(iter([*running, *there, *usual]))
 
 
 def _is_address(url: str) -> bool:
