@@ -93,8 +93,10 @@ def test_a_token_on_the_command_line_is_refused_with_the_ways_that_others_cannot
     tmp_path: Path,
 ) -> None:
     options = ("--control", NOWHERE, "--name", "h1", "--token", "fw1.secret.fingerprint")
+    both = forewarn("host", *options, "--token-file", "-", "--data", str(tmp_path))
     ran = forewarn("host", *options, "--data", str(tmp_path))
 
+    assert both == ran
     assert (ran.code, ran.out) == (2, "")
     assert "can be read by every user of this machine" in ran.err
     assert "--token-file FILE" in ran.err

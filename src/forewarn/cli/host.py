@@ -19,6 +19,11 @@ __all__ = ["host"]
 
 _PREFIX = "FOREWARN_HOST_"
 
+TokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Join with the one-time token in it; `-` is standard input."),
+]
+
 
 @host.callback(invoke_without_command=True)
 def daemon(
@@ -28,12 +33,7 @@ def daemon(
         str | None, typer.Option(metavar="URL", help="The control to follow, as it prints it.")
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The name of this host.")] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Join with the one-time token in it; `-` is standard input."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
     token: Annotated[str | None, typer.Option(hidden=True)] = None,
     join_only: Annotated[
         bool, flag("--join-only", help="Join and end; a service manager runs it later.")
@@ -66,16 +66,10 @@ def daemon(
         "bridges": bridges,
         "metrics": metrics,
     }
-    if token not in (None, "-"):
-        raise Stop(
-            2,
-            "A token on the command line can be read by every user of this machine.",
-            "Give it in a file with --token-file FILE, or on standard input with --token-file -."
-            " If others are on this machine, make a new one: `forewarn host invite NAME`.",
-        )
-    token_file = token if token_file is None else token_file
-    tokens = {"token-file": token_file}
-    given = [key for key, value in {**options, **tokens}.items() if value is not None]
+    standard_input = _standard_input(token)
+    token_file = token_file or standard_input
+    given = [key for key, value in options.items() if value is not None]
+    given += ["token-file"] if token_file else []
     given += ["join-only"] if join_only else []
     if context.invoked_subcommand is not None:
         _refuse(given, context.invoked_subcommand)
@@ -89,6 +83,18 @@ def daemon(
             typer.echo(context.get_help())
             raise typer.Exit(2)
     _run_daemon(session, options, token_file=token_file, join_only=join_only, as_json=as_json)
+
+
+def _standard_input(token: str | None) -> str | None:
+    """What of the old option is left: `-`. Raises Stop for a token, which does not belong there."""
+    if token in (None, "-"):
+        return token
+    raise Stop(
+        2,
+        "A token on the command line can be read by every user of this machine.",
+        "Give it in a file with --token-file FILE, or on standard input with --token-file -."
+        " If others are on this machine, make a new one: `forewarn host invite NAME`.",
+    )
 
 
 def _run_daemon(
