@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.api.peer_credentials import (
+    UNKNOWN,
     Admission,
     Peer,
     of_this_process,
@@ -47,6 +48,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
         (Peer(NOBODY, frozenset({NOBODY})), False),
         (Peer(1_000, frozenset({0})), False),
         (Peer(1_000, frozenset()), False),
+        (UNKNOWN, False),
     ],
 )
 def test_root_the_services_user_and_its_group_are_admitted_and_nobody_else(

@@ -41,6 +41,9 @@ class Peer:
     gids: frozenset[int]
 
 
+UNKNOWN = Peer(-1, frozenset())  # whom nobody admits
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
     """Who may use the operator API by its socket: root, one user, and one group."""

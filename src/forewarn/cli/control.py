@@ -115,6 +115,7 @@ def _lines(where: ControlWhere) -> Iterator[str]:
     yield "forewarn control is running; Ctrl-C stops it."
     yield f"  data folder     {where.data}"
     yield f"  operator API    {where.operator_url}   (token in {token})"
+    yield f"  its socket      {where.operator_socket}   (for this machine, without the token)"
     yield f"  hosts connect   {where.hosts_url}   (listening on {where.hosts_listen})"
     if where.members:
         yield f"  hosts joined    {where.members}: `{this} --data {data} host list`"

@@ -130,6 +130,7 @@ def _say_where(where: Where) -> None:
         "forewarn is running; Ctrl-C stops it.",
         f"  data folder     {where.data}",
         f"  operator API    {where.operator_url}   (token in {token})",
+        f"  its socket      {where.operator_socket}   (for this machine, without the token)",
         f"  guest endpoint  {url_of(where.guest)}   (for VMs known by their address)",
     ]
     if where.listeners:

@@ -49,7 +49,7 @@ def _bound(path: Path) -> Iterator[socket.socket]:
     The new socket comes under another name and is renamed, so that no moment has half of it.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch = path.with_name(f".{path.name}.new")
     lock = -1
     try:
         _make_folder(path.parent)
@@ -62,9 +62,9 @@ def _bound(path: Path) -> Iterator[socket.socket]:
         sock.listen(BACKLOG)
         scratch.replace(path)
     except OSError as error:
-        _close(sock, lock)
         with suppress(OSError):  # what cannot be removed is not ours
             scratch.unlink(missing_ok=True)
+        _close(sock, lock)
         raise _failed(path, error.strerror or str(error)) from error
     except BaseException:
         _close(sock, lock)
@@ -120,7 +120,7 @@ def _link(usual: Path, *, to: Path) -> Iterator[None]:
     if usual == to:
         yield
         return
-    scratch = usual.with_name(f".{usual.name}.{os.getpid()}")
+    scratch = usual.with_name(f".{usual.name}.new")
     try:
         _make_folder(usual.parent)
         _need_room(usual)
