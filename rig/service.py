@@ -118,7 +118,10 @@ class Service:
             program = [sys.executable, "-m", "rig.host_process", str(self._offset(name))]
         words = [*program, "--settings", str(settings), "host"]
         if not data.exists():
-            words += ["--token", self.invite(name)]
+            token = hypervisor.folder / "join-token"
+            token.touch(mode=0o600)
+            token.write_text(self.invite(name), encoding="ascii")
+            words += ["--token-file", str(token)]
         log = hypervisor.folder / "host.log"
         self.hosts[name] = hypervisor.cell.start(
             f"host {name}", words, log=log, PYTHONPATH=str(ROOT)

@@ -32,7 +32,13 @@ def forewarn(*arguments: str, environment: Mapping[str, str] | None = None) -> R
     """Run the command line with nothing of the caller's environment that it would obey."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("FOREWARN_URL", "FOREWARN_TOKEN", "FOREWARN_DATA", "FORCE_COLOR"):
+        for name in (
+            "FOREWARN_URL",
+            "FOREWARN_TOKEN",
+            "FOREWARN_DATA",
+            "FOREWARN_SOCKET",
+            "FORCE_COLOR",
+        ):
             patch.delenv(name, raising=False)
         for name, value in {"COLUMNS": "80", **(environment or {})}.items():
             patch.setenv(name, value)

@@ -147,10 +147,13 @@ class ControlWorld:
     def machine(self, name: str, folder: str | None = None) -> Machine:
         return Machine(self.where.hosts_url, self.folder / (folder or f"machine-{name}"), name)
 
+    async def token(self, name: str) -> str:
+        """A one-time token for a host."""
+        return await self.service.membership.invite(name)
+
     async def joined(self, name: str) -> Machine:
         """A machine that the operator has invited and that has joined."""
-        token = await self.service.membership.invite(name)
-        return await self.machine(name).join(token)
+        return await self.machine(name).join(await self.token(name))
 
     async def operator(self, method: str, path: str, body: object = None) -> httpx.Response:
         token = (self.where.data / "operator.token").read_text().strip()

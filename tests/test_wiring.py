@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.adapters.operator_token import operator_token
 from forewarn.core.errors import Unavailable
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE
-from forewarn.wiring.operator_server import operator_token
 from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit
 from forewarn.wiring.serve import keep_arranged
 
@@ -109,7 +109,7 @@ def test_a_token_is_written_to_no_file_that_somebody_has_put_in_its_way(
         scratch.symlink_to(theirs)
     else:
         scratch.hardlink_to(theirs)
-    token = operator_token(data)
+    token = operator_token(data / OPERATOR_TOKEN_FILE)
     kept = data / OPERATOR_TOKEN_FILE
     assert kept.read_text() == f"{token}\n"
     assert (kept.stat().st_mode & 0o777, kept.is_symlink()) == (0o600, False)

@@ -208,7 +208,7 @@ def test_a_file_that_may_not_grow_refuses_and_goes_on_when_it_may(tmp_path: Path
 
 def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     mount = (
-        'mount -t tmpfs -o size=64k forewarn-test "$1" && '
+        'mount -t tmpfs -o mode=0700,size=64k forewarn-test "$1" && '
         'head -c 20000 /dev/zero >"$1/ballast" && shift && exec "$@"'
     )
     own = [program("unshare"), "--mount", "--map-root-user", "sh", "-c"]

@@ -137,6 +137,16 @@ def _read_path(given: Given) -> Path:
     return given.folder / given.value
 
 
+def _read_switch(given: Given) -> bool:
+    value = given.value
+    if given.as_text and value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 - the caller turns it into words
+    return value
+
+
+SWITCH = Kind("true or false", _read_switch)
 LISTEN = Kind(LISTEN_ACCEPTED, _read_listen)
 FOLDER = Kind("the path of a folder", _read_path)
 TOML_FILE = Kind("the path of a TOML file", _read_path)
@@ -148,6 +158,7 @@ GUEST_NAMES = words(
     limit=GUEST_NAMES_MAX,
     split=split_names,
 )
+SOCKET = Kind("the path of a Unix socket", _read_path)
 
 
 def read(

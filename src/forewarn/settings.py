@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from forewarn import setting_values
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
+from forewarn.core.addresses import is_loopback, read_listen
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
@@ -25,6 +26,8 @@ from forewarn.setting_values import (
     GUEST_NAMES,
     LISTEN,
     SETTINGS_FILE_BYTES_MAX,
+    SOCKET,
+    SWITCH,
     TOML_FILE,
     BadSettings,
     Keys,
@@ -54,6 +57,9 @@ HOST_PREFIX = "FOREWARN_HOST_"
 # What a running service leaves in its data folder, so that the command line finds it.
 OPERATOR_URL_FILE = "operator.url"
 OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
+OPERATOR_SOCKET = Path("run") / "operator.sock"
+# Where the unit of `forewarn control` has its socket, for operators who may not see its data.
+SYSTEM_SOCKET = Path("/run/forewarn/operator.sock")
 
 REQUESTS_PER_SECOND_MAX = 1_000_000
 DOMAIN_RECOVERY_SECONDS_MAX = 86_400
@@ -82,6 +88,8 @@ class Settings:
     inventory: Path | None = None
     guest: str = "127.0.0.1:8254"
     operator: str = "127.0.0.1:8255"
+    behind_proxy: bool = False
+    socket: Path | None = None
     hosts: str = "0.0.0.0:8256"
     hosts_url: str = ""
     guest_requests_per_second: int = 5
@@ -124,6 +132,16 @@ class Settings:
             metadata_header=self.metadata_header, guest_names=known_names(self.guest_names)
         )
 
+    @property
+    def usual_socket(self) -> Path:
+        """Where the command line looks that is told the data folder."""
+        return self.data / OPERATOR_SOCKET
+
+    @property
+    def operator_socket(self) -> Path:
+        """Where the operator's socket really is."""
+        return self.usual_socket if self.socket is None else self.socket
+
     def inventory_text(self) -> str:
         """The inventory as it is written: the file, or the demo fleet. Raises BadInventory."""
         return demo_inventory() if self.inventory is None else read_inventory(self.inventory)
@@ -139,6 +157,8 @@ _KINDS: dict[str, Kind] = {
     "inventory": TOML_FILE,
     "guest": LISTEN,
     "operator": LISTEN,
+    "behind_proxy": SWITCH,
+    "socket": SOCKET,
     "hosts": LISTEN,
     "hosts_url": pattern(
         "https://NAME:PORT as hosts reach control, like https://ctl.example:8256", _HTTPS
@@ -205,6 +225,31 @@ def _clashes(settings: Settings) -> Iterable[str]:
             yield f"{one} and {other} are both {where}. Give each an address or port of its own."
 
 
+def need_shelter(settings: Settings) -> None:
+    """Raise BadSettings if the operator API would send its token over a network in the clear."""
+    if settings.behind_proxy or is_loopback(read_listen(settings.operator)[0]):
+        return
+    refused = (
+        f"operator = {settings.operator} is refused: the operator API is plain HTTP, and its token"
+        " would cross the network in the clear. Accepted: an address of this machine, like"
+        " 127.0.0.1:8255; or any with --behind-proxy (behind_proxy = true), where a proxy with TLS"
+        " stands in front and nobody else reaches this port."
+    )
+    raise BadSettings([refused])
+
+
+def need_given_token(settings: Settings, token: str | None) -> None:
+    """Raise BadSettings if an emulator would listen beyond this machine with a token of its own."""
+    if token or is_loopback(read_listen(settings.operator)[0]):
+        return
+    refused = (
+        f"operator = {settings.operator} is refused without a token: who comes from another machine"
+        " needs one that you chose. Set FOREWARN_TOKEN to a secret of 20 characters or more, here"
+        " and there; or listen on 127.0.0.1."
+    )
+    raise BadSettings([refused])
+
+
 def emulator_folder(environment: Mapping[str, str]) -> Path:
     """Where an emulator leaves its URL and token unless it is told otherwise."""
     return kept_folder(environment, "forewarn-simulate")
@@ -213,6 +258,12 @@ def emulator_folder(environment: Mapping[str, str]) -> Path:
 def default_folder(environment: Mapping[str, str]) -> Path:
     """The data folder of a service that is told nothing else."""
     return kept_folder(environment, "forewarn")
+
+
+def usual_sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where a service or an emulator has its socket that was told nothing else."""
+    folders = (default_folder(environment), emulator_folder(environment))
+    return (*(folder / OPERATOR_SOCKET for folder in folders), SYSTEM_SOCKET)
 
 
 def read_inventory(file: Path) -> str:

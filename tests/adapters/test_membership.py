@@ -18,7 +18,7 @@ NOW = 1_800_000_000_000
 
 
 def some() -> Members:
-    known = membership.invite(Members(), digest="d1", name=None, valid_ms=60_000, now_ms=NOW)
+    known = membership.invite(Members(), digest="d1", name="h1", valid_ms=60_000, now_ms=NOW)
     return membership.join(known, name="h1", key="k1", digest="d1", now_ms=NOW)
 
 

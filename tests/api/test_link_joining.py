@@ -28,7 +28,7 @@ async def token_for(world: ControlWorld, name: str, **more: object) -> str:
     token = answer["token"]
     assert isinstance(token, str)
     assert answer["command"] == (
-        f"forewarn host --control {world.where.hosts_url} --name {name} --token {token}"
+        f"forewarn host --control {world.where.hosts_url} --name {name} --token-file -"
     )
     return token
 
@@ -50,24 +50,25 @@ def test_the_token_tells_a_machine_whom_to_trust_before_it_says_anything(tmp_pat
                 serialization.Encoding.DER
             )
             digest = base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
-            form, secret, fingerprint = world.where.token.split(".")
+            form, secret, fingerprint = (await world.token("h1")).split(".")
             assert (form, fingerprint) == ("fw1", digest)
             assert len(secret) >= 32
 
     run(story)
 
 
-def test_the_first_token_lets_one_host_of_any_name_in_and_then_nobody(tmp_path: Path) -> None:
+def test_a_token_lets_one_host_in_and_then_nobody(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
-            first = await world.machine("alpha").join(world.where.token)
+            token = await world.token("alpha")
+            first = await world.machine("alpha").join(token)
             await first.ask("heartbeat", wire.Heartbeat({}), wire.Done)
             hosts = (await world.operator("GET", "/v1/hosts")).json()["items"]
             assert [(host["name"], host["alive"]) for host in hosts] == [("alpha", True)]
             facts = (await world.operator("GET", "/v1/journal")).json()["items"]
             assert FactKind.HOST_JOINED in {fact["kind"] for fact in facts}
 
-            answer = await world.machine("beta").ask_to_join(world.where.token)
+            answer = await world.machine("beta").ask_to_join(token)
             assert code_of(answer) == (403, "not-invited")
             assert "used already, by host alpha" in answer.json()["detail"]
             assert "forewarn host invite beta" in answer.json()["remedy"]
@@ -79,8 +80,9 @@ def test_a_host_whose_answer_was_lost_joins_again_with_the_same_key(tmp_path: Pa
     async def story() -> None:
         async with control_running(tmp_path) as world:
             machine = world.machine("h1")
-            assert (await machine.ask_to_join(world.where.token)).status_code == 200
-            await machine.join(world.where.token)
+            token = await world.token("h1")
+            assert (await machine.ask_to_join(token)).status_code == 200
+            await machine.join(token)
             await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
 
     run(story)
@@ -95,10 +97,7 @@ def test_a_name_is_taken_by_who_has_it_until_another_is_invited_to_replace_it(
             refused = await world.operator("POST", "/v1/hosts/h1/invite", {})
             assert code_of(refused) == (409, "name-taken")
             assert "host invite h1 --replace" in refused.json()["remedy"]
-            other = await world.service.membership.invite(None)
             new = world.machine("h1", "the other machine")
-            assert code_of(await new.ask_to_join(other)) == (409, "name-taken")
-
             await new.join(await token_for(world, "h1", replace=True))
 
             await new.ask("heartbeat", wire.Heartbeat({}), wire.Done)
@@ -151,7 +150,7 @@ def test_a_bad_name_is_refused_with_what_would_be_accepted(tmp_path: Path, name:
     async def story() -> None:
         async with control_running(tmp_path) as world:
             machine = world.machine("h1")
-            answer = await machine.ask_to_join(world.where.token, name=name)
+            answer = await machine.ask_to_join(await world.token("h1"), name=name)
             assert code_of(answer) == (400, "invalid")
             assert "letters, digits" in answer.json()["remedy"]
 
@@ -162,9 +161,7 @@ def test_names_that_differ_in_case_only_are_one_name(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
             await world.joined("h1")
-            answer = await world.machine("H1").ask_to_join(
-                await world.service.membership.invite(None)
-            )
+            answer = await world.machine("H1").ask_to_join(await world.token("H1"))
             assert code_of(answer) == (409, "conflict")
 
     run(story)
@@ -364,11 +361,11 @@ def test_old_versions_of_tls_are_not_spoken(tmp_path: Path) -> None:
 def test_after_a_restart_members_are_members_and_used_tokens_stay_used(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
-            machine = await world.machine("h1").join(world.where.token)
-            used = world.where.token
+            used = await world.token("h1")
+            machine = await world.machine("h1").join(used)
             before = (await machine.changes()).epoch
         async with control_running(tmp_path) as world:
-            assert (world.where.token, world.where.members) == ("", 1)
+            assert world.where.members == 1
             machine.url = world.where.hosts_url
             assert (await machine.changes()).epoch != before
             answer = await world.machine("h2").ask_to_join(used)
@@ -398,16 +395,16 @@ def test_a_place_and_a_membership_agree_after_a_restart_whatever_was_lost(tmp_pa
 def test_a_join_that_could_not_be_kept_uses_no_token_up(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
-            machine = world.machine("h1")
+            machine, token = world.machine("h1"), await world.token("h1")
             link, away = tmp_path / "control" / "link", tmp_path / "away"
             link.rename(away)
-            answer = await machine.ask_to_join(world.where.token)
+            answer = await machine.ask_to_join(token)
             assert code_of(answer) == (503, "unavailable")
             assert answer.headers["retry-after"]
             refused = await world.operator("POST", "/v1/hosts/h2/invite", {})
             assert code_of(refused) == (503, "unavailable")
             away.rename(link)
-            await machine.join(world.where.token)
+            await machine.join(token)
 
     run(story)
 
@@ -440,7 +437,8 @@ def test_the_url_that_hosts_are_told_is_in_the_certificate(tmp_path: Path) -> No
     async def story() -> None:
         async with control_running(tmp_path, hosts_url="https://ctl.example:8256/") as world:
             assert world.where.hosts_url == "https://ctl.example:8256"
-            assert "--control https://ctl.example:8256 --name NAME" in world.where.join_command
+            invited = await world.order("/v1/hosts/h1/invite", {})
+            assert "--control https://ctl.example:8256 --name h1" in invited["command"]
             crt = (tmp_path / "control" / "link" / "server.crt").read_bytes()
             names = x509.load_pem_x509_certificate(crt).extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
@@ -465,6 +463,6 @@ def test_the_way_in_has_limits_too(tmp_path: Path) -> None:
             ):
                 answer = await machine.say("join", body, headers=VERSION)
                 assert answer.status_code == status, body[:20]
-            assert (await machine.ask_to_join(world.where.token)).status_code == 200
+            assert (await machine.ask_to_join(await world.token("h1"))).status_code == 200
 
     run(story)

@@ -547,7 +547,7 @@ def test_the_clock_of_certificates_and_tokens_is_the_machines(tmp_path: Path) ->
         clock = TurnedClock()
         clock.wall = SystemClock().now_ms() + 40 * 365 * 86_400_000
         async with control_running(tmp_path, clock=clock) as world:
-            host = await world.machine("h1").join(world.where.token)
+            host = await world.joined("h1")
             answer = await host.say("heartbeat", wire.Heartbeat({}), headers=VERSION)
             assert answer.headers[wire.NOW_HEADER] == str(clock.now_ms())
             assert msgspec.json.decode(answer.content) == {}

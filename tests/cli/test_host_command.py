@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
+
+import pytest
 
 from cli_runner import forewarn
 
@@ -41,7 +44,9 @@ def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
 
 
 def test_a_control_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
-    options = ("--control", NOWHERE, "--name", "h1", "--token", "fw1.secret.fingerprint")
+    token = tmp_path / "token"
+    token.write_text("fw1.secret.fingerprint\n")
+    options = ("--control", NOWHERE, "--name", "h1", "--token-file", str(token))
     ran = forewarn("host", *options, "--data", str(tmp_path))
 
     assert ran.code == 1
@@ -49,9 +54,10 @@ def test_a_control_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
 
 
 def test_what_is_no_token_and_no_url_is_said_in_words(tmp_path: Path) -> None:
-    ran = forewarn(
-        "host", "--control", NOWHERE, "--name", "h1", "--token", "x", "--data", str(tmp_path)
-    )
+    token = tmp_path / "token"
+    token.write_text("x")
+    options = ("--control", NOWHERE, "--name", "h1", "--token-file", str(token))
+    ran = forewarn("host", *options, "--data", str(tmp_path))
     assert (ran.code, "That is no token to join with." in ran.err) == (1, True)
 
     ran = forewarn("host", "--control", "ctl.example", "--data", str(tmp_path))
@@ -81,3 +87,38 @@ def test_without_the_libraries_of_hosts_it_says_what_to_install(tmp_path: Path) 
     assert ran.returncode == 1
     assert "pip install 'forewarn[hosts,libvirt]'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_token_on_the_command_line_is_refused_with_the_ways_that_others_cannot_read(
+    tmp_path: Path,
+) -> None:
+    options = ("--control", NOWHERE, "--name", "h1", "--token", "fw1.secret.fingerprint")
+    both = forewarn("host", *options, "--token-file", "-", "--data", str(tmp_path))
+    ran = forewarn("host", *options, "--data", str(tmp_path))
+
+    assert both == ran
+    assert (ran.code, ran.out) == (2, "")
+    assert "can be read by every user of this machine" in ran.err
+    assert "--token-file FILE" in ran.err
+    assert "--token-file -" in ran.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--token-file", "--token"])
+def test_a_token_comes_by_standard_input(
+    tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", StringIO("fw1.secret.fingerprint\n"))
+    options = ("--control", NOWHERE, "--name", "h1", option, "-")
+    ran = forewarn("host", *options, "--data", str(tmp_path))
+
+    assert ran.code == 1
+    assert f"Control at {NOWHERE} cannot be reached" in ran.err
+
+
+def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    options = ("--control", NOWHERE, "--name", "h1", "--token-file", str(tmp_path / "none"))
+    ran = forewarn("host", *options, "--data", str(tmp_path))
+
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path / 'none'}: No such file" in ran.err

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import ask, at, forewarn
+from forewarn.unix_sockets import short_path
 from operator_world import TOKEN, World, running
 
 
@@ -23,15 +24,14 @@ def world() -> Iterator[World]:
         yield world
 
 
-def test_the_service_is_found_by_what_it_left_in_its_data_folder(
-    world: World, tmp_path: Path
-) -> None:
+def test_the_token_of_a_data_folder_is_sent_to_no_port(world: World, tmp_path: Path) -> None:
+    """What a killed service left behind names a port that may be another program's by now."""
     (tmp_path / "operator.url").write_text(f"{world.url}\n")
     (tmp_path / "operator.token").write_text(f"{TOKEN}\n")
 
     ran = forewarn("--data", str(tmp_path), "vm", "list", "--json")
 
-    assert ran.json == world.get("/v1/vms")
+    assert (ran.code, ran.out) == (3, "")
 
 
 def test_url_and_token_of_the_environment_win_over_the_data_folder(
@@ -49,8 +49,28 @@ def test_without_a_service_it_says_where_it_looked_and_what_to_do(tmp_path: Path
     ran = forewarn("--data", str(tmp_path), "vm", "list")
 
     assert (ran.code, ran.out) == (3, "")
-    assert str(tmp_path / "operator.url") in ran.err
+    assert f"there is no {tmp_path / 'run' / 'operator.sock'}" in ran.err
     assert "forewarn serve" in ran.err
+
+
+def test_a_socket_on_which_nobody_listens_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as killed, short_path(tmp_path / "run/operator.sock") as at_:
+        killed.bind(at_)
+
+    ran = forewarn("--data", str(tmp_path), "vm", "list")
+
+    assert (ran.code, ran.out) == (3, "")
+    assert f"No service listens on {tmp_path / 'run' / 'operator.sock'}" in ran.err
+    assert "it was killed" in ran.err
+
+
+def test_a_socket_is_named_by_the_environment_and_the_data_option_wins(tmp_path: Path) -> None:
+    environment = {"FOREWARN_SOCKET": str(tmp_path / "one.sock"), "HOME": str(tmp_path)}
+
+    assert f"there is no {tmp_path}/one.sock" in forewarn("vm", "list", environment=environment).err
+    named = forewarn("--data", str(tmp_path), "vm", "list", environment=environment)
+    assert f"there is no {tmp_path}/run/operator.sock" in named.err
 
 
 def test_a_service_that_is_away_is_named_and_the_exit_code_is_3() -> None:

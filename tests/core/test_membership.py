@@ -6,14 +6,20 @@ import pytest
 
 from forewarn.core import membership
 from forewarn.core.errors import NameTaken, NotFound, NotInvited, NotMember
-from forewarn.core.membership import ENDED_KEPT_MS, INVITATIONS_MAX, VALID_MS_MAX, Members
+from forewarn.core.membership import (
+    ENDED_KEPT_MS,
+    INVITATIONS_MAX,
+    VALID_MS_MAX,
+    Invitation,
+    Members,
+)
 from forewarn.core.model import DAY_MS, HOUR_MS
 
 NOW = 1_800_000_000_000
 
 
 def invited(
-    name: str | None = "h1",
+    name: str = "h1",
     *,
     known: Members | None = None,
     digest: str = "d1",
@@ -42,8 +48,10 @@ def test_a_token_lets_the_host_it_names_in() -> None:
     assert membership.need_member(after, name="h1", key="k1").since_ms == NOW
 
 
-def test_a_token_without_a_name_lets_any_new_host_in() -> None:
-    assert "h7" in joined(invited(None), "h7").members
+def test_a_token_for_any_name_that_an_older_control_made_lets_nobody_in() -> None:
+    old = Invitation(digest="d1", name=None, expires_ms=NOW + HOUR_MS)
+    with pytest.raises(NotInvited, match=r"not one of this .* `forewarn host invite h7`"):
+        joined(Members(invitations=(old,)), "h7")
 
 
 def test_a_token_lets_nobody_in_under_another_name() -> None:
@@ -65,14 +73,14 @@ def test_a_token_expires() -> None:
 
 @pytest.mark.parametrize(("name", "key"), [("h1", "k2"), ("h2", "k1"), ("h2", "k2")])
 def test_a_token_is_used_once(name: str, key: str) -> None:
-    known = joined(invited(None))
+    known = joined(invited())
     with pytest.raises(NotInvited, match="used already, by host h1"):
         joined(known, name, key=key)
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("h1", "invite h1 --replace`"), ("h2", "invite h2`")])
 def test_the_remedy_for_a_used_token_is_one_that_control_takes(name: str, remedy: str) -> None:
-    known = joined(invited(None))
+    known = joined(invited())
     with pytest.raises(NotInvited) as refused:
         joined(known, name, key="k2")
     assert remedy in refused.value.accepted
@@ -84,11 +92,11 @@ def test_the_same_host_may_ask_again_because_the_answer_may_have_been_lost() -> 
     assert again == known
 
 
-def test_a_name_that_another_host_has_is_refused_and_the_token_stays_good() -> None:
-    known = invited(None, known=joined(invited()), digest="d2")
+def test_who_was_replaced_does_not_come_back_with_its_old_token() -> None:
+    known = invited(known=joined(invited()), digest="d2", replaces=True)
+    replaced = joined(known, key="k2", digest="d2")
     with pytest.raises(NameTaken, match=r"Another host has joined as h1.*invite h1 --replace"):
-        joined(known, key="k2", digest="d2")
-    assert "h2" in joined(known, "h2", key="k2", digest="d2").members
+        joined(replaced, key="k1", digest="d1")
 
 
 def test_a_name_that_is_taken_is_invited_again_only_to_replace() -> None:
@@ -131,13 +139,13 @@ def test_who_has_not_joined_cannot_be_revoked() -> None:
 def test_invitations_do_not_pile_up() -> None:
     known = joined(invited())
     for number in range(INVITATIONS_MAX + 5):
-        known = invited(None, known=known, digest=f"n{number}")
+        known = invited(f"n{number}", known=known, digest=f"n{number}")
     assert len(known.invitations) == INVITATIONS_MAX
     # The used one went first, then the oldest; the newest is there.
     assert known.invitations[-1].digest == f"n{INVITATIONS_MAX + 4}"
     assert "d1" not in {one.digest for one in known.invitations}
 
-    later = invited(None, known=known, digest="late", now_ms=NOW + HOUR_MS + ENDED_KEPT_MS)
+    later = invited("late", known=known, digest="late", now_ms=NOW + HOUR_MS + ENDED_KEPT_MS)
     assert [one.digest for one in later.invitations] == ["late"]
 
 

@@ -26,7 +26,7 @@ def give_a_small_disk(guest: Guest, *, full: bool) -> None:
     program("unshare")
     guest.data.mkdir()
     fill = "dd if=/dev/zero of=fill bs=4k 2>/dev/null || true" if full else "true"
-    script = f'mount -t tmpfs -o size={DISK} small "$0"; cd "$0"; {fill}; cd /; exec "$@"'
+    script = f'mount -t tmpfs -o mode=0700,size={DISK} small "$0"; cd "$0"; {fill}; cd /; exec "$@"'
     under = ["unshare", "--map-root-user", "--mount", "sh", "-e", "-c", script, str(guest.data)]
     tried = subprocess.run([*under, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:

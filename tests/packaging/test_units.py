@@ -26,7 +26,7 @@ LIMIT_S = 60
 GRANTS = frozenset(
     {"SupplementaryGroups", "CapabilityBoundingSet", "AmbientCapabilities", "ReadWritePaths"}
     | {"RestrictAddressFamilies", "StateDirectory", "KillMode", "SystemCallFilter"}
-    | {"RestartPreventExitStatus", "LimitNOFILE"}
+    | {"RestartPreventExitStatus", "LimitNOFILE", "RuntimeDirectory", "RuntimeDirectoryMode"}
 )
 # How far below its reason a directive may stand: the lines of a pair.
 BELOW_MAX = 2

@@ -110,9 +110,14 @@ class Place:
         self._forewarn = ["env", f"PYTHONPATH={PYTHONPATH}"]
         self._forewarn += ["/opt/forewarn/bin/forewarn"]
 
-    def run(self, *command: str, check: bool = True) -> str:
+    def run(self, *command: str, check: bool = True, told: str = "") -> str:
         done = subprocess.run(
-            [*self._inside, *command], capture_output=True, text=True, check=False, timeout=LIMIT_S
+            [*self._inside, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            input=told,
         )
         if check and done.returncode != 0:
             logs = self.run("sh", "-c", "cat /var/log/*.service", check=False)
@@ -123,11 +128,12 @@ class Place:
         """The command line on this machine, as root."""
         return self.run(*self._forewarn, "--data", "/var/lib/forewarn", *words)
 
-    def join(self, *words: str) -> str:
+    def join(self, *words: str, token: str) -> str:
         """The command line as the user of the host daemon."""
         user = ["setpriv", "--reuid", "forewarn-host", "--regid", "forewarn-host", "--init-groups"]
         self.run("install", "-d", "-o", "forewarn-host", "-m", "0700", "/var/lib/forewarn-host")
-        return self.run(*user, *self._forewarn, "host", "--data", "/var/lib/forewarn-host", *words)
+        words = ("host", "--data", "/var/lib/forewarn-host", "--token-file", "-", *words)
+        return self.run(*user, *self._forewarn, *words, told=token)
 
     def start(self, name: str) -> None:
         self.run("systemctl", "start", name)
@@ -184,12 +190,36 @@ def served(place: Place) -> None:
     wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
     invited = json.loads(place.forewarn("host", "invite", "h1", "--json"))
     said = place.join(
-        "--join-only", "--control", "https://127.0.0.1:8256", "--name", "h1", "--token",
-        invited["token"],
+        "--join-only", "--control", "https://127.0.0.1:8256", "--name", "h1",
+        token=invited["token"],
     )  # fmt: skip
     assert said == "This machine is host h1 of https://127.0.0.1:8256.\n"
     place.start(HOST)
     wait_for(lambda: '"Events":[]' in place.ask(), "the guest is served")
+
+
+def test_members_of_the_group_are_operators_without_seeing_the_data(place: Place) -> None:
+    """Also from within its walls the unit knows who asks: they hide the names of other users."""
+    place.start(CONTROL)
+    wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
+    assert place.run("stat", "-c", "%a %U %G", "/run/forewarn").split() == [
+        "750", "forewarn", "forewarn",
+    ]  # fmt: skip
+    assert "fw1." not in place.run("cat", f"/var/log/{CONTROL}")
+    assert json.loads(place.forewarn("host", "list", "--json"))["items"] == []
+    member = ["setpriv", "--reuid", "65531", "--regid", "65531", "--groups", "forewarn"]
+    stranger = ["setpriv", "--reuid", "65532", "--regid", "65532", "--clear-groups"]
+    env = ["env", "HOME=/nowhere", f"PYTHONPATH={PYTHONPATH}", "/opt/forewarn/bin/forewarn"]
+    invited = json.loads(place.run(*member, *env, "host", "invite", "h1", "--json"))
+    assert invited["token"].startswith("fw1.")
+    said = place.run("sh", "-c", '"$@" 2>&1; echo $?', "sh", *stranger, *env, "host", "list")
+    assert "This user may not use /run/forewarn/operator.sock." in said
+    assert said.endswith("3\n")
+    place.run("chmod", "0755", "/run/forewarn")
+    place.run("chmod", "0666", "/run/forewarn/operator.sock")
+    said = place.run("sh", "-c", '"$@" 2>&1; echo $?', "sh", *stranger, *env, "host", "list")
+    assert "may not use the operator's socket" in said
+    assert json.loads(place.run(*member, *env, "host", "list", "--json"))["items"] == []
 
 
 def killed_and_started_again(place: Place) -> None:

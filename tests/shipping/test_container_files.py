@@ -24,6 +24,7 @@ import yaml
 
 from shipping_world import ROOT, Emulator, Place, empty_place, why_no_namespace
 
+SECRET = "chosen-by-the-one-who-starts-it"
 INSTALLED = Path(sysconfig.get_path("purelib"))
 LINK_LOCAL = "169.254.169.254"
 
@@ -162,13 +163,13 @@ def entrypoint(*arguments: str) -> list[str]:
 
 def test_the_image_is_built_and_emulates_as_its_file_says(image: Place) -> None:
     command = entrypoint(*only("CMD").words, "--json")
-    with image.running(contained(command), FOREWARN_TOKEN="secret") as emulator:
+    with image.running(contained(command), FOREWARN_TOKEN=SECRET) as emulator:
         assert emulator.vm_urls == {"vm0": "http://0.0.0.0:8254"}
         assert emulator.said["operator_url"] == "http://0.0.0.0:8255"
         shown = image.run(
             beside(emulator, entrypoint("clock", "show")),
             FOREWARN_URL="http://127.0.0.1:8255",
-            FOREWARN_TOKEN="secret",
+            FOREWARN_TOKEN=SECRET,
         )
         assert (shown.returncode, shown.stderr) == (0, "")
         # Inside the container nobody has to know the token.
@@ -214,7 +215,7 @@ def service(name: str) -> dict[str, Any]:
 def filled_in(environment: dict[str, str]) -> dict[str, str]:
     """The environment of a service, once the person who starts it has exported the token."""
     return {
-        name: re.sub(r"\$\{FOREWARN_TOKEN:\?[^}]*\}", "secret", value)
+        name: re.sub(r"\$\{FOREWARN_TOKEN:\?[^}]*\}", SECRET, value)
         for name, value in environment.items()
     }
 

@@ -260,7 +260,7 @@ def fill(disk: Path) -> Path:
 def test_on_a_really_full_disk_it_answers_503_until_there_is_room(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mount = f'mount -t tmpfs -o size={SMALL_DISK} tmpfs "$0" && exec "$@"'
+    mount = f'mount -t tmpfs -o mode=0700,size={SMALL_DISK} tmpfs "$0" && exec "$@"'
     with service_in(tmp_path, fleet=standalone_fleet(2)) as service:
         service.data = small / "data"
         service.start(under=["unshare", "--mount", "sh", "-c", mount, str(small)])

@@ -122,7 +122,7 @@ def test_a_service_and_an_emulator_at_once_are_never_confused(tmp_path: Path) ->
         with simulating(tmp_path) as simulation:
             ran = simulation.cli("vm", "list")
             assert ran.returncode == 2
-            assert "both running" in ran.stderr
+            assert "More than one service or emulator is running here." in ran.stderr
             assert str(data) in ran.stderr
             named = simulation.cli("--data", simulation.where["data"], "vm", "list")
             assert named.returncode == 0, named
@@ -130,9 +130,11 @@ def test_a_service_and_an_emulator_at_once_are_never_confused(tmp_path: Path) ->
 
 
 def test_the_token_can_come_from_the_environment(tmp_path: Path) -> None:
-    with simulating(tmp_path, environment={"FOREWARN_TOKEN": "known-before"}) as simulation:
+    with simulating(
+        tmp_path, environment={"FOREWARN_TOKEN": "known-before-the-start"}
+    ) as simulation:
         file = Path(simulation.where["operator_token_file"])
-        assert file.read_text(encoding="utf-8").strip() == "known-before"
+        assert file.read_text(encoding="utf-8").strip() == "known-before-the-start"
         assert file.stat().st_mode & 0o077 == 0
         assert simulation.cli("vm", "list").returncode == 0
 

@@ -124,7 +124,7 @@ def test_url_and_token_of_the_environment_win_over_the_data_folder(
     assert command.returncode == 0, command.stderr
     assert len(json.loads(command.stdout)["items"]) == 3
 
-    wrong = service.cli("host", "list", environment={"FOREWARN_TOKEN": "wrong"})
+    wrong = service.cli("host", "list", environment={**away, "FOREWARN_TOKEN": "wrong"})
     assert wrong.returncode == 1
     assert "token" in wrong.stderr
 

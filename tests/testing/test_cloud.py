@@ -261,6 +261,7 @@ def test_words_that_make_no_sense_are_refused_with_a_sentence(
 
 def test_every_setting_of_the_service_that_a_cloud_can_have_is_a_word() -> None:
     of_files_and_ports = {"data", "inventory", "guest", "operator", "hosts", "hosts_url"}
+    of_files_and_ports |= {"behind_proxy", "socket"}
     assert set(SettingWords.__annotations__) == set(setting_names()) - of_files_and_ports
 
 

@@ -30,6 +30,7 @@ from forewarn_guest.config_warnings import warnings_about
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step
 from forewarn_guest.errors import ConfigError, NotToml
 from forewarn_guest.hook_files import find_program, who_may_change
+from forewarn_guest.shared_folders import others_than_root
 from forewarn_guest.steps import KINDS, read_options
 from forewarn_guest.toml_text import Table
 from forewarn_guest.toml_text import read as read_toml
@@ -74,10 +75,10 @@ def parse(text: str, where: str, look: Look = find_program) -> Configuration:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file that nobody but its owner and group can change."""
+    """The text of a file that nobody but its owner and group can change; for root, only root."""
     try:
         data = _bytes_of(path)
-        why = who_may_change(path)
+        why = who_may_change(path) or others_than_root(path) or others_than_root(path.parent)
     except FileNotFoundError:
         says = "There is no such file. Name yours with --config FILE"
         raise ConfigError(

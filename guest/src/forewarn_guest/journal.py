@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from forewarn_guest.errors import JournalDamaged, JournalError, JournalFull
+from forewarn_guest.shared_folders import others_than_root
 
 Fact = dict[str, Any]
 
@@ -60,6 +61,7 @@ class Journal:
         self._unsure = False
         try:
             _make_folder(path.parent)
+            _refuse_shared(path.parent)
             self._lock = _lock(path)
         except OSError as error:
             raise _not_opened(path, error) from error
@@ -374,6 +376,16 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(mode=0o700)
         _sync_folder(folder.parent)
+
+
+def _refuse_shared(folder: Path) -> None:
+    """Raise JournalError where an agent that is root would go by what others may write."""
+    why = others_than_root(folder)
+    if why:
+        raise JournalError(
+            f"The agent runs as root, and others may change its journal in {folder}: {why}.",
+            "Or configure another folder, or run the agent as a user of its own.",
+        )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
-"""The gate before every route: the token, the answers to errors, the time of the service.
+"""The gate before every route: who may pass, the answers to errors, the time of the service.
 
-A request without the operator's token learns nothing but that. What a handler refuses or breaks
+Over TCP the operator's token lets in; by the Unix socket the kernel says who asks, and no token is
+looked at. A request of anybody else learns nothing but that. What a handler refuses or breaks
 on becomes problem+json here, in one place; the status codes are in `wire.problems`.
 """
 
@@ -16,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forewarn.api.peer_credentials import PEER_KEY, Admission, Peer, of_this_process
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.ports import Clock, StoreFailed
@@ -86,13 +88,23 @@ EXCEPTION_HANDLERS = {
 
 
 class Gate:
-    """ASGI middleware: nobody passes without the token, and no error leaves unanswered."""
+    """ASGI middleware: nobody passes without the token or the socket, and no error leaves
+    unanswered."""
 
-    def __init__(self, app: ASGIApp, *, token: str, clock: Clock, measures: Measures) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        clock: Clock,
+        measures: Measures,
+        admission: Admission | None = None,
+    ) -> None:
         if not token:
             raise ValueError("the operator API needs a token")
         self._app = app
         self._token = token.encode()
+        self._admission = admission or of_this_process()
         self._clock = clock
         self._measures = measures
 
@@ -111,8 +123,9 @@ class Gate:
                 self._measures.answered(message["status"])
             await send(message)
 
-        if not self._has_token(scope):
-            await _no_token()(scope, receive, counted)
+        refused = self._refused(scope)
+        if refused is not None:
+            await refused(scope, receive, counted)
             return
         try:
             await self._app(scope, receive, counted)
@@ -124,6 +137,12 @@ class Gate:
             if answered:
                 raise  # half an answer is out; the server cuts the connection
             await broken_response()(scope, receive, counted)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        peer: Peer | None = scope.get(PEER_KEY)
+        if peer is None:
+            return None if self._has_token(scope) else _no_token()
+        return None if self._admission.admits(peer) else _not_admitted(peer, self._admission)
 
     def _has_token(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -139,9 +158,20 @@ def _no_token() -> Response:
         401,
         "The operator's token is missing or wrong.",
         "Send `Authorization: Bearer TOKEN`; the token is in the file operator.token of the"
-        " service's data folder.",
+        " service's data folder. On the same machine its Unix socket needs none.",
     )
     return problem_response(content, 401, [("WWW-Authenticate", 'Bearer realm="forewarn"')])
+
+
+def _not_admitted(peer: Peer, admission: Admission) -> Response:
+    content = problem(
+        "not-admitted",
+        403,
+        f"The user with uid {peer.uid} may not use the operator's socket.",
+        f"Ask as root, as the user who runs the service (uid {admission.uid}), or as a member of"
+        f" its group (gid {admission.gid}).",
+    )
+    return problem_response(content, 403)
 
 
 def broken_response() -> Response:

@@ -37,7 +37,7 @@ class InviteWords(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class HostInvited(msgspec.Struct):
-    """A one-time token for one host, and the command that it is for. It is shown once."""
+    """A one-time token for one host, and the command that reads it. The token is shown once."""
 
     name: str
     token: str
@@ -75,7 +75,7 @@ class MemberRoutes:
     """The functions behind the routes. `command` is what to say on the machine that joins."""
 
     def __init__(
-        self, control: Control, membership: Membership, *, command: Callable[[str, str], str]
+        self, control: Control, membership: Membership, *, command: Callable[[str], str]
     ) -> None:
         self._control = control
         self._membership = membership
@@ -148,7 +148,7 @@ class MemberRoutes:
                 name=name,
                 token=token,
                 valid_seconds=said.valid_seconds,
-                command=self._command(name, token),
+                command=self._command(name),
             )
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
-from forewarn import settings
+from forewarn import settings, unix_sockets
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -57,39 +57,48 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the service is and what opens it."""
+    """Where the service is: a socket of this machine, or a URL with the token that opens it.
 
-    url: str
-    token: str
+    A token is never sent but to the URL that a person named with it: what a data folder says may
+    be out of date, and its port another program's.
+    """
+
+    url: str = ""
+    token: str = ""
+    socket: Path | None = None
+
+    def __str__(self) -> str:
+        return self.url or str(self.socket)
 
 
 def data_folder(data: Path | None, settings_file: Path | None) -> Path:
     """The data folder that the options, the environment and the settings file mean."""
+    return _settings(data, settings_file).data
+
+
+def _settings(data: Path | None, settings_file: Path | None) -> settings.Settings:
     try:
-        chosen = settings.load(
+        return settings.load(
             file=settings_file,
             environment=os.environ,
             options={"data": None if data is None else str(data)},
         )
     except settings.BadSettings as bad:
         raise Stop(EXIT_USAGE, str(bad)) from None
-    return chosen.data
 
 
 def find_service(data: Path | None, settings_file: Path | None) -> Place:
-    """FOREWARN_URL and FOREWARN_TOKEN, else what the service left in its data folder."""
+    """FOREWARN_URL and FOREWARN_TOKEN, else the socket of a service on this machine."""
     url = os.environ.get("FOREWARN_URL", "")
     token = os.environ.get("FOREWARN_TOKEN", "")
-    if url and not token:
+    if not url:
+        return Place(socket=_socket(data, settings_file))
+    if not token:
         raise Stop(
             EXIT_USAGE,
             "FOREWARN_URL is set and FOREWARN_TOKEN is not.",
             f"Set it to what {settings.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
-    if not url or not token:
-        folder = _running_folder(data_folder(data, settings_file))
-        url = url or _left_in(folder, settings.OPERATOR_URL_FILE)
-        token = token or _left_in(folder, settings.OPERATOR_TOKEN_FILE)
     if not _is_address(url):
         raise Stop(EXIT_USAGE, f"{url!r} is no address of a service.", "Give http://HOST:PORT.")
     if not token.isascii() or not token.isprintable():
@@ -101,25 +110,27 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
     return Place(url=url.rstrip("/"), token=token)
 
 
-def _running_folder(folder: Path) -> Path:
-    """The folder of the service or of the emulator, whichever runs, if none was named.
+def _socket(data: Path | None, settings_file: Path | None) -> Path:
+    """The socket that is meant; if none was named, that of the one service that runs here.
 
-    Both at once are never guessed between: an order meant for an emulator must not hit VMs.
+    Several at once are never guessed between: an order meant for an emulator must not hit VMs.
     """
-    emulator = settings.emulator_folder(os.environ)
-    if folder != settings.default_folder(os.environ) or not _announced(emulator):
-        return folder
-    if _announced(folder):
+    chosen = _settings(data, settings_file)
+    if data is not None:
+        return chosen.usual_socket
+    if chosen.socket is not None or chosen.data != settings.default_folder(os.environ):
+        return chosen.operator_socket
+    usual = {socket: unix_sockets.why_not(socket) for socket in settings.usual_sockets(os.environ)}
+    running = [socket for socket, error in usual.items() if error is None]
+    if len(running) > 1:
+        named = " or ".join(f"FOREWARN_SOCKET={socket}" for socket in running)
         raise Stop(
             EXIT_USAGE,
-            "A service and an emulator are both running here, or one of them was killed.",
-            f"Say which one is meant: --data {folder} or --data {emulator}.",
+            "More than one service or emulator is running here.",
+            f"Say which one is meant: --data DIR, or {named}.",
         )
-    return emulator
-
-
-def _announced(folder: Path) -> bool:
-    return (folder / settings.OPERATOR_URL_FILE).exists()
+    there = [s for s, error in usual.items() if not isinstance(error, FileNotFoundError)]
+    return next(iter([*running, *there, *usual]))
 
 
 def _is_address(url: str) -> bool:
@@ -130,23 +141,15 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _left_in(folder: Path, name: str) -> str:
-    try:
-        return (folder / name).read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        raise Stop(
-            EXIT_UNREACHABLE,
-            f"No service was found: there is no {folder / name}.",
-            f"Start one with `forewarn serve --data {folder}`, `forewarn control` or `forewarn"
-            " simulate`, name its data folder with `forewarn --data DIR ...` (of the unit:"
-            " /var/lib/forewarn), or set FOREWARN_URL and FOREWARN_TOKEN.",
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Stop(
-            EXIT_UNREACHABLE,
-            f"{folder / name} cannot be read: {error}.",
-            "Ask as the user who runs the service, or set FOREWARN_URL and FOREWARN_TOKEN.",
-        ) from None
+class _SocketConnection(http.client.HTTPConnection):
+    """HTTP by a Unix socket. Who asks is told by the kernel, so nothing secret is sent."""
+
+    def __init__(self, path: Path, *, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = unix_sockets.connect(self._path, timeout_s=self.timeout)
 
 
 class _Lost(Exception):  # noqa: N818 - never leaves this module
@@ -238,19 +241,18 @@ class Client:
         headers: Mapping[str, str],
         timeout_s: float,
     ) -> Iterator[http.client.HTTPResponse]:
-        parts = urlsplit(self._place.url)
-        secure = parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+        place = self._place
+        connection = _connection_to(place)
         try:
             try:
                 connection.connect()
             except OSError as error:
                 self._unreachable(error)
             connection.sock.settimeout(timeout_s)
-            sent = {"Authorization": f"Bearer {self._place.token}", **headers}
+            shown = {"Authorization": f"Bearer {place.token}"} if place.url else {}
+            path = urlsplit(place.url).path
             try:
-                connection.request(method, parts.path + target, body=body, headers=sent)
+                connection.request(method, path + target, body=body, headers={**shown, **headers})
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
                 raise _Lost(str(error) or type(error).__name__) from error
@@ -259,12 +261,54 @@ class Client:
             connection.close()
 
     def _unreachable(self, error: Exception) -> NoReturn:
+        if self._place.socket is not None:
+            raise _no_service(self._place.socket, error) from None
         raise Stop(
             EXIT_UNREACHABLE,
-            f"The service at {self._place.url} cannot be reached: {error}.",
-            "See whether `forewarn serve` runs there, and whether --data or FOREWARN_URL names"
-            " the right one.",
+            f"The service at {self._place} cannot be reached: {error}.",
+            "See whether `forewarn serve` runs there, and whether FOREWARN_URL names the right"
+            " one.",
         ) from None
+
+
+def _connection_to(place: Place) -> http.client.HTTPConnection:
+    if place.socket is not None:
+        return _SocketConnection(place.socket, timeout=CONNECT_TIMEOUT_S)
+    parts = urlsplit(place.url)
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+
+
+def _no_service(socket: Path, error: Exception) -> Stop:
+    """Why a socket of this machine does not lead to a service, and what would."""
+    elsewhere = "name its data folder with `forewarn --data DIR ...` (of the unit:"
+    elsewhere += " /var/lib/forewarn), or set FOREWARN_URL and FOREWARN_TOKEN."
+    if isinstance(error, FileNotFoundError):
+        return Stop(
+            EXIT_UNREACHABLE,
+            f"No service was found: there is no {socket}.",
+            f"Start one with `forewarn serve`, `forewarn control` or `forewarn simulate`,"
+            f" {elsewhere}",
+        )
+    if isinstance(error, PermissionError):
+        return Stop(
+            EXIT_UNREACHABLE,
+            f"This user may not use {socket}.",
+            "Ask as root, as the user who runs the service or as a member of its group;"
+            f" {elsewhere}",
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return Stop(
+            EXIT_UNREACHABLE,
+            f"No service listens on {socket}: it was killed, or has not come up yet.",
+            f"Start it again, {elsewhere}",
+        )
+    return Stop(
+        EXIT_UNREACHABLE,
+        f"The service at {socket} cannot be reached: {error}.",
+        f"See whether it runs, {elsewhere}",
+    )
 
 
 def _target(path: tuple[str, ...]) -> str:

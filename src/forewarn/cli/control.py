@@ -13,9 +13,9 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import program, run_to_end
+from forewarn.cli.run import BehindProxy, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
-from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load
+from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load, need_shelter
 from forewarn.wiring.process import CannotStart
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def control(
     hosts_url: Annotated[
         str | None, typer.Option(metavar="URL", help="How hosts reach that, as an https URL.")
     ] = None,
+    behind_proxy: BehindProxy = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the control plane: operator API, rules and journal here, a host daemon elsewhere.
@@ -57,9 +58,11 @@ def control(
         "operator": operator,
         "hosts": hosts,
         "hosts_url": hosts_url,
+        "behind_proxy": "true" if behind_proxy else None,
     }
     try:
         chosen = load(file=settings or session.settings, environment=os.environ, options=options)
+        need_shelter(chosen)
     except BadSettings as bad:
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     log_to_stderr()
@@ -91,10 +94,10 @@ def _say_where_in_json(where: ControlWhere) -> None:
         {
             "operator_url": where.operator_url,
             "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
+            "operator_socket": str(where.operator_socket),
             "hosts_url": where.hosts_url,
             "hosts_listen": where.hosts_listen,
             "members": where.members,
-            "token": where.token or None,
             "data": str(where.data),
         }
     )
@@ -112,12 +115,11 @@ def _lines(where: ControlWhere) -> Iterator[str]:
     yield "forewarn control is running; Ctrl-C stops it."
     yield f"  data folder     {where.data}"
     yield f"  operator API    {where.operator_url}   (token in {token})"
+    yield f"  its socket      {where.operator_socket}   (for this machine, without the token)"
     yield f"  hosts connect   {where.hosts_url}   (listening on {where.hosts_listen})"
     if where.members:
         yield f"  hosts joined    {where.members}: `{this} --data {data} host list`"
         return
     yield ""
-    yield "No host has joined yet. Within an hour, on a hypervisor, with a NAME of your choice:"
-    yield f"  {where.join_command}"
-    yield "For each further one, and later:"
+    yield "No host has joined yet. For each, this makes a one-time token and says how to join:"
     yield f"  {this} --data {data} host invite NAME"

@@ -19,6 +19,11 @@ __all__ = ["host"]
 
 _PREFIX = "FOREWARN_HOST_"
 
+TokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Join with the one-time token in it; `-` is standard input."),
+]
+
 
 @host.callback(invoke_without_command=True)
 def daemon(
@@ -28,10 +33,8 @@ def daemon(
         str | None, typer.Option(metavar="URL", help="The control to follow, as it prints it.")
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The name of this host.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(metavar="TOKEN", help="Join with this one-time token; `-` reads it."),
-    ] = None,
+    token_file: TokenFile = None,
+    token: Annotated[str | None, typer.Option(hidden=True)] = None,
     join_only: Annotated[
         bool, flag("--join-only", help="Join and end; a service manager runs it later.")
     ] = False,
@@ -51,9 +54,9 @@ def daemon(
 ) -> None:
     """Look at hosts, maintain them, say how they are; or, without a command, be one.
 
-    Being one: with --control, --name and --token it joins a control and runs; later nothing needs
-    to be said again. --data DIR says where its certificate is kept, --settings FILE what else
-    is to be set.
+    Being one: with --control, --name and --token-file it joins a control and runs; later nothing
+    needs to be said again. --data DIR says where its certificate is kept, --settings FILE what
+    else is to be set.
     """
     options = {
         "control": control,
@@ -63,7 +66,10 @@ def daemon(
         "bridges": bridges,
         "metrics": metrics,
     }
-    given = [key for key, value in {**options, "token": token}.items() if value is not None]
+    standard_input = _standard_input(token)
+    token_file = token_file or standard_input
+    given = [key for key, value in options.items() if value is not None]
+    given += ["token-file"] if token_file else []
     given += ["join-only"] if join_only else []
     if context.invoked_subcommand is not None:
         _refuse(given, context.invoked_subcommand)
@@ -76,14 +82,26 @@ def daemon(
         if not joined_before(os.environ):
             typer.echo(context.get_help())
             raise typer.Exit(2)
-    _run_daemon(session, options, token=token, join_only=join_only, as_json=as_json)
+    _run_daemon(session, options, token_file=token_file, join_only=join_only, as_json=as_json)
+
+
+def _standard_input(token: str | None) -> str | None:
+    """What of the old option is left: `-`. Raises Stop for a token, which does not belong there."""
+    if token in (None, "-"):
+        return token
+    raise Stop(
+        2,
+        "A token on the command line can be read by every user of this machine.",
+        "Give it in a file with --token-file FILE, or on standard input with --token-file -."
+        " If others are on this machine, make a new one: `forewarn host invite NAME`.",
+    )
 
 
 def _run_daemon(
     session: Session,
     options: dict[str, str | None],
     *,
-    token: str | None,
+    token_file: str | None,
     join_only: bool,
     as_json: bool,
 ) -> None:
@@ -95,7 +113,7 @@ def _run_daemon(
             f"cannot start without {missing.name}.",
             "Install it: pip install 'forewarn[hosts,libvirt]'",
         ) from None
-    run(session, options, token=token, join_only=join_only, as_json=as_json)
+    run(session, options, token_file=token_file, join_only=join_only, as_json=as_json)
 
 
 def _refuse(given: list[str], command: str) -> None:

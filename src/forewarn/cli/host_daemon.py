@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
@@ -22,7 +23,7 @@ def run(
     session: Session,
     options: Mapping[str, str | None],
     *,
-    token: str | None,
+    token_file: str | None,
     join_only: bool,
     as_json: bool,
 ) -> None:
@@ -34,8 +35,7 @@ def run(
         )
     except BadSettings as bad:
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
-    if token == "-":  # noqa: S105 - where to read it from
-        token = sys.stdin.readline(TOKEN_CHARS_MAX).strip()
+    token = None if token_file is None else _read_token(token_file)
     log_to_stderr()
     said = _say_in_json if as_json else _say
     try:
@@ -45,6 +45,24 @@ def run(
         run_to_end(run_host(settings, token=token, build=on_libvirt, started=said))
     except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
+
+
+def _read_token(file: str) -> str:
+    """The token in the first line of a file, or of standard input. Raises Stop."""
+    if file == "-":
+        if sys.stdin.isatty():
+            sys.stderr.write("The token that `forewarn host invite` has printed: ")
+            sys.stderr.flush()
+        return sys.stdin.readline(TOKEN_CHARS_MAX).strip()
+    try:
+        with Path(file).open(encoding="ascii", errors="replace") as opened:
+            return opened.readline(TOKEN_CHARS_MAX).strip()
+    except OSError as error:
+        raise Stop(
+            2,
+            f"The token cannot be read: {file}: {error.strerror or error}.",
+            "Name the file that holds it with --token-file FILE; `-` is standard input.",
+        ) from None
 
 
 def _say_joined(name: str, control: str) -> None:

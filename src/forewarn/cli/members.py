@@ -77,6 +77,8 @@ def _invited(shown: dict[str, Any]) -> str:
     return (
         f"On the machine that is to be {shown['name']}, once and within {valid}:\n"
         f"  {shown['command']}\n"
+        "It reads this token, which only that machine may know:\n"
+        f"  {shown['token']}\n"
         "Where systemd runs it: as user forewarn-host, with --join-only and --data"
         " /var/lib/forewarn-host; then start the unit."
     )

@@ -14,14 +14,19 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.addresses import listen_text
-from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load
+from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load, need_shelter
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wiring.process import CannotStart
 from forewarn.wiring.serve import Where, open_service
 
 LISTENERS_PRINTED_MAX = 20
+
+BehindProxy = Annotated[
+    bool,
+    flag("--behind-proxy", help="Let --operator be no loopback: a proxy with TLS guards it."),
+]
 
 
 def serve(
@@ -42,6 +47,7 @@ def serve(
     operator: Annotated[
         str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
     ] = None,
+    behind_proxy: BehindProxy = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the service: guest endpoint, operator API and simulated hosts in one process.
@@ -54,9 +60,11 @@ def serve(
         "inventory": _text(inventory),
         "guest": guest,
         "operator": operator,
+        "behind_proxy": "true" if behind_proxy else None,
     }
     try:
         chosen = load(file=settings or session.settings, environment=os.environ, options=options)
+        need_shelter(chosen)
     except BadSettings as bad:
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     log_to_stderr()
@@ -102,6 +110,7 @@ def _say_where_in_json(where: Where) -> None:
         {
             "operator_url": where.operator_url,
             "operator_token_file": str(where.data / OPERATOR_TOKEN_FILE),
+            "operator_socket": str(where.operator_socket),
             "guest_url": url_of(where.guest),
             "vm_urls": {vm: url_of(address) for vm, address in where.listeners.items()},
             "data": str(where.data),
@@ -121,6 +130,7 @@ def _say_where(where: Where) -> None:
         "forewarn is running; Ctrl-C stops it.",
         f"  data folder     {where.data}",
         f"  operator API    {where.operator_url}   (token in {token})",
+        f"  its socket      {where.operator_socket}   (for this machine, without the token)",
         f"  guest endpoint  {url_of(where.guest)}   (for VMs known by their address)",
     ]
     if where.listeners:

@@ -25,6 +25,7 @@ from forewarn.settings import (
     Settings,
     emulator_folder,
     load,
+    need_given_token,
     read_inventory,
 )
 from forewarn.wire.api_versions import NEWEST
@@ -113,7 +114,8 @@ def simulate(
         "operator": operator,
         "enablement": enablement,
     }
-    chosen = _settings(settings or session.settings, options)
+    token = os.environ.get("FOREWARN_TOKEN")
+    chosen = _settings(settings or session.settings, options, token)
     log_to_stderr()
     try:
         plan = Plan(
@@ -128,17 +130,19 @@ def simulate(
         raise Stop(EXIT_USAGE, str(refusal)) from None
     said = _say_in_json if as_json else _say
     try:
-        run_to_end(run_emulator(plan, token=os.environ.get("FOREWARN_TOKEN"), started=said))
+        run_to_end(run_emulator(plan, token=token, started=said))
     except CannotStart as why:
         raise Stop(EXIT_REFUSED, f"cannot start. {why}") from None
 
 
-def _settings(file: Path | None, options: dict[str, str | None]) -> Settings:
+def _settings(file: Path | None, options: dict[str, str | None], token: str | None) -> Settings:
     defaults = {**SIMULATE_DEFAULTS, "data": emulator_folder(os.environ)}
     try:
-        return load(file=file, environment=os.environ, options=options, defaults=defaults)
+        chosen = load(file=file, environment=os.environ, options=options, defaults=defaults)
+        need_given_token(chosen, token)
     except BadSettings as bad:
         raise Stop(EXIT_USAGE, f"the settings are wrong.\n{bad}") from None
+    return chosen
 
 
 def _inventory(chosen: Settings, vms: Sequence[str], scopes: Sequence[str]) -> str:
@@ -161,6 +165,7 @@ def _say_in_json(running: Running) -> None:
         {
             "operator_url": running.operator_url,
             "operator_token_file": str(running.data / OPERATOR_TOKEN_FILE),
+            "operator_socket": str(running.operator_socket),
             "vm_urls": running.vm_urls,
             "now": time_text(running.now_ms),
             "data": str(running.data),

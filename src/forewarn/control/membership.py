@@ -96,11 +96,10 @@ class Membership:
         return sorted(self._members.members.values(), key=lambda member: member.name)
 
     async def invite(
-        self, name: str | None, *, valid_ms: int = TOKEN_VALID_MS, replaces: bool = False
+        self, name: str, *, valid_ms: int = TOKEN_VALID_MS, replaces: bool = False
     ) -> str:
-        """A new one-time token, for this host or for any that is new. Raises Refusal."""
-        if name is not None:
-            need_host_name(name)
+        """A new one-time token for this host. Raises Refusal."""
+        need_host_name(name)
         secret = secrets.token_urlsafe(SECRET_BYTES)
         async with self._one_at_a_time:
             await self._change(

@@ -55,3 +55,13 @@ def read_listen(text: str) -> tuple[str, int]:
 def listen_text(address: str, port: int) -> str:
     """The pair of `read_listen` as text again, in its one spelling."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """True if only this machine can reach what listens on the address of a `read_listen`."""
+    if address == "localhost":
+        return True
+    parsed = ip_address(address)
+    if isinstance(parsed, IPv6Address):
+        parsed = parsed.ipv4_mapped or parsed
+    return parsed.is_loopback

@@ -32,8 +32,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """A token that lets one host in, once. Without a name it lets in any host that is new.
+    """A token that lets one host in, once.
 
+    Older controls made tokens without a name, for any host; they let nobody in any more.
     `replaces`: the host takes over the name from whoever has it. `used_by` and `used_key` are
     the name and key of the host that it has let in.
     """
@@ -58,13 +59,13 @@ def invite(
     known: Members,
     *,
     digest: str,
-    name: str | None,
+    name: str,
     valid_ms: int,
     now_ms: int,
     replaces: bool = False,
 ) -> Members:
     """With one more invitation. One for the same name that nobody has used ends with it."""
-    if name is not None and name in known.members and not replaces:
+    if name in known.members and not replaces:
         raise NameTaken(
             f"Host {name} has joined already.",
             f"If it has lost its key, or another machine takes its place, say "
@@ -73,8 +74,7 @@ def invite(
     others = [
         one
         for one in known.invitations
-        if now_ms - one.expires_ms < ENDED_KEPT_MS
-        and (name is None or one.used_by is not None or one.name != name)
+        if now_ms - one.expires_ms < ENDED_KEPT_MS and (one.used_by is not None or one.name != name)
     ]
     made = Invitation(
         digest=digest,
@@ -124,13 +124,13 @@ def _need_invitation(
             f" control machine: `forewarn host invite {name} --replace`."
         )
     found = next((one for one in known.invitations if one.digest == digest), None)
-    if found is None:
+    if found is None or found.name is None:
         raise NotInvited("The token is not one of this control plane.", again)
     if found.used_key is not None and (found.used_key, found.used_by) != (key, name):
         raise NotInvited(f"The token was used already, by host {found.used_by}.", again)
     if now_ms >= found.expires_ms:
         raise NotInvited("The token has expired.", again)
-    if found.name is not None and found.name != name:
+    if found.name != name:
         raise NotInvited(f"The token is for host {found.name}, not for {name}.", again)
     return found
 

@@ -17,6 +17,8 @@ import uvicorn
 from forewarn.adapters.authority import Authority, read_peer, read_request
 from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.adapters.membership import MembersFile
+from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
@@ -33,15 +35,15 @@ from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
 from forewarn.ports import Change, Clock
-from forewarn.settings import Settings
+from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, ControlParts
 from forewarn.wiring.operator_server import (
     STOP_GRACE_S,
     Announcement,
     listening,
-    operator_token,
     serving,
 )
+from forewarn.wiring.operator_socket import serving_socket
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
 log = structlog.get_logger(__name__)
@@ -54,16 +56,12 @@ KEEP_ALIVE_S = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlWhere:
-    """Where the control plane really is, once it is there.
-
-    `token` lets the first host in, with the `join_command`; both are empty once one has joined.
-    """
+    """Where the control plane really is, once it is there."""
 
     operator_url: str
+    operator_socket: Path
     hosts_url: str
     hosts_listen: str
-    token: str
-    join_command: str
     members: int
     data: Path
 
@@ -75,9 +73,9 @@ class Link:
     listen: str
     url: str
 
-    def join_command(self, name: str, token: str) -> str:
-        """What to say on a hypervisor to have it join."""
-        return f"forewarn host --control {self.url} --name {name} --token {token}"
+    def join_command(self, name: str) -> str:
+        """What to say on a hypervisor to have it join. It asks for the token, which is secret."""
+        return f"forewarn host --control {self.url} --name {name} --token-file -"
 
 
 class ControlService:
@@ -155,13 +153,14 @@ class ControlService:
 
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
+        token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
         await self.membership.settle()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
         async with self._link() as link:
             app = create_app(
                 parts.control,
-                token=operator_token(settings.data),
+                token=token,
                 measures=parts.measures,
                 doorbell=parts.doorbell,
                 scratch=settings.data,
@@ -173,21 +172,18 @@ class ControlService:
                 ],
                 needs_channels=False,
             )
-            async with serving(app, settings.operator) as url:
+            async with serving(app, settings.operator) as url, serving_socket(app, settings):
                 with Announcement(settings.data, url):
-                    started(await self._where(url, link))
+                    started(self._where(url, link))
                     await self._work_until_stopped()
 
-    async def _where(self, operator_url: str, link: Link) -> ControlWhere:
-        members = len(self.membership.members())
-        token = "" if members else await self.membership.invite(None)
+    def _where(self, operator_url: str, link: Link) -> ControlWhere:
         return ControlWhere(
             operator_url=operator_url,
+            operator_socket=self._settings.operator_socket,
             hosts_url=link.url,
             hosts_listen=link.listen,
-            token=token,
-            join_command=link.join_command("NAME", token) if token else "",
-            members=members,
+            members=len(self.membership.members()),
             data=self._settings.data,
         )
 
@@ -303,6 +299,7 @@ def open_control(settings: Settings, *, clock: Clock | None = None) -> ControlSe
     Raises one of CannotStart.
     """
     raise_descriptor_limit()
+    refuse_shared_folder(settings.data)
     store = SqliteStore.in_folder(settings.data)
     try:
         return ControlService(settings, store, clock or SystemClock())

@@ -361,7 +361,7 @@ async def membership(settings: HostSettings, token: str | None) -> Credentials:
             f"This machine has joined as {known.name}, not as {settings.name}: {settings.data}"
             " has that certificate.",
             f"Start it with --name {known.name}; or, to rename it, invite {settings.name} with"
-            f" `forewarn host invite {settings.name}` and give the token with --token.",
+            f" `forewarn host invite {settings.name}` and give the token with --token-file.",
         )
     same = known is not None and (not settings.name or known.name == settings.name)
     if known is not None and same and _is_used(known, token):

@@ -1,10 +1,8 @@
-"""The operator API on a socket, and what a command line needs to find it: its URL and token."""
+"""The operator API on a TCP port, and the file that says which: `operator.url`."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -13,11 +11,12 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from forewarn.adapters.data_folder import FolderUnusable, unusable
+from forewarn.adapters.data_folder import unusable
+from forewarn.adapters.private_files import write_private
 from forewarn.api.guarded_protocol import GuardedProtocol
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.host.listeners import ListenFailed
-from forewarn.settings import OPERATOR_TOKEN_FILE, OPERATOR_URL_FILE
+from forewarn.settings import OPERATOR_URL_FILE
 
 STOP_GRACE_S = 5
 STARTED_LOOK_EVERY_S = 0.005
@@ -26,18 +25,22 @@ STARTED_LOOK_EVERY_S = 0.005
 @asynccontextmanager
 async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
     """Serve the operator API on `listen`; yields its URL. Raises ListenFailed."""
-    config = uvicorn.Config(
+    server = uvicorn.Server(operator_config(app, GuardedProtocol))
+    async with listening(server, listen, what="the operator API", option="--operator") as where:
+        yield f"http://{listen_text(*where)}"
+
+
+def operator_config(app: Starlette, protocol: type[asyncio.Protocol]) -> uvicorn.Config:
+    """How the operator API is served, on whatever it listens."""
+    return uvicorn.Config(
         app,
-        http=GuardedProtocol,
+        http=protocol,
         log_config=None,
         access_log=False,
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=STOP_GRACE_S,
     )
-    server = uvicorn.Server(config)
-    async with listening(server, listen, what="the operator API", option="--operator") as where:
-        yield f"http://{listen_text(*where)}"
 
 
 @asynccontextmanager
@@ -61,14 +64,21 @@ async def listening(
             f"Cannot open {what} on {listen}: {error.strerror or error}. "
             f"Choose a free address and port with {option}; with port 0 any is taken."
         ) from error
+    async with running(server, sock):
+        where = sock.getsockname()
+        yield str(where[0]), int(where[1])
+
+
+@asynccontextmanager
+async def running(server: uvicorn.Server, sock: socket.socket) -> AsyncIterator[None]:
+    """Run a server on a bound socket for the length of the block, and close the socket."""
     serving = asyncio.get_running_loop().create_task(_serve(server, sock))
     try:
         while not server.started:
             if serving.done():
                 serving.result()
             await asyncio.sleep(STARTED_LOOK_EVERY_S)
-        where = sock.getsockname()
-        yield str(where[0]), int(where[1])
+        yield
     finally:
         server.should_exit = True
         await serving
@@ -81,35 +91,10 @@ async def _serve(server: uvicorn.Server, sock: socket.socket) -> None:
     await server.serve(sockets=[sock])
 
 
-def operator_token(data: Path) -> str:
-    """The operator's token of this data folder, made at the first start."""
-    path = data / OPERATOR_TOKEN_FILE
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        token = ""
-    except OSError as error:
-        raise unusable(data, error) from error
-    except UnicodeDecodeError:
-        raise FolderUnusable(
-            f"{path} holds no token.", "Remove it; the next start makes a new one."
-        ) from None
-    if not token:
-        token = secrets.token_urlsafe(32)
-        _write_private(path, f"{token}\n")
-    return token
-
-
-def given_token(data: Path, token: str) -> str:
-    """Make a token from outside the operator's token of this data folder."""
-    _write_private(data / OPERATOR_TOKEN_FILE, f"{token}\n")
-    return token
-
-
 class Announcement:
     """The operator URL in a folder, there for the length of the block and no longer.
 
-    Where it is, a service runs, or one was killed: the command line looks for it there.
+    Where it is, a service runs, or one was killed and another program may have the port.
     """
 
     def __init__(self, data: Path, url: str) -> None:
@@ -117,25 +102,12 @@ class Announcement:
         self._text = f"{url}\n"
 
     def __enter__(self) -> None:
-        _write_private(self._path, self._text)
+        try:
+            write_private(self._path, self._text.encode())
+        except OSError as error:
+            raise unusable(self._path.parent, error) from error
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # somebody else's by now, or gone with its folder
             if self._path.read_text(encoding="utf-8") == self._text:
                 self._path.unlink()
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # A new file, never one that somebody has put there to read it, nor what a link leads to.
-        scratch.unlink(missing_ok=True)
-        made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(made, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        scratch.replace(path)
-    except OSError as error:
-        with suppress(OSError):  # what cannot be removed is not ours
-            scratch.unlink()
-        raise unusable(path.parent, error) from error

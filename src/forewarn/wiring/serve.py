@@ -10,6 +10,8 @@ from pathlib import Path
 import structlog
 
 from forewarn.adapters import backup
+from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
@@ -17,9 +19,10 @@ from forewarn.control import inventory, ticker
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed
-from forewarn.settings import Settings
+from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
-from forewarn.wiring.operator_server import Announcement, operator_token, serving
+from forewarn.wiring.operator_server import Announcement, serving
+from forewarn.wiring.operator_socket import serving_socket
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
 log = structlog.get_logger(__name__)
@@ -35,6 +38,7 @@ class Where:
 
     guest: tuple[str, int]
     operator_url: str
+    operator_socket: Path
     listeners: dict[str, tuple[str, int]]
     example: str  # a VM with a listener, to try things on: one of the largest scope
     data: Path
@@ -97,6 +101,7 @@ class Service:
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         parts, settings = self._parts, self._settings
+        token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
         for scope in parts.memory.scopes.values():
             parts.show(scope)
@@ -107,12 +112,12 @@ class Service:
         await parts.hosts.heartbeat()
         app = create_app(
             parts.control,
-            token=operator_token(settings.data),
+            token=token,
             measures=parts.measures,
             doorbell=parts.doorbell,
             scratch=settings.data,
         )
-        async with serving(app, settings.operator) as url:
+        async with serving(app, settings.operator) as url, serving_socket(app, settings):
             with Announcement(settings.data, url):
                 started(self._where(guest, url))
                 await self._work_until_stopped()
@@ -142,6 +147,7 @@ class Service:
         return Where(
             guest=guest,
             operator_url=operator_url,
+            operator_socket=self._settings.operator_socket,
             listeners=listeners,
             example=max(listeners, key=lambda vm: sizes.get(vm, 0), default=""),
             data=self._settings.data,
@@ -202,6 +208,7 @@ def open_service(settings: Settings) -> Service:
     Raises one of CannotStart.
     """
     raise_descriptor_limit()
+    refuse_shared_folder(settings.data)
     store = SqliteStore.in_folder(settings.data)
     try:
         service = Service(settings, store)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forewarn.adapters.data_folder import FolderLock
+from forewarn.adapters.operator_token import given_token, operator_token
+from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import SystemClock
 from forewarn.api.doorbell import Doorbell
@@ -27,7 +29,7 @@ from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.scenario_runner import ScenarioRunner
 from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
-from forewarn.settings import Settings
+from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
@@ -183,11 +185,17 @@ class Emulator:
         }
 
     @asynccontextmanager
-    async def operator(self, *, token: str, listen: str = ANY_PORT) -> AsyncIterator[str]:
-        """The operator API, with the emulator's own routes, for the length of the block."""
+    async def operator(
+        self, *, token: str, listen: str = ANY_PORT, by_socket: bool = False
+    ) -> AsyncIterator[str]:
+        """The operator API, with the emulator's own routes, for the length of the block.
+
+        `by_socket`: also on the Unix socket of the data folder, whose lock the caller holds.
+        """
         # Most tests never ask for it, and importing it takes longer than starting everything else.
         from forewarn.api.app import create_app  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
+        from forewarn.wiring.operator_socket import serving_socket  # noqa: PLC0415 - see above
 
         app = create_app(
             self.control,
@@ -196,7 +204,10 @@ class Emulator:
             doorbell=self._parts.doorbell,
             more=self._routes(),
         )
-        async with serving(app, listen) as url:
+        async with AsyncExitStack() as opened:
+            url = await opened.enter_async_context(serving(app, listen))
+            if by_socket:
+                await opened.enter_async_context(serving_socket(app, self._plan.settings))
             yield url
 
     def _routes(self) -> Sequence[RouteSpec]:
@@ -246,6 +257,7 @@ class Running:
 
     vm_urls: dict[str, str]
     operator_url: str
+    operator_socket: Path
     now_ms: int
     speed: int
     data: Path
@@ -259,13 +271,10 @@ async def run_emulator(
     The token is made, or the one that the folder has, unless one is given. Raises one of
     CannotStart with nothing left open. `started` is called once everything listens.
     """
-    from forewarn.wiring.operator_server import (  # noqa: PLC0415 - as in `Emulator.operator`
-        Announcement,
-        given_token,
-        operator_token,
-    )
+    from forewarn.wiring.operator_server import Announcement  # noqa: PLC0415 - as there
 
     data = plan.settings.data
+    refuse_shared_folder(data)
     lock = FolderLock(data)
     stop = asyncio.Event()
     try:
@@ -276,13 +285,15 @@ async def run_emulator(
     try:
         with stop_signals(stop.set):
             await _start(emulator, plan)
-            token = given_token(data, token) if token else operator_token(data)
-            async with emulator.operator(token=token, listen=plan.settings.operator) as url:
+            async with emulator.operator(
+                token=_token(data, token), listen=plan.settings.operator, by_socket=True
+            ) as url:
                 with Announcement(data, url):
                     started(
                         Running(
                             vm_urls=emulator.urls(),
                             operator_url=url,
+                            operator_socket=plan.settings.operator_socket,
                             now_ms=emulator.clock.now_ms(),
                             speed=plan.speed,
                             data=data,
@@ -293,6 +304,11 @@ async def run_emulator(
     finally:
         await emulator.close()
         lock.release()
+
+
+def _token(data: Path, given: str | None) -> str:
+    path = data / OPERATOR_TOKEN_FILE
+    return given_token(path, given) if given else operator_token(path)
 
 
 async def _start(emulator: Emulator, plan: Plan) -> None:
