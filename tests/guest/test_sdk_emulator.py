@@ -58,7 +58,7 @@ def test_an_event_is_followed_from_its_announcement_to_its_end(cloud: Cloud) -> 
         assert (what, change.event.event_id) == ("appeared", reboot.event_id)
         assert (change.event.event_type, change.event.source) == ("Reboot", "User")
         assert change.event.names(guest.client.me())
-        assert change.seconds_left == pytest.approx(900, abs=1)
+        assert change.seconds_left == pytest.approx(900, abs=60)
         guest.client.approve(change.event.event_id)
         cloud.expect_approved(reboot, by="vm0")
         assert guest.next()[0] == "started"
