@@ -260,24 +260,29 @@ class Run:
             self.world.judge.ordered(self.world.hypervisor.vms_on(host), "Redeploy")
         if choice in ("fail", "fenced"):
             # Fenced means off. A failure that is only suspected may leave the VMs running.
-            self.world.hosts[host].up = False
+            if self.world.hosts[host].up:
+                self.world.daemon_dies(self.world.hosts[host])
             if choice == "fenced" or self.rng.random() < 0.5:
                 self.world.hypervisor.inner.kill_host(host)
         if choice == "repair":
             self.revive(host)
-        self.order(commands[choice](), f"{choice} {host}")
+        told = self.order(commands[choice](), f"{choice} {host}")
+        if told and choice in ("fail", "fenced"):
+            self.world.declared(host)
 
     # Misfortunes.
 
     def revive(self, host: str) -> None:
         self.world.hypervisor.inner.boot_host(host)
-        self.world.hosts[host].up = True
+        if not self.world.hosts[host].up:
+            self.world.daemon_returns(self.world.hosts[host])
 
     def daemon_dies_or_returns(self) -> None:
         host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
-        host.up = not host.up and not self.world.hypervisor.inner.dead(host.name)
-        if not host.up:
-            host.shown = {}
+        if host.up:
+            self.world.daemon_dies(host)
+        elif not self.world.hypervisor.inner.dead(host.name):
+            self.world.daemon_returns(host)
 
     def service_crashes(self) -> None:
         if self.world.writer is not None:
@@ -316,8 +321,7 @@ class Run:
         world.store.fault = None
         self.ensure_up()
         for host in world.hosts:
-            world.hosts[host].up = True
-            world.hypervisor.inner.boot_host(host)
+            self.revive(host)
             self.order(maintenance.repair_host(host, by="op"), f"repair {host}")
             self.order(maintenance.open_host(host, by="op"), f"open {host}")
         for _ in range(HEALING_HOURS * 4):
@@ -328,6 +332,7 @@ class Run:
             self.operator_releases()
             self.cancel_what_has_no_place_to_go()
         world.judge.end_of_events(self.open_events())
+        world.end()
         self.nothing_stays_closed()
 
     def cancel_what_has_no_place_to_go(self) -> None:

@@ -124,6 +124,8 @@ class SimulatedHypervisor:
         self._refuse_dead(host)
         key = (host, action.action_id)
         self._settle()
+        if action.kind is ActionKind.FIND_VM:
+            return self._found(host, action.vm or "")
         if key in self._done:
             return self._done[key]
         if key in self._begun:
@@ -143,11 +145,24 @@ class SimulatedHypervisor:
         if action.target_host in self._dead:
             raise HypervisorFailed(_no_answer(action.target_host or ""))
         name = action.vm or host
-        if action.vm is not None and action.vm not in self._vms:
+        if action.vm is not None and not self._has(host, action):
             raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
         takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
         ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+
+    def _has(self, host: str, action: Action) -> bool:
+        """Whether there is a VM to do it to: one that starts may have been anywhere before."""
+        where = self._vms.get(action.vm or "")
+        return where is not None and (where == host or action.kind is ActionKind.START_VM)
+
+    def _found(self, host: str, vm: str) -> Sight:
+        """Whether the VM runs on the host, once nothing there can still take it elsewhere."""
+        if any(key[0] == host and begun.action.vm == vm for key, begun in self._begun.items()):
+            return Sight(SightKind.UNDER_WAY)
+        if self._runs_on(vm, host):
+            return Sight(SightKind.DONE)
+        return Sight(SightKind.FAILED, f"{vm} does not run on host {host}")
 
     def _runs_on(self, vm: str, host: str) -> bool:
         return self._vms.get(vm) == host and vm not in self._down

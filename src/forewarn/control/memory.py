@@ -39,8 +39,9 @@ class Liveness(Protocol):
 
 
 def hosts_mentioned(scope: Scope) -> set[str]:
-    """Hosts that carry VMs of the scope, or that an open event or action of it is about."""
+    """Hosts that carry VMs of the scope or may do so, or that an open event of it is about."""
     hosts = {vm.host for vm in scope.vms}
+    hosts.update(vm.may_run_on for vm in scope.vms if vm.may_run_on)
     for event in scope.events:
         hosts.add(event.host)
         for action in event.actions:

@@ -46,6 +46,9 @@ FAILURE_DEADLINE_MS = DAY_MS
 
 ENABLED_FOR_MS = DAY_MS
 
+# A host is heard every five seconds. For longer than this nobody knows whether it shows anything.
+HEARD_EVERY_MS = 6 * SECOND_MS
+
 
 def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:
     """The least time between an event's appearance and its start without approval."""
