@@ -16,7 +16,7 @@ from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import metadata, ticker
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Memory, Transaction
+from forewarn.control.memory import Memory
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.errors import Refusal, Unavailable
@@ -41,8 +41,10 @@ from simulation.sim_clock import SimClock, SimIds
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
-# A host is heard every five seconds; for up to this long nobody notices that it is not, by design.
+# A host is heard every five seconds. That it is not is noticed a second later, and by design the
+# time until then is not taken out of a notice unless the host stays silent.
 UNNOTICED_MS = 6_000
+SILENT_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -330,9 +332,9 @@ class World:
         host.dark_ms = self.clock.real_ms
 
     def daemon_returns(self, host: SimHost) -> None:
-        """It speaks to control first of all. What was too short to be noticed was readable."""
-        if self.clock.real_ms - host.heard_ms <= UNNOTICED_MS:
-            missed_ms = self.clock.real_ms - host.dark_ms
+        """It speaks to control first of all. What nobody could notice counts as readable."""
+        if self.clock.real_ms - host.heard_ms < SILENT_MS:
+            missed_ms = min(self.clock.real_ms - host.dark_ms, UNNOTICED_MS)
             for vm in self.hypervisor.vms_on(host.name):
                 text = host.dark.get(self.judge.domains[vm][0])
                 for event_id, resources in self._events_named(text) if text else ():
@@ -343,11 +345,10 @@ class World:
 
     def fetch(self, host: SimHost) -> None:
         """Take over the documents of the scopes on this host, and say that they are shown."""
-
-        def question(tx: Transaction) -> list[Scope]:
-            return [s for s in tx.scopes_on(host.name) if any(v.host == host.name for v in s.vms)]
-
-        scopes = self.submit(question)
+        if self.memory is None:
+            raise Unavailable("down")
+        on_host = self.memory.scopes_on(host.name)
+        scopes = [s for s in on_host if any(v.host == host.name for v in s.vms)]
         host.shown = {scope.name: self._render(scope) for scope in scopes}
         for scope in scopes:
             if any(e.host == host.name and e.visible and e.shown_ms is None for e in scope.events):

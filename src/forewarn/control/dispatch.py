@@ -173,11 +173,11 @@ class Dispatch:
             tx.need_host(host)
             now = self._clock.monotonic_ms()
             silent_ms = self.silent_ms(host)
-            if silent_ms > notice.HEARD_EVERY_MS:
+            if silent_ms > notice.HEARTBEAT_LATE_MS:
                 if silent_ms >= HOST_SILENT_AFTER_MS:
                     host_silent(host)(tx)
                 else:
-                    _heard_late(tx, host, silent_ms)
+                    _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
                 # A silence that could not be written down is not forgotten.
                 tx.on_take_back(partial(self._restore, host, self._heard.get(host)))
             self._heard[host] = now

@@ -350,6 +350,8 @@ class Transaction:
 
         After this the memory holds the sealed values, without what has ended.
         """
+        if self._untouched():
+            return None  # most heartbeats, claims and looks
         scopes: list[tuple[Scope | None, Scope]] = []
         removed: list[str] = []
         for name, before in sorted(self._before.scopes.items()):
@@ -382,6 +384,13 @@ class Transaction:
             ),
         )
         return None if change == Change() else change
+
+    def _untouched(self) -> bool:
+        before = self._before
+        changed = before.scopes or before.hosts or before.operations or self._digests_before
+        noted = self._facts or self._first_reads or self._definitions or self._remembered
+        said = self._heartbeat_ms is not None or self._inventory is not None
+        return not (changed or noted or said)
 
     def _forget_definitions(self) -> None:
         """What was kept of VMs that have left the fleet goes with them."""

@@ -204,9 +204,9 @@ def not_heard(scope: Scope, *, host: str | None, lost_ms: int, now_ms: int) -> D
 
 
 def heard_late(scope: Scope, *, host: str, lost_ms: int) -> Decision:
-    """A host is heard again after `lost_ms`, which was too short to count as silence.
+    """A host is heard again, `lost_ms` later than it should be, and was not given up meanwhile.
 
-    Its daemon may have been restarted: what guests there may not have read was no notice.
+    Its daemon may have been down: what guests there may not have read was no notice.
     """
     events = tuple(
         replace(event, unreadable_ms=event.unreadable_ms + lost_ms)

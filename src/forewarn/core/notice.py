@@ -46,8 +46,10 @@ FAILURE_DEADLINE_MS = DAY_MS
 
 ENABLED_FOR_MS = DAY_MS
 
-# A host is heard every five seconds. For longer than this nobody knows whether it shows anything.
-HEARD_EVERY_MS = 6 * SECOND_MS
+# A host says every five seconds that it is there. A second later it is late: what passes beyond
+# the five seconds is no notice, since its daemon may be down.
+HEARTBEAT_EVERY_MS = 5 * SECOND_MS
+HEARTBEAT_LATE_MS = 6 * SECOND_MS
 
 
 def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:

@@ -225,6 +225,9 @@ class _Work:
                 f"`virsh domrename {vm.name} NEW`."
             )
             return
+        left = vm.may_run_on == self.host and seen.power is not Power.RUNNING
+        if left and not self._counts(vm.host):
+            return  # by a move: its other host may run it and cannot be asked
         first = vm.name not in self.known.ever_shown  # until now only a file knew it
         best = self.host if first else self._best(vm)
         if best == self.host:

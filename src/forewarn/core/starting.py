@@ -205,7 +205,7 @@ def late_holds(event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Iterable[Hol
     late_ms = fleet.silent_ms(event.host)
     if event.approved_ms is not None or event.silent or not fleet.alive(event.host):
         return
-    if late_ms > notice.HEARD_EVERY_MS:
+    if late_ms > notice.HEARTBEAT_LATE_MS:
         yield Hold(
             reason=HoldReason.HOST_SILENT,
             what=f"host {event.host} has not been heard for {late_ms // SECOND_MS} s",
