@@ -305,3 +305,15 @@ def test_the_journal_says_that_a_place_is_not_sure(cloud: Cloud) -> None:
     [moved] = cloud.facts(FactKind.MOVED)
     assert (moved.vm, moved.host, moved.detail) == ("a", "h2", {"from": "h1", "sure": False})
     assert cloud.host("h2").health is Health.OK
+
+
+def test_a_host_that_may_run_a_vm_without_its_notice_is_left_alone(cloud: Cloud) -> None:
+    """Its freeze would hit a VM that was told nothing of it."""
+    moving(cloud)
+    operation = cloud.maintain("h2", EventType.FREEZE)
+    cloud.fail("h1")
+    cloud.pass_time(HOUR_MS)
+    holds = cloud.operation_holds(operation)
+    assert reasons(holds) == {HoldReason.VM_ARRIVING}
+    assert "a may be on host h2" in holds[0].what
+    assert "forewarn host fail h1 --fenced" in holds[0].remedy

@@ -50,15 +50,21 @@ def hosts_mentioned(scope: Scope) -> set[str]:
 
 
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
-    """(host, VM) for each VM of the scope that a started action is bringing to a host."""
+    """(host, VM) for each VM of the scope that a started action is bringing to a host.
+
+    So with each that an action was bringing there, until it is known where it is.
+    """
+    for vm in scope.vms:
+        if vm.may_run_on is not None and vm.may_run_on != vm.host:
+            yield vm.may_run_on, vm
     for event in scope.events:
         for action in event.actions:
             coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
             if not coming or action.ended or action.target_host is None:
                 continue
-            vm = scope.vm(action.vm or "")
-            if vm is not None and vm.host != action.target_host:
-                yield action.target_host, vm
+            comes = scope.vm(action.vm or "")
+            if comes is not None and action.target_host not in (comes.host, comes.may_run_on):
+                yield action.target_host, comes
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ class _Work:
         if entry is None and seen.problem and seen.traits == Traits():
             return  # its metadata cannot be read: it stays what it was
         after = vm_of(entry, vm_id=seen.vm_id, host=vm.host) if entry else described(seen, vm.host)
-        if seen.power is not Power.RUNNING or acted_on(scope, vm.name):
+        if acted_on(scope, vm.name) or not (seen.power is Power.RUNNING or self._not_there(vm)):
             after = edits.as_known(after, vm)  # else it is here, and surely nowhere else
         wanted = entry.scope if entry else seen.traits.scope or vm.name
         self._become(scope, vm, after, wanted=wanted)
@@ -340,6 +340,12 @@ class _Work:
         if there is None or there.health is Health.FAILED:
             return False
         return host == self.host or self.fleet.alive(host)
+
+    def _not_there(self, vm: Vm) -> bool:
+        """True if the other host that may run the VM shows what it has, and not that VM."""
+        other = vm.may_run_on or ""
+        report = self.known.reports.get(other)
+        return report is not None and vm.name not in report and self._counts(other)
 
     def _runs_at(self, vm: Vm, host: str) -> bool:
         seen = self.known.reports.get(host, {}).get(vm.name)

@@ -322,12 +322,19 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
         events = scope.events if scope else ()
         bringing = (e for e in events if e.phase is Phase.STARTED and vm.name in e.resources)
         event = next(bringing, None)
+        words, remedy = "is on its way to", "Its arrival; it is then told like the others."
+        if vm.may_run_on == operation.host:
+            words = "may be on"
+            remedy = (
+                f"The word of host {vm.host}, which was moving it; or "
+                f"`forewarn host fail {vm.host} --fenced` once that host is surely off."
+            )
         yield Hold(
             reason=HoldReason.VM_ARRIVING,
-            what=f"{vm.name} is on its way to host {operation.host}",
+            what=f"{vm.name} {words} host {operation.host}",
             since_ms=event.started_ms if event else None,
             until_ms=event.deadline_ms if event else None,
-            remedy="Its arrival; it is then told like the others.",
+            remedy=remedy,
         )
     untold = [name for name in vm_names_on(operation.host, fleet) if name not in told]
     if untold:
