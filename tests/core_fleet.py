@@ -190,10 +190,13 @@ class Cloud:
     def events_of(self, operation: Operation) -> list[ScheduledEvent]:
         return [self.event(event_id) for _, event_id in self.operation(operation).members]
 
-    def where(self, vm_name: str) -> str:
+    def vm(self, vm_name: str) -> Vm:
         found = self.memory.scopes[self.memory.scope_of_vm[vm_name]].vm(vm_name)
         assert found is not None
-        return found.host
+        return found
+
+    def where(self, vm_name: str) -> str:
+        return self.vm(vm_name).host
 
     def facts(self, kind: FactKind) -> list[Fact]:
         lines = self.store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)

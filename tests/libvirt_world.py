@@ -34,6 +34,7 @@ from forewarn.ports import HypervisorFailed, Sight, SightKind
 T = TypeVar("T")
 
 WITHIN_S = 60.0
+ENDS = ("done", "failed", "unsure")
 SHUTDOWN_S = 60
 LOOKS = ("look", "list", "read", "mark")  # everything else is an act
 UUIDS = {"vm": "6695eb01-f6a4-8304-79aa-97f2502e193f"}
@@ -262,7 +263,7 @@ class World:
         def ended() -> bool:
             found.append(self.look(action))
             self.clock.pass_ms(by_ms // 100)
-            return found[-1].kind.value in ("done", "failed")
+            return found[-1].kind.value in ENDS
 
         self.wait_for(ended, f"the end of {action.action_id}")
         return found[-1]
@@ -279,7 +280,7 @@ class World:
 
         def ended() -> bool:
             found.append(self.look(action))
-            return found[-1].kind.value in ("done", "failed")
+            return found[-1].kind.value in ENDS
 
         self.wait_for(ended, f"the end of {action.action_id}")
         return found[-1]

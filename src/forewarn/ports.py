@@ -211,11 +211,12 @@ class SightKind(StrEnum):
     UNDER_WAY = "under-way"
     DONE = "done"
     FAILED = "failed"
+    UNSURE = "unsure"  # of a move: the VM does not run here, and the target cannot be asked
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a look at an action showed; `detail` says why it failed."""
+    """What a look at an action showed; `detail` says why it failed or why nobody can know."""
 
     kind: SightKind
     detail: str = ""

@@ -87,7 +87,12 @@ def test_a_deletion_shuts_down_and_forgets(here: Place | None, step: Step) -> No
     [(None, Step.DEFINE), (OFF, Step.START), (RUNS, Step.DONE), (PAUSED, Step.DONE)],
 )
 def test_a_start_defines_what_is_missing(here: Place | None, step: Step) -> None:
-    assert starting(here) == Next(step)
+    assert starting(here, Power.OFF) == Next(step)
+
+
+def test_a_start_resumes_what_a_move_left_paused() -> None:
+    assert starting(PAUSED, Power.RUNNING) == Next(Step.RESUME)
+    assert starting(PAUSED, Power.PAUSED) == Next(Step.DONE)
 
 
 # Moves: by where the domain is.
@@ -115,6 +120,11 @@ LIVE, COLD, THERE, BACK = MoveStage
         (a_move(RUNS, None, LIVE, failed_live="no"), Step.FAILED),
         (a_move(PAUSED, None, LIVE, failed_live="no"), Step.RESUME),
         (a_move(PAUSED, None, LIVE, failed_live="no", found=Power.PAUSED), Step.FAILED),
+        (a_move(PAUSED, None, LIVE, failed_live="no", there_answers=False), Step.WAIT),
+        (
+            a_move(PAUSED, None, LIVE, failed_live="no", there_answers=False, overdue=True),
+            Step.UNSURE,
+        ),
         (a_move(RUNS, None, LIVE, cannot_live="no"), Step.GO_COLD),
         (a_move(RUNS, None, COLD), Step.PRESS),
         (a_move(RUNS, None, COLD, patience=SPENT), Step.DESTROY),
@@ -133,7 +143,7 @@ LIVE, COLD, THERE, BACK = MoveStage
         (a_move(OFF, OFF, THERE), Step.START_THERE),
         (a_move(OFF, OFF, THERE, found=Power.OFF), Step.UNDEFINE),
         (a_move(OFF, None, THERE, there_answers=False), Step.WAIT),
-        (a_move(OFF, None, THERE, there_answers=False, overdue=True), Step.FAILED),
+        (a_move(OFF, None, THERE, there_answers=False, overdue=True), Step.UNSURE),
         (a_move(OFF, OFF, BACK), Step.START),
         (a_move(OFF, None, BACK, there_answers=False), Step.START),
         (a_move(OFF, OFF, BACK, found=Power.OFF), Step.UNDEFINE_THERE),
@@ -157,7 +167,7 @@ LIVE, COLD, THERE, BACK = MoveStage
         (a_move(None, OFF, THERE, found=Power.OFF), Step.DONE),
         (a_move(None, None, LIVE), Step.FAILED),
         (a_move(None, None, LIVE, there_answers=False), Step.WAIT),
-        (a_move(None, None, LIVE, there_answers=False, overdue=True), Step.FAILED),
+        (a_move(None, None, LIVE, there_answers=False, overdue=True), Step.UNSURE),
     ],
 )
 def test_a_move_goes_on_from_where_the_domain_is(move: Move, step: Step) -> None:
@@ -235,7 +245,27 @@ def test_done_is_said_only_of_a_domain_that_is_there_and_not_here() -> None:
 
 
 def test_every_failure_has_words() -> None:
-    assert violations(lambda _, next_: next_.step is not Step.FAILED or bool(next_.detail)) == []
+    bad = (Step.FAILED, Step.UNSURE)
+    assert violations(lambda _, next_: next_.step not in bad or bool(next_.detail)) == []
+
+
+def test_a_move_is_unsure_only_if_its_target_cannot_be_asked_and_it_does_not_run_here() -> None:
+    def rule(move: Move, next_: Next) -> bool:
+        runs = move.here is not None and move.here.power is Power.RUNNING
+        return next_.step is not Step.UNSURE or (not move.there_answers and not runs)
+
+    assert violations(rule) == []
+
+
+def test_nothing_is_started_here_while_a_target_that_may_run_it_cannot_be_asked() -> None:
+    """A target was never told to start it in the stages before THERE."""
+
+    def rule(move: Move, next_: Next) -> bool:
+        may_run_there = move.stage is MoveStage.THERE or move.failed_live != ""
+        starts = next_.step in (Step.START, Step.RESUME)
+        return not starts or move.there_answers or not may_run_there or move.stage is BACK
+
+    assert violations(rule) == []
 
 
 @dataclass

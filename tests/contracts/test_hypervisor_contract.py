@@ -25,6 +25,7 @@ from libvirt_world import World, domain_xml, refusal
 T = TypeVar("T")
 
 DURATION_S = 5
+DOING = [kind for kind in ActionKind if kind is not ActionKind.FIND_VM]  # that one only looks
 
 
 class Bench(Protocol):
@@ -200,7 +201,7 @@ def look(bench: Bench, action: Action) -> SightKind:
     return now(bench.hypervisor.look(action.host or "", action)).kind
 
 
-@pytest.mark.parametrize("kind", ActionKind)
+@pytest.mark.parametrize("kind", DOING)
 def test_an_action_is_seen_from_not_begun_to_done(bench: Bench, kind: ActionKind) -> None:
     action = claimed(bench, kind)
     seen = [look(bench, action)]
@@ -211,7 +212,7 @@ def test_an_action_is_seen_from_not_begun_to_done(bench: Bench, kind: ActionKind
     assert seen == [SightKind.NOT_BEGUN, SightKind.UNDER_WAY, SightKind.DONE]
 
 
-@pytest.mark.parametrize("kind", ActionKind)
+@pytest.mark.parametrize("kind", DOING)
 def test_a_look_changes_nothing_and_an_end_stays(bench: Bench, kind: ActionKind) -> None:
     action = claimed(bench, kind)
     assert [look(bench, action) for _ in range(3)] == [SightKind.NOT_BEGUN] * 3
@@ -267,6 +268,36 @@ def test_an_action_that_failed_says_why_and_has_had_no_effect(
     assert sight.kind is SightKind.FAILED
     assert "no memory left" in sight.detail
     assert bench.where("vm") == "h1"
+
+
+def found_on(bench: Bench, host: str) -> SightKind:
+    find = an_action(ActionKind.FIND_VM, host=host, target_host=host)
+    return now(bench.hypervisor.look(host, find)).kind
+
+
+def test_a_vm_is_found_where_it_runs_and_nowhere_else(bench: Bench) -> None:
+    assert (found_on(bench, "h1"), found_on(bench, "h2")) == (SightKind.DONE, SightKind.FAILED)
+    bench.power_off("h1")
+    bench.power_on("h1")
+    assert (found_on(bench, "h1"), found_on(bench, "h2")) == (SightKind.FAILED, SightKind.FAILED)
+
+
+def test_a_host_does_not_say_where_a_vm_is_while_it_moves_it(bench: Bench) -> None:
+    now(bench.hypervisor.begin("h1", claimed(bench, ActionKind.MOVE_VM)))
+    assert found_on(bench, "h1") is SightKind.UNDER_WAY
+    bench.wait_for_the_end()
+    assert (found_on(bench, "h1"), found_on(bench, "h2")) == (SightKind.FAILED, SightKind.DONE)
+
+
+def test_a_move_whose_target_goes_off_leaves_the_vm_where_it_ran(bench: Bench) -> None:
+    move = claimed(bench, ActionKind.MOVE_VM)
+    now(bench.hypervisor.begin("h1", move))
+    bench.power_off("h2")
+    bench.wait_for_the_end()
+    sight = now(bench.hypervisor.look("h1", move))
+    assert sight.kind is SightKind.FAILED
+    assert "h2 does not answer" in sight.detail
+    assert found_on(bench, "h1") is SightKind.DONE
 
 
 def test_a_boot_id_is_the_same_until_the_host_boots(bench: Bench) -> None:
@@ -338,7 +369,38 @@ def test_the_simulated_hypervisor_can_be_slow() -> None:
     assert look(bench, action) is SightKind.DONE
 
 
-@pytest.mark.parametrize("kind", ActionKind)
+@pytest.mark.parametrize("looked", [False, True])
+def test_what_has_happened_does_not_depend_on_who_looked(*, looked: bool) -> None:
+    """A move that nobody had looked at once landed, alive, on a host that was off by then."""
+    bench = SimulatedBench()
+    move = claimed(bench, ActionKind.MOVE_VM)
+    now(bench.hypervisor.begin("h1", move))
+    bench.wait_for_the_end()
+    if looked:
+        assert look(bench, move) is SightKind.DONE
+    bench.power_off("h2")
+    assert look(bench, move) is SightKind.DONE
+    assert (bench.where("vm"), bench.simulated.runs("vm")) == ("h2", False)
+
+
+def test_actions_take_effect_in_the_order_in_which_they_end() -> None:
+    bench = SimulatedBench()
+    bench.simulated.slow_next("vm", extra_s=DURATION_S)
+    first = replace(on_target(ActionKind.MOVE_VM), action_id="E1/vm", target_host="h3")
+    now(bench.hypervisor.begin("h1", first))
+    now(bench.hypervisor.begin("h1", replace(first, action_id="E2/vm", target_host="h2")))
+    for _ in range(2):
+        bench.wait_for_the_end()
+    assert bench.where("vm") == "h3"
+
+
+def test_nothing_is_done_on_a_host_to_a_vm_that_is_elsewhere() -> None:
+    bench = SimulatedBench()
+    with pytest.raises(HypervisorFailed, match="no VM vm on host h2"):
+        now(bench.hypervisor.begin("h2", an_action(ActionKind.REBOOT_VM, host="h2")))
+
+
+@pytest.mark.parametrize("kind", DOING)
 def test_actions_of_a_held_event_take_as_long_as_it_is_held(kind: ActionKind) -> None:
     bench = SimulatedBench()
     bench.simulated.hold("E1", 2 * DURATION_S)

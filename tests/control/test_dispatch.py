@@ -23,9 +23,11 @@ from forewarn.core.model import (
     Decision,
     EventType,
     FactKind,
+    Phase,
     Policy,
     ScheduledEvent,
 )
+from forewarn.core.starting import HoldReason
 from forewarn.ports import StoreFailed
 from watched_store import WatchedStore, disk_full
 
@@ -101,8 +103,8 @@ def shown_for(cloud: Beating, ms: int) -> ScheduledEvent:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation))
     while ms > 0:
-        cloud.clock.pass_ms(min(ms, 10_000))
-        ms -= 10_000
+        cloud.clock.pass_ms(min(ms, 5_000))
+        ms -= 5_000
         cloud.beat("h1")
     return event
 
@@ -118,6 +120,41 @@ def test_a_silence_that_nobody_noticed_is_taken_out_when_the_host_returns(
     assert notice.readable_ms(stopped, cloud.clock.wall) == minutes(5)
     [fact] = cloud.facts(FactKind.DOWNTIME)
     assert (fact.host, fact.detail) == ("h1", {"lost_ms": minutes(20)})
+
+
+@pytest.mark.parametrize(("late_s", "lost_s"), [(5, 0), (6, 0), (7, 2), (10, 5), (14, 9)])
+def test_a_host_that_is_heard_late_has_shown_nothing_meanwhile(
+    cloud: Beating, late_s: int, lost_s: int
+) -> None:
+    """Its daemon may have been restarted; one that is always a little late is not starved."""
+    event = shown_for(cloud, minutes(5))
+    for _ in range(3):
+        cloud.clock.pass_ms(late_s * 1_000)
+        cloud.beat("h1")
+    shown = cloud.event(event)
+    assert shown.shown_ms is not None
+    given_ms = minutes(5) + 3 * (late_s - lost_s) * 1_000
+    assert notice.readable_ms(shown, cloud.clock.wall) == given_ms
+
+
+def test_nothing_starts_by_its_notice_alone_while_its_host_is_late(cloud: Beating) -> None:
+    event = shown_for(cloud, minutes(15) - 5_000)
+    cloud.clock.pass_ms(10_000)
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    [hold] = cloud.holds(event)
+    assert hold.reason is HoldReason.HOST_SILENT
+    assert "host h1 has not been heard for 10 s" in hold.what
+    cloud.beat("h1")
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_what_was_approved_starts_though_its_host_is_late(cloud: Beating) -> None:
+    event = shown_for(cloud, minutes(1))
+    cloud.clock.pass_ms(10_000)
+    cloud.start(event)
+    assert cloud.event(event).phase is Phase.STARTED
 
 
 def test_a_silence_that_could_not_be_written_down_is_not_forgotten() -> None:

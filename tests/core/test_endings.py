@@ -217,10 +217,12 @@ def test_a_late_word_of_a_deletion_removes_the_vm(cloud: Cloud) -> None:
     assert cloud.scope().vm("web_0") is None
 
 
-def test_a_late_word_of_a_failure_is_refused(cloud: Cloud) -> None:
-    _, action = lost(cloud, EventType.REDEPLOY)
-    with pytest.raises(NotFound, match="Drop the report"):
-        cloud.report("h1", action, Outcome.FAILED)
+def test_a_late_word_of_a_failure_says_that_the_vm_has_not_moved(cloud: Cloud) -> None:
+    event, action = lost(cloud, EventType.REDEPLOY)
+    assert cloud.vm("web_0").may_run_on == action.target_host
+    cloud.report("h1", action, Outcome.FAILED)
+    assert cloud.event(event).phase is Phase.FAILED
+    assert (cloud.where("web_0"), cloud.vm("web_0").may_run_on) == ("h1", None)
 
 
 def test_only_the_last_holder_of_a_lost_action_is_believed(cloud: Cloud) -> None:

@@ -22,6 +22,8 @@ NOTICE_MS = {
     "Preempt": 30_000,
     "Terminate": 300_000,
 }
+# VMs of a failed host are brought back within a day, or the operator is told that they were not.
+FAILURE_DEADLINE_MS = 24 * 3_600_000
 RULED = {"Freeze", "Reboot", "Redeploy"}
 TYPE_OF_ACTION = {
     ActionKind.FREEZE_HOST: {"Freeze"},
@@ -88,6 +90,7 @@ class Judge:
         self.auto_approving: set[str] = set()  # scopes whose owners approve their own reboots
         self.polled_scopes: set[str] = set()
         self.silent_orders: dict[str, set[str]] = {}  # vm -> types ordered while nobody listened
+        self.down_since: dict[str, int] = {}  # VMs that went off with a host of which this was said
         self.stats: dict[str, int] = {}
 
     def count(self, what: str) -> None:
@@ -255,11 +258,28 @@ class Judge:
             return self.terminate_ms[event.scope]
         return NOTICE_MS[event.event_type]
 
-    def started_somewhere(self, vm: str, host: str, running_on: str | None) -> None:
-        """A VM is being started on a host; `running_on` is where it still runs, if it does."""
+    def started_somewhere(self, vm: str, host: str, running_on: set[str]) -> None:
+        """A VM is being started on a host; `running_on` is where it runs or is about to."""
         self.count("restarts")
-        if running_on is not None and running_on != host:
-            raise Broken(f"a VM runs twice: {vm} starts on {host} and runs on {running_on}")
+        others = sorted(running_on - {host})
+        if others:
+            raise Broken(f"a VM runs twice: {vm} starts on {host} and runs on {others[0]}")
+
+    def went_down(self, vms: list[str], real_ms: int) -> None:
+        """A host is off with these VMs, and the service was told so: it must bring them back."""
+        for vm in vms:
+            self.down_since.setdefault(vm, real_ms)
+
+    def excused(self, vm: str) -> None:
+        """A hypervisor has refused to start the VM: the operator was told, and has to see to it."""
+        self.down_since.pop(vm, None)
+
+    def end_of_vms(self, running: set[str], gone: set[str], real_ms: int) -> None:
+        """Everything is healed: who runs, and who was deleted."""
+        for vm, since_ms in sorted(self.down_since.items()):
+            given_up = real_ms - since_ms >= FAILURE_DEADLINE_MS
+            if vm not in running and vm not in gone and not given_up:
+                raise Broken(f"a VM is lost: {vm} went down with its host and was not brought back")
 
     def _judge_domains(self, vm: str, action: Action, event_type: str) -> None:
         scope, domain = self.domains[vm]

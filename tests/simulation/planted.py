@@ -26,11 +26,16 @@ Edit = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Planted:
-    """One bug and the invariant whose breach must be found."""
+    """One bug and the invariant whose breach must be found.
+
+    `first` is the first of the fixed seeds in which it is looked for: what needs a rare world
+    begins near one.
+    """
 
     invariant: str
     what: str
     edits: tuple[Edit, ...]
+    first: int = 0
 
 
 PLANTED = (
@@ -137,6 +142,80 @@ PLANTED = (
                 "core/failing.py",
                 "        elif home.health is Health.FAILED and home.fenced:\n",
                 "        elif home.health is Health.FAILED:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a VM runs twice",
+        "what nobody looked at happens on a host that is off by then",
+        (
+            (
+                "adapters/simulated_hypervisor.py",
+                (
+                    "        self._settle()\n        self._dead.add(host)\n"
+                    "        self._down.update(vm for vm, where in self._vms.items()"
+                    " if where == host)\n"
+                ),
+                (
+                    "        self._dead.add(host)\n"
+                    "        self._down.update(vm for vm, where in self._vms.items()"
+                    " if where == host)\n"
+                ),
+            ),
+            (
+                "adapters/simulated_hypervisor.py",
+                "            if begun.action.target_host == host:\n",
+                "            if begun.action.target_host is host is None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a VM runs twice",
+        "the target of a move starts the VM though nobody said that its source is off",
+        (
+            (
+                "core/failing.py",
+                "    if not home.fenced:\n        return None\n",
+                "    if not home.fenced and other is None:\n        return None\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a VM runs twice",
+        "a source that returns starts what its target may run",
+        (
+            (
+                "core/failing.py",
+                "        if other is not None:\n            return whereabouts.looked_for(",
+                "        if other == home:\n            return whereabouts.looked_for(",
+            ),
+        ),
+    ),
+    Planted(
+        "a VM is lost",
+        "a VM that may have gone down with the target of its move is forgotten",
+        (
+            (
+                "core/whereabouts.py",
+                "        if vm.may_run_on == host and vm.host != host and not acted_on(",
+                "        if not vm.name and vm.host != host and not acted_on(",
+            ),
+        ),
+    ),
+    Planted(
+        "I6",
+        "a daemon that was down for a moment counts as if it had shown its documents",
+        (
+            SILENCED_CHECK,
+            (
+                "control/dispatch.py",
+                "            if silent_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "            if silent_ms >= HOST_SILENT_AFTER_MS:\n",
+            ),
+            (
+                "core/starting.py",
+                "    if late_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "    if late_ms < 0:\n",
             ),
         ),
     ),

@@ -31,8 +31,11 @@ from simulation.faulty_store import Fault
 from simulation.judge import Broken
 from simulation.world import World
 
+REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
 STEPS = 60
 HEALING_HOURS = 30
+# From here on every second world is one whose hosts fail in the middle of moves.
+UNLUCKY_FROM = 9_000_000
 
 
 @dataclass
@@ -99,6 +102,7 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.world, self.cast = build(seed)
         self.rng = self.world.rng
+        self.unlucky = seed >= UNLUCKY_FROM and seed % 2 == 0
 
     def play(self) -> World:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -119,6 +123,8 @@ class Run:
             (1, self.intruder_approves),
             (2, self.late_guests_begin),
         ]
+        if self.unlucky:
+            acts.append((10, self.the_worst_moment))
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
             act = self.rng.choices([act for _, act in acts], weights)[0]
@@ -250,8 +256,6 @@ class Run:
         soon = self.world.clock.now_ms() + 20 * MINUTE_MS
         commands: dict[str, Callable[[], Command[object]]] = {
             "degrade": lambda: maintenance.degrade_host(host, by="op", not_before_ms=soon),
-            "fail": lambda: maintenance.fail_host(host, by="op", fenced=False),
-            "fenced": lambda: maintenance.fail_host(host, by="op", fenced=True),
             "repair": lambda: maintenance.repair_host(host, by="op"),
             "close": lambda: maintenance.close_host(host, by="op"),
             "open": lambda: maintenance.open_host(host, by="op"),
@@ -259,25 +263,62 @@ class Run:
         if choice == "degrade":
             self.world.judge.ordered(self.world.hypervisor.vms_on(host), "Redeploy")
         if choice in ("fail", "fenced"):
-            # Fenced means off. A failure that is only suspected may leave the VMs running.
-            self.world.hosts[host].up = False
-            if choice == "fenced" or self.rng.random() < 0.5:
-                self.world.hypervisor.inner.kill_host(host)
+            self.host_fails(host, fenced=choice == "fenced")
+            return
         if choice == "repair":
             self.revive(host)
         self.order(commands[choice](), f"{choice} {host}")
+
+    def host_fails(self, host: str, *, fenced: bool) -> None:
+        """Fenced means off. A failure that is only suspected may leave the VMs running."""
+        if self.world.hosts[host].up:
+            self.world.daemon_dies(self.world.hosts[host])
+        if fenced or self.rng.random() < 0.5:
+            self.world.hypervisor.inner.kill_host(host)
+        command = maintenance.fail_host(host, by="op", fenced=fenced)
+        if self.order(command, f"{'fenced' if fenced else 'fail'} {host}"):
+            self.world.declared(host)
+
+    def the_worst_moment(self) -> None:
+        """The source or the target of a move fails while the VM is on its way, or just after."""
+        moves = [a for _, a in self.world.hypervisor.inner.under_way() if a.target_host and a.vm]
+        if not moves:
+            self.begin_a_move()
+            return
+        move = self.rng.choice(moves)
+        if self.rng.random() < 0.3:
+            self.world.pass_time(self.rng.choice([5_000, 60_000, 1_000_000]))
+        host = self.rng.choice([move.host, move.target_host])
+        if host is not None and self.rng.random() < 0.7:
+            self.host_fails(host, fenced=self.rng.random() < 0.5)
+        elif host is not None and self.world.hosts[host].up:
+            self.world.daemon_dies(self.world.hosts[host])
+
+    def begin_a_move(self) -> None:
+        vm = self.rng.choice(list(self.world.judge.domains))
+        self.world.hypervisor.inner.slow_next(vm, extra_s=self.rng.choice([30, 600, 3_000]))
+        self.world.judge.ordered([vm], EventType.REDEPLOY.value)
+        command = maintenance.order_vm(vm, EventType.REDEPLOY, by="owner")
+        if self.order(command, f"Redeploy {vm}"):
+            for event_id in self.open_events():
+                self.world.judge.may_be_approved(event_id)
+                if self.order(maintenance.approve_event(event_id, by="op"), f"approve {event_id}"):
+                    self.world.judge.approved(event_id)
+        self.world.pass_time(15_000)
 
     # Misfortunes.
 
     def revive(self, host: str) -> None:
         self.world.hypervisor.inner.boot_host(host)
-        self.world.hosts[host].up = True
+        if not self.world.hosts[host].up:
+            self.world.daemon_returns(self.world.hosts[host])
 
     def daemon_dies_or_returns(self) -> None:
         host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
-        host.up = not host.up and not self.world.hypervisor.inner.dead(host.name)
-        if not host.up:
-            host.shown = {}
+        if host.up:
+            self.world.daemon_dies(host)
+        elif not self.world.hypervisor.inner.dead(host.name):
+            self.world.daemon_returns(host)
 
     def service_crashes(self) -> None:
         if self.world.writer is not None:
@@ -316,8 +357,7 @@ class Run:
         world.store.fault = None
         self.ensure_up()
         for host in world.hosts:
-            world.hosts[host].up = True
-            world.hypervisor.inner.boot_host(host)
+            self.revive(host)
             self.order(maintenance.repair_host(host, by="op"), f"repair {host}")
             self.order(maintenance.open_host(host, by="op"), f"open {host}")
         for _ in range(HEALING_HOURS * 4):
@@ -328,6 +368,7 @@ class Run:
             self.operator_releases()
             self.cancel_what_has_no_place_to_go()
         world.judge.end_of_events(self.open_events())
+        world.end()
         self.nothing_stays_closed()
 
     def cancel_what_has_no_place_to_go(self) -> None:
@@ -354,14 +395,21 @@ class Run:
             raise Broken("I9: an operation outlived its events")
 
 
+def breach(seed: int, broken: Broken, trace: list[str]) -> Broken:
+    """What a person needs who finds a broken world: which one, how to play it again, its end."""
+    tail = "\n".join(trace[-40:])
+    return Broken(f"seed {seed}: {broken}\nplay it again: {REPLAY.format(seed=seed)}\n{tail}")
+
+
 def run_seed(seed: int) -> World:
-    """Play one seed. Raises Broken with the seed and the tail of what happened."""
-    run = Run(seed)
+    """Play one seed. Raises `breach`."""
+    trace: list[str] = []
     try:
+        run = Run(seed)
+        trace = run.world.trace
         return run.play()
     except Broken as broken:
-        tail = "\n".join(run.world.trace[-40:])
-        raise Broken(f"seed {seed}: {broken}\n{tail}") from broken
+        raise breach(seed, broken, trace) from broken
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,20 +11,102 @@ from pathlib import Path
 import pytest
 
 import forewarn
+from simulation import seeds
+from simulation.judge import Broken
 from simulation.planted import PLANTED, Planted, plant
-from simulation.run import run_seed
+from simulation.run import breach, run_seed
 
-SEEDS = int(os.environ.get("FOREWARN_TEST_SEEDS", "200"))
+FIXED = seeds.fixed(seeds.count())
+DRAWN = seeds.drawn(seeds.count(), seeds.draw())
 SEEDS_PER_TEST = 10
 PLANTED_SEEDS_MAX = 200
 TESTS = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def in_parts(played: tuple[int, ...]) -> range:
+    """Where each test begins. Numbers of parts, so that a test has the same name in every run."""
+    return range(0, len(played), SEEDS_PER_TEST)
+
+
+def play(played: tuple[int, ...], first: int) -> None:
+    for seed in played[first : first + SEEDS_PER_TEST]:
+        assert run_seed(seed).judge.stats, f"nothing happened in seed {seed}"
+
+
+@pytest.mark.parametrize("first", in_parts(FIXED))
 def test_every_invariant_holds_in_every_world(first: int) -> None:
     """I1 to I9 hold after every step; a breach names its seed."""
-    for seed in range(first, min(first + SEEDS_PER_TEST, SEEDS)):
-        assert run_seed(seed).judge.stats, f"nothing happened in seed {seed}"
+    play(FIXED, first)
+
+
+@pytest.mark.parametrize("first", in_parts(DRAWN))
+def test_every_invariant_holds_in_worlds_that_nobody_saw_before(first: int) -> None:
+    """As above, in seeds that are drawn anew at each run and printed at its end."""
+    play(DRAWN, first)
+
+
+def test_a_run_plays_worlds_that_ever_broke_and_as_many_new_ones_as_old_ones() -> None:
+    assert seeds.fixed(200)[:100] == tuple(range(100))
+    assert set(seeds.BROKE) <= set(seeds.fixed(0))
+    assert len(set(seeds.drawn(200, "1"))) == 100
+    assert not set(seeds.drawn(200, "1")) & set(seeds.drawn(200, "2"))
+    assert seeds.drawn(200, "1") == seeds.drawn(200, "1")
+
+
+def test_the_seeds_that_were_drawn_are_printed_and_can_be_drawn_again(tmp_path: Path) -> None:
+    """Two processes of one run draw the same, and a person reads which, also when all is well."""
+    (tmp_path / "test_simulation.py").write_text(
+        "from simulation import seeds\n"
+        "import pytest\n"
+        "@pytest.mark.parametrize('part', range(4))\n"
+        "def test_it(part): print('PLAYED', seeds.drawn(6, seeds.draw()))\n"
+    )
+    place = tmp_path / "simulation"
+    place.mkdir()
+    (tmp_path / "test_simulation.py").rename(place / "test_simulation.py")
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+
+    def run(**draw: str) -> str:
+        env = {key: value for key, value in os.environ.items() if key != seeds.DRAW}
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", "2", "-rP", "-p", "no:cacheprovider", "."],
+            cwd=tmp_path,
+            env={**env, "PYTHONPATH": str(TESTS), seeds.COUNT: "6", **draw},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    first = run()
+    told = re.search(rf"seeds drawn by {seeds.DRAW}=(\d+): (\d+) (\d+) (\d+)$", first, re.MULTILINE)
+    assert told is not None, first
+    drawn = ", ".join(told.groups()[1:])
+    assert first.count(f"PLAYED ({drawn})") == 4
+    assert f"PLAYED ({drawn})" in run(**{seeds.DRAW: told[1]})
+    assert f"PLAYED ({drawn})" not in run()
+
+
+def test_a_breach_says_how_its_world_is_played_again() -> None:
+    """The command that it names plays that very seed."""
+    told = str(breach(7, Broken("I1: on purpose"), ["the end"]))
+    assert told.startswith("seed 7: I1: on purpose\n")
+    assert told.endswith("the end")
+    command = next(line for line in told.splitlines() if "simulation.run" in line)
+    words = command.partition("../.venv/bin/python ")[2].split()
+    played = subprocess.run(
+        [sys.executable, *words],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert re.search(r"^seed 7: \{", played.stdout, re.MULTILINE)
 
 
 def test_a_seed_replays_the_same_run() -> None:
@@ -65,10 +148,10 @@ def test_the_worlds_are_rich_enough() -> None:
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.what)
 def test_a_planted_bug_is_found(bug: Planted, tmp_path: Path) -> None:
-    """Each bug in `planted` is found, as a breach of its invariant, within 200 seeds."""
+    """Each bug in `planted` is found, as a breach of its invariant, within 200 fixed seeds."""
     plant(bug, Path(forewarn.__file__).parent, tmp_path / "forewarn")
     found = subprocess.run(
-        [sys.executable, "-m", "simulation.run", "0", str(PLANTED_SEEDS_MAX)],
+        [sys.executable, "-m", "simulation.run", str(bug.first), str(PLANTED_SEEDS_MAX)],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{TESTS}"},
         capture_output=True,
         text=True,

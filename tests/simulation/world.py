@@ -16,7 +16,7 @@ from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import metadata, ticker
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Memory, Transaction
+from forewarn.control.memory import Memory
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.errors import Refusal, Unavailable
@@ -32,7 +32,7 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.host.executor import Executor
-from forewarn.ports import Change, Sight, SightKind, StaleRevision, StoreFailed
+from forewarn.ports import Change, HypervisorFailed, Sight, SightKind, StaleRevision, StoreFailed
 from forewarn.wire import documents
 from forewarn.wire.api_versions import NEWEST
 from simulation.faulty_store import Crash, FaultyStore
@@ -41,6 +41,10 @@ from simulation.sim_clock import SimClock, SimIds
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
+# A host is heard every five seconds. That it is not is noticed a second later, and by design the
+# time until then is not taken out of a notice unless the host stays silent.
+UNNOTICED_MS = 6_000
+SILENT_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -69,18 +73,32 @@ class JudgedHypervisor:
 
     async def look(self, host: str, action: Action) -> Sight:
         sight = await self.inner.look(host, action)
+        if action.kind is ActionKind.START_VM and sight.kind is SightKind.FAILED:
+            self._judge.excused(action.vm or "")
         if sight.kind in (SightKind.DONE, SightKind.FAILED):
             self._judge.impact_ends(self._under_way.pop(action.action_id, []))
         return sight
 
     async def begin(self, host: str, action: Action) -> None:
         if action.kind is ActionKind.START_VM and action.vm is not None:
-            running = self.inner.where(action.vm) if self.inner.runs(action.vm) else None
-            self._judge.started_somewhere(action.vm, host, running)
-        await self.inner.begin(host, action)
+            self._judge.started_somewhere(action.vm, host, self._may_run_on(action.vm))
+        try:
+            await self.inner.begin(host, action)
+        except HypervisorFailed:
+            if action.kind is ActionKind.START_VM:
+                self._judge.excused(action.vm or "")
+            raise
         hit = [action.vm] if action.vm else self.vms_on(host)
         self._under_way[action.action_id] = hit
         self._judge.impact_begins(action, hit)
+
+    def _may_run_on(self, vm: str) -> set[str]:
+        """Where a VM runs now, and where something that is under way will have it run."""
+        found = {self.inner.where(vm)} if self.inner.runs(vm) else set()
+        for _, action in self.inner.under_way():
+            if action.vm == vm and action.kind in (ActionKind.START_VM, ActionKind.MOVE_VM):
+                found.add(action.target_host)
+        return {host for host in found if host is not None}
 
     def forget(self, action_ids: list[str]) -> None:
         """The event of these actions has ended without their hosts' word."""
@@ -95,7 +113,10 @@ class SimHost:
     name: str
     executor: Executor
     up: bool = True
+    heard_ms: int = 0  # when it was heard last, in real time
     shown: dict[str, bytes] = field(default_factory=dict)
+    dark: dict[str, bytes] = field(default_factory=dict)  # what it showed when its daemon died
+    dark_ms: int = 0
 
 
 class World:
@@ -129,6 +150,8 @@ class World:
         self.memory: Memory | None = None
         self.dispatch: Dispatch | None = None
         self._last_beat_ms = 0
+        self._rendered: dict[str, tuple[Scope, bytes]] = {}
+        self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
         self.trace: list[str] = []
         self.start_service()
         self.submit(lambda tx: tx.apply(Decision(scopes=tuple(scopes), hosts=tuple(hosts))))
@@ -225,7 +248,8 @@ class World:
     def pass_time(self, ms: int) -> None:
         """Let time pass in small steps in which everything alive does its duty."""
         while ms > 0:
-            part = min(ms, SUBSTEP_MS)
+            # While the service is down hosts ask in vain: nothing can happen step by step.
+            part = ms if self.writer is None else min(ms, SUBSTEP_MS)
             self._count_readable(part)
             self.clock.advance(part)
             ms -= part
@@ -238,9 +262,23 @@ class World:
             host = self.hosts.get(self.hypervisor.inner.where(vm) or "")
             if host is None or not host.up or scope not in host.shown:
                 continue
-            for event in json.loads(host.shown[scope])["Events"]:
-                if vm in event["Resources"]:
-                    self.judge.readable(vm, event["EventId"], ms)
+            for event_id, resources in self._events_named(host.shown[scope]):
+                if vm in resources:
+                    self.judge.readable(vm, event_id, ms)
+
+    def _events_named(self, text: bytes) -> list[tuple[str, list[str]]]:
+        """The events of a document and whom they name; read once, it is asked at every beat."""
+        if text not in self._named:
+            events = json.loads(text)["Events"]
+            self._named[text] = [(event["EventId"], event["Resources"]) for event in events]
+        return self._named[text]
+
+    def _render(self, scope: Scope) -> bytes:
+        """The document of a scope; made once: every host asks for it at every beat."""
+        kept = self._rendered.get(scope.name)
+        if kept is None or kept[0] is not scope:
+            kept = self._rendered[scope.name] = (scope, documents.render(scope, NEWEST))
+        return kept[1]
 
     def beat(self) -> None:
         """Ticker, heartbeats and executors take one turn."""
@@ -248,6 +286,26 @@ class World:
             if host.up:
                 self.host_turn(host)
         self.tick()
+        self._note_running()
+
+    def declared(self, host: str) -> None:
+        """The service was told that a host has failed; its VMs are down with it if it is off."""
+        inner = self.hypervisor.inner
+        if inner.dead(host):
+            down = [vm for vm in self.hypervisor.vms_on(host) if not inner.runs(vm)]
+            self.judge.went_down(down, self.clock.real_ms)
+
+    def _note_running(self) -> None:
+        for vm in list(self.judge.down_since):
+            if self.hypervisor.inner.runs(vm):
+                del self.judge.down_since[vm]
+
+    def end(self) -> None:
+        """Everything was healed and all events have ended: every VM must run that should."""
+        inner, vms = self.hypervisor.inner, set(self.judge.domains)
+        running = {vm for vm in vms if inner.runs(vm)}
+        gone = {vm for vm in vms if inner.where(vm) is None}
+        self.judge.end_of_vms(running, gone, self.clock.real_ms)
 
     def tick(self) -> None:
         try:
@@ -263,19 +321,35 @@ class World:
         """A host's daemon: heartbeat, fetch and confirm documents, work."""
         try:
             run_now(host.executor.heartbeat())
+            host.heard_ms = self.clock.real_ms
             self.fetch(host)
             run_now(host.executor.step())
         except (Unavailable, Refusal):
             return
 
+    def daemon_dies(self, host: SimHost) -> None:
+        host.up, host.shown, host.dark = False, {}, host.shown
+        host.dark_ms = self.clock.real_ms
+
+    def daemon_returns(self, host: SimHost) -> None:
+        """It speaks to control first of all. What nobody could notice counts as readable."""
+        if self.clock.real_ms - host.heard_ms < SILENT_MS:
+            missed_ms = min(self.clock.real_ms - host.dark_ms, UNNOTICED_MS)
+            for vm in self.hypervisor.vms_on(host.name):
+                text = host.dark.get(self.judge.domains[vm][0])
+                for event_id, resources in self._events_named(text) if text else ():
+                    if vm in resources:
+                        self.judge.readable(vm, event_id, missed_ms)
+        host.up, host.dark = True, {}
+        self.host_turn(host)
+
     def fetch(self, host: SimHost) -> None:
         """Take over the documents of the scopes on this host, and say that they are shown."""
-
-        def question(tx: Transaction) -> list[Scope]:
-            return [s for s in tx.scopes_on(host.name) if any(v.host == host.name for v in s.vms)]
-
-        scopes = self.submit(question)
-        host.shown = {scope.name: documents.render(scope, NEWEST) for scope in scopes}
+        if self.memory is None:
+            raise Unavailable("down")
+        on_host = self.memory.scopes_on(host.name)
+        scopes = [s for s in on_host if any(v.host == host.name for v in s.vms)]
+        host.shown = {scope.name: self._render(scope) for scope in scopes}
         for scope in scopes:
             if any(e.host == host.name and e.visible and e.shown_ms is None for e in scope.events):
                 run_now(SimLink(self).confirm(host.name, scope.name, scope.incarnation))

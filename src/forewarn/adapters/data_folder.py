@@ -31,7 +31,7 @@ LOCK_NAME = "forewarn.lock"
 RESTORING_NAME = "forewarn.db.restoring"
 APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose file it is
 # In order; the number of the last one is the schema's version.
-MIGRATIONS = ("schema.sql", "operation_words.sql", "sightings.sql")
+MIGRATIONS = ("schema.sql", "operation_words.sql", "sightings.sql", "whereabouts.sql")
 SCHEMA_VERSION = len(MIGRATIONS)
 PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked

@@ -16,11 +16,25 @@ import structlog
 from forewarn.adapters import libvirt_hosts, libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, open_libvirt
 from forewarn.adapters.libvirt_hosts import FreezeWork, RebootHostWork
-from forewarn.adapters.libvirt_mending import MEND_AT_MOST_EVERY_S, MEND_EVERY_S, Mending
+from forewarn.adapters.libvirt_mending import (
+    MEND_AT_MOST_EVERY_S,
+    MEND_EVERY_S,
+    Mending,
+    open_mark,
+)
 from forewarn.adapters.libvirt_moves import MoveWork, refuse_namesake
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_thaw import Guard, start_guard
-from forewarn.adapters.libvirt_work import GIVE_UP_AFTER_MS, Tools, Work, lasts_ms, meant, sight_of
+from forewarn.adapters.libvirt_work import (
+    GIVE_UP_AFTER_MS,
+    Tools,
+    Work,
+    lasts_ms,
+    left_unsure,
+    meant,
+    sight_of,
+)
+from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
@@ -195,6 +209,8 @@ class LibvirtHypervisor:
 
     async def _looked(self, action: Action) -> Sight | None:
         """What libvirt shows of an action that nobody here works on. None: it must be gone on."""
+        if action.kind is ActionKind.FIND_VM:
+            return await self._found(action)
         if action.kind in _OF_HOST:
             rebooted = (
                 action.kind is ActionKind.REBOOT_HOST
@@ -207,22 +223,56 @@ class LibvirtHypervisor:
         mark = libvirt_steps.mark_of(view, action.action_id)
         if mark is not None:
             return sight_of(mark)
-        if action.kind is ActionKind.START_VM and view is not None and view.active:
-            return Sight(SightKind.DONE)
-        if action.kind is ActionKind.DELETE_VM and view is None:
+        if view is None:
+            return await self._looked_for(action)
+        if action.kind is ActionKind.START_VM and view.active:
+            return self._started(view)
+        return Sight(SightKind.NOT_BEGUN)
+
+    async def _looked_for(self, action: Action) -> Sight | None:
+        """What an action has come to whose VM is not here."""
+        if action.kind is ActionKind.DELETE_VM:
             return Sight(SightKind.DONE, "it was gone already")
-        if action.kind is ActionKind.MOVE_VM and view is None:
+        if action.kind is ActionKind.MOVE_VM:
             return await self._looked_there(action)
         return Sight(SightKind.NOT_BEGUN)
 
+    async def _found(self, action: Action) -> Sight:
+        """Whether a VM runs here, once nothing here can still take it elsewhere."""
+        busy = (one.vm == action.vm or one.kind in _OF_HOST for one, _ in self._works.values())
+        if any(busy):
+            return Sight(SightKind.UNDER_WAY)
+        view = meant(await self._tools.view(action.vm or ""), action)
+        mark = open_mark(view) if view is not None else None
+        if mark is not None and mark.host == self._host and mark.kind is ActionKind.MOVE_VM:
+            return Sight(SightKind.UNDER_WAY)  # it is taken back soon (`Mending`)
+        if view is not None and view.power is Power.RUNNING:
+            return Sight(SightKind.DONE)
+        return Sight(SightKind.FAILED, f"{action.vm} does not run on host {self._host}")
+
+    def _started(self, view: View) -> Sight:
+        """What an active domain says of an action that is to start it here."""
+        mark = open_mark(view)
+        coming = mark is not None and mark.kind is ActionKind.MOVE_VM and mark.host != self._host
+        if coming and view.power is Power.PAUSED:
+            return Sight(SightKind.UNDER_WAY)  # until it runs it may vanish with its old host
+        resume = left_unsure(view) is not None and view.power is Power.PAUSED
+        return Sight(SightKind.NOT_BEGUN if resume else SightKind.DONE)
+
     async def _looked_there(self, action: Action) -> Sight | None:
-        """It is not here. If it came to its target by this move, that is done."""
+        """It is not here. If it came to its target by this move, that is done.
+
+        None if the target does not answer: a work waits for it, for a while.
+        """
         vm, target = action.vm or "", action.target_host or ""
         if target in ("", self._host):
             return Sight(SightKind.NOT_BEGUN)
-        there = await self._tools.there(target).call(
-            lambda s: s.view(vm), what=f"look at {vm} on {target}"
-        )
+        try:
+            there = await self._tools.there(target).call(
+                lambda s: s.view(vm), what=f"look at {vm} on {target}"
+            )
+        except LibvirtLost:
+            return None
         mark = libvirt_steps.mark_of(there, action.action_id)
         if mark is not None:
             return sight_of(mark)

@@ -91,6 +91,7 @@ class MoveWork(Work):
         mark = libvirt_steps.mark_of(view, action_id) or libvirt_steps.mark_of(there, action_id)
         if view is None and mark is None:
             there = None  # whatever has this name there, it is not known to be ours
+            mark = Mark(action_id=action_id, kind=self.action.kind, target_host=self.target)
         refuse_namesake(view, there, self.target)
         if mark is None:
             mark = await self.begin(view)

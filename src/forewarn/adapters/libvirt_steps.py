@@ -33,6 +33,7 @@ class Step(StrEnum):
     UNDEFINE_THERE = "undefine-there"
     DONE = "done"
     FAILED = "failed"
+    UNSURE = "unsure"
 
 
 class MoveStage(StrEnum):
@@ -132,10 +133,15 @@ def deleting(here: Place | None, patience: Patience) -> Next:
     return shutting_down(here, patience) if here.active else Next(Step.UNDEFINE)
 
 
-def starting(here: Place | None) -> Next:
-    """Running here, from the definition that is here or that is known of it."""
+def starting(here: Place | None, found: Power | None) -> Next:
+    """Running here, from the definition that is here or that is known of it.
+
+    What a move left paused, because only its target knew how it went, goes on where it stands.
+    """
     if here is None:
         return Next(Step.DEFINE)
+    if here.power is Power.PAUSED and found is Power.RUNNING:
+        return Next(Step.RESUME)
     return Next(Step.DONE) if here.active else Next(Step.START)
 
 
@@ -179,7 +185,7 @@ def _moving_gone_here(move: Move) -> Next:
     there, target = move.there, move.mark.target_host
     if not move.there_answers:
         words = f"it is no longer on this host, and {target} does not answer"
-        return Next(Step.FAILED, words) if move.overdue else Next(Step.WAIT)
+        return Next(Step.UNSURE, words) if move.overdue else Next(Step.WAIT)
     if there is None:
         return Next(Step.FAILED, f"it is neither on this host nor on {target}")
     if there.active or move.mark.found is Power.OFF:
@@ -238,6 +244,10 @@ def _moving_live(move: Move, here: Place) -> Next:
     if not move.failed_live:
         return Next(Step.MOVE_LIVE)
     if here.power is Power.PAUSED and move.mark.found is Power.RUNNING:
+        if not move.there_answers:
+            # Libvirt resumes it where it is sure that it does not run there.
+            words = f"{move.mark.target_host} does not answer; it may run there, so it stays paused"
+            return Next(Step.UNSURE, words) if move.overdue else Next(Step.WAIT)
         return Next(Step.RESUME)
     return Next(Step.FAILED, move.failed_live)
 
@@ -254,7 +264,7 @@ def _moving_off(move: Move) -> Next:
     if not move.there_answers:
         # It was about to be started there, so it may run there: two at once would be worse.
         words = f"{target} does not answer; it may run there, so it was not started here"
-        return Next(Step.FAILED, words) if move.overdue else Next(Step.WAIT)
+        return Next(Step.UNSURE, words) if move.overdue else Next(Step.WAIT)
     if move.there is None:
         return Next(Step.DEFINE_THERE)
     return Next(Step.UNDEFINE) if move.mark.found is Power.OFF else Next(Step.START_THERE)

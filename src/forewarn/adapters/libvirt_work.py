@@ -46,6 +46,7 @@ GIVE_UP_AFTER_MS = {
     ActionKind.MOVE_VM: 55 * MINUTE_MS,
     ActionKind.DELETE_VM: 9 * MINUTE_MS,
     ActionKind.START_VM: 55 * MINUTE_MS,
+    ActionKind.FIND_VM: 55 * MINUTE_MS,
 }
 
 
@@ -218,6 +219,9 @@ class Work:
             await self._keep(view)
             view = replace(view, persistent=True)
         mark = self.tools.new_mark(self.action, view)
+        left = left_unsure(view)
+        if left is not None:
+            mark = replace(mark, found=left.found)
         if self._defined:
             mark = replace(mark, step=DEFINED)
         await self.tools.write_mark(view, replace(mark, before=view.active))
@@ -242,7 +246,7 @@ class Work:
         if self.action.kind is ActionKind.DELETE_VM:
             return libvirt_steps.deleting(here, patience)
         if self.action.kind is ActionKind.START_VM:
-            return libvirt_steps.starting(here)
+            return libvirt_steps.starting(here, mark.found)
         return libvirt_steps.rebooting(here, mark, patience)
 
     def patience(self, mark: Mark) -> Patience:
@@ -262,10 +266,10 @@ class Work:
         )
 
     async def do(self, next_: Next, view: View | None, mark: Mark) -> Sight | None:
-        """The step on libvirt. Only DONE and FAILED have a sight."""
+        """The step on libvirt. Only the steps that end it have a sight."""
         vm, act = self.vm, self.tools.act
         self.idle = next_.step in (Step.WAIT, Step.PRESS)  # else there is something new to see
-        if next_.step in (Step.DONE, Step.FAILED):
+        if next_.step in (Step.DONE, Step.FAILED, Step.UNSURE):
             return Sight(SightKind(next_.step.value), next_.detail)
         if next_.step is Step.PRESS and view is not None:
             await self.press(view)
@@ -274,6 +278,8 @@ class Work:
             await act(lambda s: s.destroy(vm), f"destroy {vm}", DESTROY_S)
         elif next_.step is Step.START:
             await self._start()
+        elif next_.step is Step.RESUME:
+            await act(lambda s: s.resume(vm), f"resume {vm}")
         elif next_.step is Step.UNDEFINE:
             await act(lambda s: s.undefine(vm), f"undefine {vm}")
         elif next_.step is Step.DEFINE:
@@ -353,4 +359,11 @@ def ended(mark: Mark, sight: Sight) -> Mark:
 
 def sight_of(mark: Mark) -> Sight | None:
     """How a marked action ended; None while it has not."""
-    return Sight(SightKind(mark.ended), mark.detail) if mark.ended in ("done", "failed") else None
+    ends = (SightKind.DONE, SightKind.FAILED, SightKind.UNSURE)
+    return Sight(SightKind(mark.ended), mark.detail) if mark.ended in ends else None
+
+
+def left_unsure(view: View | None) -> Mark | None:
+    """The mark of a move of this domain that ended here without knowing how it went."""
+    mark = libvirt_xml.read_mark(view.config_xml or view.live_xml) if view is not None else None
+    return mark if mark is not None and mark.ended == SightKind.UNSURE.value else None

@@ -7,7 +7,7 @@ plane believes can be compared with what "really" happened. Time is the clock's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forewarn.core.model import SECOND_MS, Action, ActionKind
 from forewarn.ports import Clock, HypervisorFailed, Sight, SightKind
@@ -74,11 +74,19 @@ class SimulatedHypervisor:
         self._held_ms[owner_id] = round(seconds * SECOND_MS)
 
     def kill_host(self, host: str) -> None:
-        """Power the host off: nothing on it can be looked at or begun, and what ran is gone."""
+        """Power the host off: nothing on it can be looked at or begun, and what ran is gone.
+
+        What had arrived by now goes down with it, looked at or not. A move that was still on its
+        way there fails, and its VM runs on where it was.
+        """
+        self._settle()
         self._dead.add(host)
         self._down.update(vm for vm, where in self._vms.items() if where == host)
         self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
         self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
+        for key, begun in self._begun.items():
+            if begun.action.target_host == host:
+                self._begun[key] = replace(begun, failure=_no_answer(host))
 
     def boot_host(self, host: str) -> None:
         """Power the host on again: it has a new boot id."""
@@ -91,10 +99,12 @@ class SimulatedHypervisor:
 
     def runs(self, vm: str) -> bool:
         """True if the VM is there and did not go down with its host."""
+        self._settle()
         return vm in self._vms and vm not in self._down
 
     def where(self, vm: str) -> str | None:
-        """The host a VM really runs on."""
+        """The host a VM is really on."""
+        self._settle()
         return self._vms.get(vm)
 
     def under_way(self) -> list[tuple[int, Action]]:
@@ -113,7 +123,9 @@ class SimulatedHypervisor:
     async def look(self, host: str, action: Action) -> Sight:
         self._refuse_dead(host)
         key = (host, action.action_id)
-        self._settle(key)
+        self._settle()
+        if action.kind is ActionKind.FIND_VM:
+            return self._found(host, action.vm or "")
         if key in self._done:
             return self._done[key]
         if key in self._begun:
@@ -131,27 +143,48 @@ class SimulatedHypervisor:
     async def begin(self, host: str, action: Action) -> None:
         self._refuse_dead(host)
         if action.target_host in self._dead:
-            raise HypervisorFailed(f"host {action.target_host} does not answer")
+            raise HypervisorFailed(_no_answer(action.target_host or ""))
         name = action.vm or host
-        if action.vm is not None and action.vm not in self._vms:
+        if action.vm is not None and not self._has(host, action):
             raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
         takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
         ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+
+    def _has(self, host: str, action: Action) -> bool:
+        """Whether there is a VM to do it to: one that starts may have been anywhere before."""
+        where = self._vms.get(action.vm or "")
+        return where is not None and (where == host or action.kind is ActionKind.START_VM)
+
+    def _found(self, host: str, vm: str) -> Sight:
+        """Whether the VM runs on the host, once nothing there can still take it elsewhere."""
+        if any(key[0] == host and begun.action.vm == vm for key, begun in self._begun.items()):
+            return Sight(SightKind.UNDER_WAY)
+        if self._runs_on(vm, host):
+            return Sight(SightKind.DONE)
+        return Sight(SightKind.FAILED, f"{vm} does not run on host {host}")
 
     def _runs_on(self, vm: str, host: str) -> bool:
         return self._vms.get(vm) == host and vm not in self._down
 
     def _refuse_dead(self, host: str) -> None:
         if host in self._dead:
-            raise HypervisorFailed(f"host {host} does not answer")
+            raise HypervisorFailed(_no_answer(host))
 
-    def _settle(self, key: tuple[str, str]) -> None:
-        """Let an action whose time is over take effect."""
-        begun = self._begun.get(key)
-        if begun is None or self._clock.monotonic_ms() < begun.ends_monotonic_ms:
-            return
-        del self._begun[key]
+    def _settle(self) -> None:
+        """Let every action whose time is over take effect, in the order in which they ended.
+
+        Looking changes nothing: what has happened does not depend on who asked since.
+        """
+        now_ms = self._clock.monotonic_ms()
+        over = [(one.ends_monotonic_ms, key) for key, one in self._begun.items()]
+        over = sorted(end for end in over if end[0] <= now_ms)
+        for _, key in over:
+            self._take_effect(key, self._begun.pop(key))
+        if over:
+            self._changed()
+
+    def _take_effect(self, key: tuple[str, str], begun: _Begun) -> None:
         if len(self._done) >= REMEMBERED_MAX:
             self._done.pop(next(iter(self._done)))
         if begun.failure:
@@ -166,7 +199,10 @@ class SimulatedHypervisor:
         elif action.kind is ActionKind.REBOOT_HOST:
             self._boots[host] = self._boots.get(host, 0) + 1
         self._done[key] = Sight(SightKind.DONE)
-        self._changed()
+
+
+def _no_answer(host: str) -> str:
+    return f"host {host} does not answer"
 
 
 def _owner(action: Action) -> str:

@@ -136,6 +136,7 @@ def vm_cells(vm: Vm, *, scope: str, position: int) -> Cells:
         "zone": vm.zone,
         "os_type": vm.os_type,
         "computer_name": vm.computer_name,
+        "may_run_on": vm.may_run_on,
     }
 
 
@@ -153,6 +154,7 @@ def vm_value(row: Row) -> Vm:
         zone=row["zone"],
         os_type=row["os_type"],
         computer_name=row["computer_name"],
+        may_run_on=row["may_run_on"],
     )
 
 

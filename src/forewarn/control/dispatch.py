@@ -15,7 +15,7 @@ import structlog
 
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
-from forewarn.core import consent, ending, failing
+from forewarn.core import consent, ending, failing, notice
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (
     Action,
@@ -69,6 +69,11 @@ def host_silent(host: str) -> Command[None]:
     return command
 
 
+def _heard_late(tx: Transaction, host: str, lost_ms: int) -> None:
+    for scope in tx.scopes_on(host):
+        tx.apply(consent.heard_late(scope, host=host, lost_ms=lost_ms))
+
+
 def _may_act(tx: Transaction, host: str) -> bool:
     """False for a host that was given up: what it did now would collide with its replacement."""
     known = tx.host(host)
@@ -89,15 +94,15 @@ def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
         log.info("host_refuses_no_longer", host=host)
 
 
-def _declare_if_stranded(tx: Transaction, action: Action, *, by: str) -> None:
-    """A VM whose move ended on a host that has failed meanwhile is down like the others there."""
-    scope_name = tx.memory.scope_of_vm.get(action.vm or "")
-    if scope_name is None or action.kind is not ActionKind.MOVE_VM:
+def declare_if_stranded(tx: Transaction, vm: str, *, by: str) -> None:
+    """A VM that is, or may be, on a host that has failed is declared like the others there."""
+    scope_name = tx.memory.scope_of_vm.get(vm)
+    if scope_name is None:
         return
     tx.apply(
         failing.arrived(
             tx.need_scope(scope_name),
-            action.vm or "",
+            vm,
             tx,
             by=by,
             ids=tx.ids(),
@@ -190,8 +195,12 @@ class Dispatch:
             tx.need_host(host)
             _note_refusal(tx, host, refuses)
             now = self._clock.monotonic_ms()
-            if self.silent_ms(host) >= HOST_SILENT_AFTER_MS:
-                host_silent(host)(tx)
+            silent_ms = self.silent_ms(host)
+            if silent_ms > notice.HEARTBEAT_LATE_MS:
+                if silent_ms >= HOST_SILENT_AFTER_MS:
+                    host_silent(host)(tx)
+                else:
+                    _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
                 # A silence that could not be written down is not forgotten.
                 tx.on_take_back(partial(self._restore, host, self._heard.get(host)))
             self._heard[host] = now
@@ -332,7 +341,8 @@ class Dispatch:
                 decision = self._report_for_event(tx, held, epoch, outcome, detail)
             tx.apply(decision)
             self._leases.pop(action_id, None)
-            _declare_if_stranded(tx, held.action, by=host)
+            if held.action.kind is ActionKind.MOVE_VM:
+                declare_if_stranded(tx, held.action.vm or "", by=host)
 
         return command
 
@@ -351,13 +361,16 @@ class Dispatch:
         scope = tx.scope(event.scope) if event else None
         if action is not None and ending.repeats(action, epoch, outcome):
             return
-        if event is None or scope is None or action is None or outcome is not Outcome.DONE:
+        if event is None or scope is None or action is None:
             raise NotFound(
                 f"Host {host} has no open action {action_id}.",
                 "Drop the report: its event has ended.",
             )
-        tx.apply(ending.late_report(scope, event, action, epoch=epoch, now_ms=tx.now_ms))
-        _declare_if_stranded(tx, action, by=host)
+        tx.apply(
+            ending.late_report(scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms)
+        )
+        if action.kind is ActionKind.MOVE_VM:
+            declare_if_stranded(tx, action.vm or "", by=host)
 
     @staticmethod
     def _report_for_event(

@@ -39,8 +39,9 @@ class Liveness(Protocol):
 
 
 def hosts_mentioned(scope: Scope) -> set[str]:
-    """Hosts that carry VMs of the scope, or that an open event or action of it is about."""
+    """Hosts that carry VMs of the scope or may do so, or that an open event of it is about."""
     hosts = {vm.host for vm in scope.vms}
+    hosts.update(vm.may_run_on for vm in scope.vms if vm.may_run_on)
     for event in scope.events:
         hosts.add(event.host)
         for action in event.actions:
@@ -49,15 +50,21 @@ def hosts_mentioned(scope: Scope) -> set[str]:
 
 
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
-    """(host, VM) for each VM of the scope that a started action is bringing to a host."""
+    """(host, VM) for each VM of the scope that a started action is bringing to a host.
+
+    So with each that an action was bringing there, until it is known where it is.
+    """
+    for vm in scope.vms:
+        if vm.may_run_on is not None and vm.may_run_on != vm.host:
+            yield vm.may_run_on, vm
     for event in scope.events:
         for action in event.actions:
             coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
             if not coming or action.ended or action.target_host is None:
                 continue
-            vm = scope.vm(action.vm or "")
-            if vm is not None and vm.host != action.target_host:
-                yield action.target_host, vm
+            comes = scope.vm(action.vm or "")
+            if comes is not None and action.target_host not in (comes.host, comes.may_run_on):
+                yield action.target_host, comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +367,8 @@ class Transaction:
 
         After this the memory holds the sealed values, without what has ended.
         """
+        if self._untouched():
+            return None  # most heartbeats, claims and looks
         scopes: list[tuple[Scope | None, Scope]] = []
         removed: list[str] = []
         for name, before in sorted(self._before.scopes.items()):
@@ -392,6 +401,13 @@ class Transaction:
             ),
         )
         return None if change == Change() else change
+
+    def _untouched(self) -> bool:
+        before = self._before
+        changed = before.scopes or before.hosts or before.operations or self._digests_before
+        noted = self._facts or self._first_reads or self._definitions or self._remembered
+        said = self._heartbeat_ms is not None or self._inventory is not None
+        return not (changed or noted or said)
 
     def _forget_definitions(self) -> None:
         """What was kept of VMs that have left the fleet goes with them."""

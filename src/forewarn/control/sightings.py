@@ -20,10 +20,10 @@ from forewarn.control.control import Control
 from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.writer import Command
-from forewarn.core import edits, planning, sighting
+from forewarn.core import edits, failing, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
 from forewarn.core.inventory import ScopeEntry, VmEntry
-from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import ActionKind, Phase, Scope
 from forewarn.core.spelling import meant
 from forewarn.ports import Clock, Definition
@@ -145,6 +145,7 @@ class Sightings:
             here = _names_on(tx, host)
             looked = self._look(tx, host, usable, last)
             tx.apply(looked.decision)
+            _end_doubts(tx, host, usable)
             for name in looked.removed_scopes:
                 tx.remove_scope(name)
             self._define(tx, host, usable, texts)
@@ -402,6 +403,18 @@ def _read(told: Sequence[SeenVm]) -> tuple[dict[str, SeenVm], dict[str, str]]:
         else:
             usable.setdefault(seen.name, found)
     return usable, unusable
+
+
+def _end_doubts(tx: Transaction, host: str, usable: Mapping[str, SeenVm]) -> None:
+    """A VM that might run on the host and is shown to run there need not be started any more."""
+    for scope in tx.scopes_on(host):
+        for vm in scope.vms:
+            seen = usable.get(vm.name)
+            if vm.may_run_on != host or seen is None or seen.vm_id != vm.vm_id:
+                continue
+            if seen.power is Power.RUNNING:
+                now = tx.need_scope(scope.name)
+                tx.apply(failing.found(now, vm.name, host, now_ms=tx.now_ms, policy=tx.policy))
 
 
 def _names_on(tx: Transaction, host: str) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from forewarn.control.dispatch import HOST_SILENT_AFTER_MS, host_silent
+from forewarn.control.dispatch import HOST_SILENT_AFTER_MS, declare_if_stranded, host_silent
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
@@ -239,8 +239,11 @@ def settle_operation(operation_id: str) -> Command[None]:
 def expire_event(scope_name: str, event_id: str) -> Command[None]:
     def command(tx: Transaction) -> None:
         scope, event = _open_event(tx, scope_name, event_id)
-        if scope is not None and event is not None and _expired(tx, event):
-            tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
+        if scope is None or event is None or not _expired(tx, event):
+            return
+        tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
+        for name in event.resources:
+            declare_if_stranded(tx, name, by="ticker")
 
     return command
 

@@ -203,6 +203,22 @@ def not_heard(scope: Scope, *, host: str | None, lost_ms: int, now_ms: int) -> D
     return Decision(scopes=(replace(scope, events=events),))
 
 
+def heard_late(scope: Scope, *, host: str, lost_ms: int) -> Decision:
+    """A host is heard again, `lost_ms` later than it should be, and was not given up meanwhile.
+
+    Its daemon may have been down: what guests there may not have read was no notice.
+    """
+    events = tuple(
+        replace(event, unreadable_ms=event.unreadable_ms + lost_ms)
+        if notice_runs(event) and event.host == host
+        else event
+        for event in scope.events
+    )
+    return (
+        Decision(scopes=(replace(scope, events=events),)) if events != scope.events else Decision()
+    )
+
+
 def notice_runs(event: ScheduledEvent) -> bool:
     """True while a host shows the event and it has not started."""
     return event.phase is Phase.SCHEDULED and event.shown_ms is not None

@@ -42,6 +42,17 @@ def with_vm(scope: Scope, vm: Vm) -> Scope:
     return replace(scope, vms=tuple(vm if v.name == vm.name else v for v in scope.vms))
 
 
+def as_known(after: Vm, before: Vm) -> Vm:
+    """A VM as it is described now, with what no description says: where else it may run."""
+    return replace(after, may_run_on=before.may_run_on)
+
+
+def found_on(scope: Scope, vm: Vm, host: str) -> tuple[Scope, Vm]:
+    """The scope with the VM on that host and surely nowhere else."""
+    found = replace(vm, host=host, may_run_on=None)
+    return (scope if found == vm else with_vm(scope, found)), found
+
+
 def with_action(event: ScheduledEvent, action: Action) -> ScheduledEvent:
     """The event with `action` in place of the one of the same id."""
     actions = tuple(action if a.action_id == action.action_id else a for a in event.actions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forewarn.core import edits
+from forewarn.core import edits, whereabouts
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -32,6 +32,9 @@ from forewarn.core.model import (
 )
 
 LOST = "no report by the deadline"
+
+# What says, when it is done, where a VM runs.
+_PLACING = (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.FIND_VM)
 
 
 def claimed(action: Action, boot_id: str) -> Action:
@@ -113,11 +116,17 @@ def report_for_event(
     if _refuse_stale(action, epoch, outcome):
         return Decision()
     ended = replace(action, phase=ActionPhase.ENDED, outcome=outcome, detail=detail)
+    facts = [replace(_report_fact(ended, now_ms), scope=scope.name, event_id=event.event_id)]
+    if action.kind is ActionKind.FIND_VM and outcome is not Outcome.DONE:
+        scope, _ = whereabouts.not_found(scope, event, action)
+        return Decision(scopes=(scope,), facts=tuple(facts))
     event = edits.with_action(event, ended)
     scope = edits.with_event(scope, event)
-    facts = [replace(_report_fact(ended, now_ms), scope=scope.name, event_id=event.event_id)]
     if outcome is Outcome.DONE:
         scope, new_facts = _take_effect(scope, event, ended, now_ms)
+        facts.extend(new_facts)
+    elif outcome is Outcome.LOST:
+        scope, new_facts = whereabouts.unsure(scope, ended, now_ms)
         facts.extend(new_facts)
     if all(a.ended for a in event.actions):
         scope, new_facts = finish_event(scope, event, now_ms=now_ms, policy=policy)
@@ -126,9 +135,15 @@ def report_for_event(
 
 
 def late_report(
-    scope: Scope, event: ScheduledEvent, action: Action, *, epoch: int, now_ms: int
+    scope: Scope,
+    event: ScheduledEvent,
+    action: Action,
+    *,
+    epoch: int,
+    outcome: Outcome,
+    now_ms: int,
 ) -> Decision:
-    """A host says "done" of an action that was already given up as lost.
+    """A host says how an action ended that was already given up as lost.
 
     The event stays failed, but the VM is where it is: what was really done takes effect. Only the
     last holder of the claim is believed, and only while nothing else has happened to the VM.
@@ -141,8 +156,12 @@ def late_report(
         )
     if vm is None or vm.host != event.host:
         return Decision()
-    scope, facts = _take_effect(scope, event, action, now_ms)
-    done = replace(action, epoch=epoch, outcome=Outcome.DONE, detail="late")
+    facts: tuple[Fact, ...] = ()
+    if outcome is Outcome.DONE:
+        scope, facts = _take_effect(scope, event, action, now_ms)
+    elif outcome is Outcome.FAILED:  # it has not come to where it was being brought
+        scope = whereabouts.not_on_target(scope, vm, action)
+    done = replace(action, epoch=epoch, outcome=outcome, detail="late")
     fact = replace(_report_fact(done, now_ms), scope=scope.name, event_id=event.event_id)
     return Decision(scopes=(scope,), facts=(fact, *facts))
 
@@ -181,9 +200,11 @@ def _take_effect(
         fact = event_fact(FactKind.DELETED, event, now_ms, host=vm.host, vm=vm.name)
         return scope, (fact, *back, *left)
     new_host = action.target_host
-    if action.kind not in (ActionKind.MOVE_VM, ActionKind.START_VM) or new_host in (None, vm.host):
+    if action.kind not in _PLACING or new_host is None:
+        return scope, ()
+    scope, _ = edits.found_on(scope, vm, new_host)
+    if new_host == vm.host:
         return scope, ()  # a restart in place moves nothing: other notices of this host still hold
-    scope = edits.with_vm(scope, replace(vm, host=new_host or vm.host))
     scope, left = edits.vm_leaves(
         scope, vm.name, because=f"moved to {new_host}", now_ms=now_ms, except_event=event.event_id
     )
@@ -307,6 +328,7 @@ def expire_event(scope: Scope, event: ScheduledEvent, *, now_ms: int, policy: Po
     """Fail a started event whose reports did not come by its deadline: its actions are lost."""
     for action in event.actions:
         if not action.ended:
+            scope = whereabouts.unreported(scope, action)
             event = edits.with_action(event, edits.end_action(action, Outcome.LOST, LOST))
     scope = edits.with_event(scope, event)
     scope, facts = finish_event(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forewarn.core import starting
+from forewarn.core import starting, whereabouts
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
@@ -108,6 +108,13 @@ def _action_holds(
 
 
 def _homeless_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
+    scope = fleet.scope(event.scope)
+    vm = scope.vm(action.vm or "") if scope else None
+    other = whereabouts.other_host(vm, fleet) if vm else None
+    words = f"{action.vm} was on the failed host {event.host} and has nowhere to start yet"
+    if other is not None:
+        words = f"{action.vm} was being moved from the failed host {event.host} to {other}; it "
+        words += "may run on either, so it starts nowhere yet"
     host = fleet.host(event.host)
     fenced = host is not None and host.fenced
     failed = host is not None and host.health is Health.FAILED
@@ -116,11 +123,16 @@ def _homeless_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
             f"`forewarn host fail {event.host} --fenced` once the host is surely off, "
             f"or `forewarn host repair {event.host}` once it is back."
         )
+    elif other is not None:
+        remedy = (
+            f"`forewarn host repair {other}` once it is back, "
+            f"or `forewarn host fail {other} --fenced` once it is surely off."
+        )
     else:
         remedy = "An open host with a free place: `forewarn host list`, `forewarn host open NAME`."
     return Hold(
         reason=HoldReason.HOMELESS,
-        what=f"{action.vm} was on the failed host {event.host} and has nowhere to start yet",
+        what=words,
         since_ms=event.started_ms,
         until_ms=event.deadline_ms,
         remedy=remedy,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from forewarn.core import edits, ending, notice, planning, scheduling, starting
+from forewarn.core import edits, ending, notice, planning, scheduling, starting, whereabouts
 from forewarn.core.errors import HostUnfit
 from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -31,6 +31,7 @@ from forewarn.core.model import (
     Policy,
     ScheduledEvent,
     Scope,
+    Vm,
 )
 
 HOST_FAILED = "the host has failed"
@@ -110,9 +111,7 @@ def fail(
         fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by)
         return Decision(
             hosts=(replace(host, fenced=True),),
-            scopes=tuple(
-                _restarts_lose_their_host(scope, host.name) for scope in fleet.scopes_on(host.name)
-            ),
+            scopes=tuple(_is_off(scope, host.name) for scope in fleet.scopes_on(host.name)),
             facts=(fact,),
         )
     facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail={"fenced": fenced})]
@@ -130,14 +129,14 @@ def fail(
         )
     scopes = []
     for scope in fleet.scopes_on(host.name):
-        moving = _moving_away(scope, host.name)
-        after, new_facts = _events_die(scope, host.name, by=by, now_ms=now_ms, policy=policy)
+        after = whereabouts.moves_under_way(scope, host.name)
+        after, new_facts = _events_die(after, host.name, by=by, now_ms=now_ms, policy=policy)
+        facts.extend(new_facts)
+        after, new_facts = whereabouts.strand(after, host.name, now_ms)
         facts.extend(new_facts)
         if fenced:
-            after = _restarts_lose_their_host(after, host.name)
-        after, new_facts = _declare(
-            after, host.name, moving, by=by, ids=ids, now_ms=now_ms, policy=policy
-        )
+            after = _is_off(after, host.name)
+        after, new_facts = _declare(after, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
         facts.extend(new_facts)
         if after != scope:
             scopes.append(after)
@@ -189,42 +188,19 @@ def _events_die(
     return scope, tuple(facts)
 
 
-def _moving_away(scope: Scope, host: str) -> dict[str, str]:
-    """VMs that a claimed move was taking from the host, and where to.
-
-    Nobody knows how far the move came, so the target has to look before anybody else starts it.
-    """
-    return {
-        action.vm: action.target_host
-        for event in scope.events
-        if event.phase is Phase.STARTED
-        for action in event.actions
-        if action.kind is ActionKind.MOVE_VM
-        and action.phase is ActionPhase.CLAIMED
-        and action.host == host
-        and action.vm is not None
-        and action.target_host not in (None, host)
-    }
-
-
-def _restarts_lose_their_host(scope: Scope, host: str) -> Scope:
+def _is_off(scope: Scope, host: str) -> Scope:
     """VMs that were to start on a host that is surely off now need another place.
 
     While it is not fenced they may be running there already, and starting them once more
     elsewhere would be worse than waiting.
     """
+    scope = whereabouts.not_on(scope, host)
     for event in scope.events:
         if event.cause is not Cause.FAILURE or event.phase is not Phase.STARTED:
             continue
         for action in event.actions:
             if action.host == host and not action.ended:
-                homeless = replace(
-                    action,
-                    host=None,
-                    target_host=None,
-                    phase=ActionPhase.PENDING,
-                    epoch=action.epoch + 1,
-                )
+                homeless = whereabouts.homeless(action)
                 event = edits.with_action(event, homeless)  # noqa: PLW2901 - grows step by step
         scope = edits.with_event(scope, event)
     return scope
@@ -233,17 +209,13 @@ def _restarts_lose_their_host(scope: Scope, host: str) -> Scope:
 def _declare(
     scope: Scope,
     host: str,
-    moving: Mapping[str, str],
     *,
     by: str,
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
 ) -> tuple[Scope, tuple[Fact, ...]]:
-    """One Started event per update domain of the scope on the host.
-
-    Its VMs have nowhere to go yet, but for those in `moving`: they start where they may be.
-    """
+    """One Started event per update domain of the scope on the host, which has nowhere to go yet."""
     order = scheduling.Order(event_type=EventType.REBOOT, cause=Cause.FAILURE, by=by)
     declared = {
         name
@@ -265,9 +237,8 @@ def _declare(
             Action(
                 action_id=f"{event_id}/{name}",
                 kind=ActionKind.START_VM,
-                host=moving.get(name),
+                host=None,
                 vm=name,
-                target_host=moving.get(name),
                 duration_s=policy.reboot_s,
             )
             for name in group.vm_names
@@ -324,13 +295,19 @@ def arrived(
     now_ms: int,
     policy: Policy,
 ) -> Decision:
-    """A move has brought a VM to a host; if that host has failed meanwhile, so has the VM."""
+    """A move has brought a VM to a host; if that host has failed meanwhile, so has the VM.
+
+    So it may have, if nobody knows whether the move has brought it there.
+    """
     vm = scope.vm(vm_name)
-    host = fleet.host(vm.host) if vm else None
-    if host is None or host.health is not Health.FAILED:
+    names = (vm.host, vm.may_run_on) if vm else ()
+    failed = (fleet.host(name) for name in names if name)
+    host = next((one for one in failed if one and one.health is Health.FAILED), None)
+    if host is None:
         return Decision()
-    scope, facts = _declare(scope, host.name, {}, by=by, ids=ids, now_ms=now_ms, policy=policy)
-    return Decision(scopes=(scope,), facts=facts)
+    scope, moved = whereabouts.strand(scope, host.name, now_ms)
+    scope, facts = _declare(scope, host.name, by=by, ids=ids, now_ms=now_ms, policy=policy)
+    return Decision(scopes=(scope,), facts=(*moved, *facts))
 
 
 def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
@@ -361,6 +338,29 @@ def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
     )
 
 
+def found(scope: Scope, vm_name: str, host: str, *, now_ms: int, policy: Policy) -> Decision:
+    """A host shows that it runs a VM that might run there: what waited to start it has ended."""
+    vm = scope.vm(vm_name)
+    if vm is None or vm.may_run_on != host:
+        return Decision()
+    for event in scope.events:
+        for action in event.actions:
+            if action.vm == vm_name and not action.ended and event.cause is Cause.FAILURE:
+                there = replace(whereabouts.looked_for(action, host), phase=ActionPhase.CLAIMED)
+                waiting = edits.with_action(event, there)
+                return ending.report_for_event(
+                    edits.with_event(scope, waiting),
+                    waiting,
+                    there.action_id,
+                    epoch=there.epoch,
+                    outcome=Outcome.DONE,
+                    detail="",
+                    now_ms=now_ms,
+                    policy=policy,
+                )
+    return Decision()
+
+
 def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Decision:
     """Give VMs of a failed host a place to start: the host itself if it is back, else another.
 
@@ -375,29 +375,53 @@ def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> De
         if action.ended or action.host is not None:
             continue
         vm = scope.vm(action.vm or "")
-        if vm is None:
+        next_ = None
+        if vm is not None:
+            next_ = _placed(action, vm, scope=scope, home=home, fleet=fleet, planned=planned)
+        if next_ is None or next_.host is None:
             continue
-        target: str | None = None
-        if home.health is not Health.FAILED and fleet.alive(home.name):
-            target = home.name
-        elif home.health is Health.FAILED and home.fenced:
-            target = planning.choose_target(scope, vm, fleet, planned)
-            if target == home.name:
-                target = None  # the only host of the fleet: it has to come back
-        if target is None:
-            continue
-        planned[target] = planned.get(target, 0) + 1
-        event = edits.with_action(event, replace(action, host=target, target_host=target))
+        planned[next_.host] = planned.get(next_.host, 0) + 1
+        event = edits.with_action(event, next_)
         facts.append(
             event_fact(
                 FactKind.ASSIGNED,
                 event,
                 now_ms,
-                host=target,
-                vm=vm.name,
-                detail={"from": home.name},
+                host=next_.host,
+                vm=next_.vm,
+                detail={"from": home.name, "kind": next_.kind.value},
             )
         )
     if not facts:
         return Decision()
     return Decision(scopes=(edits.with_event(scope, event),), facts=tuple(facts))
+
+
+def _placed(
+    action: Action,
+    vm: Vm,
+    *,
+    scope: Scope,
+    home: Host,
+    fleet: Fleet,
+    planned: Mapping[str, int],
+) -> Action | None:
+    """The action with the host that takes it now; None while it must wait.
+
+    A VM that may run on another host is looked for: first at home, which knows when a move of it
+    is over. If home is off it can only be on that other host, which looks before it starts it.
+    """
+    other = whereabouts.other_host(vm, fleet)
+    if home.health is not Health.FAILED:
+        if not fleet.alive(home.name):
+            return None
+        if other is not None:
+            return whereabouts.looked_for(action, home.name)
+        return replace(action, host=home.name, target_host=home.name)
+    if not home.fenced:
+        return None
+    target = other or planning.choose_target(scope, vm, fleet, planned)
+    there = fleet.host(target) if target else None
+    if there is None or there.health is Health.FAILED:
+        return None  # as for the only host of the fleet: it has to come back
+    return replace(action, host=there.name, target_host=there.name)

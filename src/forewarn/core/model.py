@@ -87,6 +87,7 @@ class ActionKind(StrEnum):
     REBOOT_VM = "reboot-vm"
     MOVE_VM = "move-vm"
     START_VM = "start-vm"
+    FIND_VM = "find-vm"  # only look whether it runs there; nothing is done to it
     DELETE_VM = "delete-vm"
 
 
@@ -101,7 +102,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    LOST = "lost"  # no report by the deadline of its event
+    LOST = "lost"  # no report by the deadline of its event, or its host cannot know
 
 
 class OperationPhase(StrEnum):
@@ -112,7 +113,11 @@ class OperationPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vm:
-    """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6)."""
+    """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6).
+
+    `may_run_on` is a second host that may run it: an action was bringing it there, and no host
+    has said how that ended. Until that is known the VM starts nowhere else.
+    """
 
     name: str
     vm_id: str
@@ -126,6 +131,7 @@ class Vm:
     zone: str = ""
     os_type: str = "Linux"
     computer_name: str = ""
+    may_run_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

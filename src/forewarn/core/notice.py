@@ -46,6 +46,11 @@ FAILURE_DEADLINE_MS = DAY_MS
 
 ENABLED_FOR_MS = DAY_MS
 
+# A host says every five seconds that it is there. A second later it is late: what passes beyond
+# the five seconds is no notice, since its daemon may be down.
+HEARTBEAT_EVERY_MS = 5 * SECOND_MS
+HEARTBEAT_LATE_MS = 6 * SECOND_MS
+
 
 def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:
     """The least time between an event's appearance and its start without approval."""

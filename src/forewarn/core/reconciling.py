@@ -160,7 +160,8 @@ class _Work:
         self.facts.extend(facts)
 
     def _keep(self, scope: Scope, vm: Vm, entry: VmEntry) -> None:
-        after = vm_of(entry, vm_id=vm.vm_id, host=vm.host)  # an order may have moved it
+        # An order may have moved it.
+        after = edits.as_known(vm_of(entry, vm_id=vm.vm_id, host=vm.host), vm)
         moved = entry.scope != scope.name
         if after == vm and not moved:
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from forewarn.core import belonging, edits, grouping
+from forewarn.core import belonging, edits, grouping, whereabouts
 from forewarn.core.facts import vm_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.inventory import ScopeEntry, VmEntry, event_words
@@ -24,12 +24,12 @@ from forewarn.core.model import (
     FactKind,
     Health,
     OperationPhase,
-    Phase,
     Priority,
     Scope,
     Vm,
 )
 from forewarn.core.reconciling import vm_of
+from forewarn.core.whereabouts import acted_on
 
 # For how long a VM must be missing before it counts as gone, and for how long it must run in two
 # places before that is said: reports of two hosts are never of the same moment.
@@ -104,16 +104,6 @@ def step(
     work.look_for_absent()
     work.settle_scopes()
     return work.finish()
-
-
-def acted_on(scope: Scope, vm: str) -> bool:
-    """True while an action that has not ended is about the VM itself."""
-    return any(
-        action.vm == vm and not action.ended
-        for event in scope.events
-        if event.phase is Phase.STARTED
-        for action in event.actions
-    )
 
 
 def described(seen: SeenVm, host: str) -> Vm:
@@ -235,6 +225,9 @@ class _Work:
                 f"`virsh domrename {vm.name} NEW`."
             )
             return
+        left = vm.may_run_on == self.host and seen.power is not Power.RUNNING
+        if left and not self._counts(vm.host):
+            return  # by a move: its other host may run it and cannot be asked
         first = vm.name not in self.known.ever_shown  # until now only a file knew it
         best = self.host if first else self._best(vm)
         if best == self.host:
@@ -277,6 +270,8 @@ class _Work:
         if entry is None and seen.problem and seen.traits == Traits():
             return  # its metadata cannot be read: it stays what it was
         after = vm_of(entry, vm_id=seen.vm_id, host=vm.host) if entry else described(seen, vm.host)
+        if acted_on(scope, vm.name) or not (seen.power is Power.RUNNING or self._not_there(vm)):
+            after = edits.as_known(after, vm)  # else it is here, and surely nowhere else
         wanted = entry.scope if entry else seen.traits.scope or vm.name
         self._become(scope, vm, after, wanted=wanted)
 
@@ -322,6 +317,8 @@ class _Work:
             own = self.groups.incarnation_before(wanted)
             self.groups.put(belonging.ahead_of(scope, into, own=own))
         changed = [key for key in _KEYS if getattr(vm, key) != getattr(after, key)]
+        if not changed and wanted == scope.name:
+            return  # it is surely here now: nothing of what it is has changed
         detail: dict[str, object] = {"changed": changed}
         if wanted != scope.name:
             detail["from_scope"] = scope.name
@@ -343,6 +340,12 @@ class _Work:
         if there is None or there.health is Health.FAILED:
             return False
         return host == self.host or self.fleet.alive(host)
+
+    def _not_there(self, vm: Vm) -> bool:
+        """True if the other host that may run the VM shows what it has, and not that VM."""
+        other = vm.may_run_on or ""
+        report = self.known.reports.get(other)
+        return report is not None and vm.name not in report and self._counts(other)
 
     def _runs_at(self, vm: Vm, host: str) -> bool:
         seen = self.known.reports.get(host, {}).get(vm.name)
@@ -369,7 +372,7 @@ class _Work:
     def _moved(self, scope: Scope, vm: Vm, to: str) -> tuple[Scope, Vm]:
         """The VM is on another host now, by other hands or by an operation of its host."""
         seen = self.known.reports[to][vm.name]
-        after = replace(vm, host=to, vm_id=seen.vm_id)
+        after = replace(vm, host=to, vm_id=seen.vm_id, may_run_on=None)
         scope, left = edits.vm_leaves(
             edits.with_vm(scope, after),
             vm.name,
@@ -423,10 +426,14 @@ class _Work:
             self.busy.add(vm.name)
         elif vm.vm_id in ids:
             self._leaves(scope, vm, because=f"renamed to {ids[vm.vm_id]}")
-        elif self.known.absent_ms.get(vm.name, 0) >= GRACE_MS:
-            self._leaves(scope, vm, because=f"host {self.host} does not have it any more")
-        else:
+        elif self.known.absent_ms.get(vm.name, 0) < GRACE_MS:
             self.absent.add(vm.name)
+        elif (other := whereabouts.other_host(vm, self.fleet)) and not self._counts(other):
+            after, facts = whereabouts.counted_on(scope, vm, other, other=None, now_ms=self.now_ms)
+            self.groups.put(after)
+            self.facts.extend(facts)
+        else:
+            self._leaves(scope, vm, because=f"host {self.host} does not have it any more")
 
     def _leaves(self, scope: Scope, vm: Vm, *, because: str) -> None:
         after, facts = belonging.without_vm(scope, vm.name, because=because, now_ms=self.now_ms)

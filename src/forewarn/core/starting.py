@@ -14,6 +14,7 @@ from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
+    SECOND_MS,
     Action,
     ActionKind,
     Cause,
@@ -218,6 +219,21 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
         )
 
 
+def late_holds(event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
+    """Whether it is sure that guests could read the event until now, as its notice counts it."""
+    late_ms = fleet.silent_ms(event.host)
+    if event.approved_ms is not None or event.silent or not fleet.alive(event.host):
+        return
+    if late_ms > notice.HEARTBEAT_LATE_MS:
+        yield Hold(
+            reason=HoldReason.HOST_SILENT,
+            what=f"host {event.host} has not been heard for {late_ms // SECOND_MS} s",
+            since_ms=now_ms - late_ms,
+            until_ms=None,
+            remedy="Its next heartbeat.",
+        )
+
+
 def _failed_since_ms(host: str, fleet: Fleet) -> int | None:
     """When the host was declared failed, as the events of its VMs say; None if it has no VMs."""
     declared = (
@@ -235,6 +251,7 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
         *notice_holds(event, now_ms),
         *scope_holds(scope, event),
         *host_holds(event.host, fleet, now_ms),
+        *late_holds(event, fleet, now_ms),
     ]
     if event.event_type is EventType.REDEPLOY and not holds:
         without = [
@@ -275,6 +292,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
             told_ms.setdefault(event.update_domain, event.scheduled_ms)
         holds.extend(notice_holds(event, now_ms))
         holds.extend(scope_holds(scope, event))
+        holds.extend(late_holds(event, fleet, now_ms))
     if not asked and (operation.ordered_not_before_ms or 0) > now_ms:
         holds.append(
             Hold(
@@ -323,12 +341,19 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
         events = scope.events if scope else ()
         bringing = (e for e in events if e.phase is Phase.STARTED and vm.name in e.resources)
         event = next(bringing, None)
+        words, remedy = "is on its way to", "Its arrival; it is then told like the others."
+        if vm.may_run_on == operation.host:
+            words = "may be on"
+            remedy = (
+                f"The word of host {vm.host}, which was moving it; or "
+                f"`forewarn host fail {vm.host} --fenced` once that host is surely off."
+            )
         yield Hold(
             reason=HoldReason.VM_ARRIVING,
-            what=f"{vm.name} is on its way to host {operation.host}",
+            what=f"{vm.name} {words} host {operation.host}",
             since_ms=event.started_ms if event else None,
             until_ms=event.deadline_ms if event else None,
-            remedy="Its arrival; it is then told like the others.",
+            remedy=remedy,
         )
     untold = [name for name in vm_names_on(operation.host, fleet) if name not in told]
     if untold:

@@ -16,6 +16,12 @@ from forewarn.ports import HostLink, Hypervisor, HypervisorFailed, Sight, SightK
 
 log = structlog.get_logger(__name__)
 
+_OUTCOMES = {
+    SightKind.DONE: Outcome.DONE,
+    SightKind.FAILED: Outcome.FAILED,
+    SightKind.UNSURE: Outcome.LOST,
+}
+
 
 class Executor:
     """The hands of one host. `step` does one round and never waits for an action to end.
@@ -101,7 +107,7 @@ class Executor:
                 return
         if sight.kind is SightKind.UNDER_WAY:
             return
-        outcome = Outcome.DONE if sight.kind is SightKind.DONE else Outcome.FAILED
+        outcome = _OUTCOMES[sight.kind]
         try:
             await self._link.report(
                 self.host,

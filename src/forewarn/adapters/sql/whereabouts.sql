@@ -1,0 +1,33 @@
+-- Migration 4: a host that may run a VM besides its own, and the action that looks for it there.
+ALTER TABLE vm ADD COLUMN may_run_on TEXT;
+
+-- The kinds of an action stand in a CHECK, which only a new table can have otherwise.
+CREATE TABLE action_after (
+    action_id    TEXT NOT NULL PRIMARY KEY,
+    event_id     TEXT REFERENCES scheduled_event (event_id),
+    operation_id TEXT REFERENCES operation (operation_id),
+    position     BIGINT NOT NULL,
+    kind         TEXT NOT NULL CHECK (kind IN
+        ('freeze-host', 'reboot-host', 'reboot-vm', 'move-vm', 'start-vm', 'find-vm',
+         'delete-vm')),
+    host         TEXT,
+    vm           TEXT,
+    target_host  TEXT,
+    duration_s   BIGINT NOT NULL,
+    phase        TEXT NOT NULL CHECK (phase IN
+        ('pending', 'claimed', 'ended')),  -- pending <-> claimed (a lapsed lease) -> ended
+    epoch        BIGINT NOT NULL CHECK (epoch >= 0),
+    boot_id      TEXT,
+    outcome      TEXT CHECK (outcome IN ('done', 'failed', 'lost')),
+    detail       TEXT NOT NULL,
+    CHECK ((event_id IS NULL) <> (operation_id IS NULL)),
+    CHECK ((phase = 'ended') = (outcome IS NOT NULL))
+);
+INSERT INTO action_after
+SELECT action_id, event_id, operation_id, position, kind, host, vm, target_host, duration_s, phase,
+       epoch, boot_id, outcome, detail
+  FROM action;
+DROP TABLE action;
+ALTER TABLE action_after RENAME TO action;
+CREATE INDEX action_of_event ON action (event_id, position);
+CREATE INDEX action_of_operation ON action (operation_id, position);

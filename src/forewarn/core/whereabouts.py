@@ -1,0 +1,171 @@
+"""A VM whose move or start nobody has seen end: which hosts may run it, and how to find out.
+
+Such a VM is on its own host or on the one that it was being brought to (`Vm.may_run_on`). It must
+never run twice and must not stay down for ever, so it starts somewhere only when each of the two
+is surely off, or is where it starts, or has looked and does not run it. A host that looks answers
+only once nothing that it does itself can still take the VM elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forewarn.core import edits
+from forewarn.core.facts import vm_fact
+from forewarn.core.fleet import Fleet
+from forewarn.core.model import (
+    Action,
+    ActionKind,
+    ActionPhase,
+    Fact,
+    FactKind,
+    Health,
+    Phase,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
+
+
+def other_host(vm: Vm, fleet: Fleet) -> str | None:
+    """The host besides its own that may run the VM; None if there is none that is not off."""
+    other = fleet.host(vm.may_run_on) if vm.may_run_on else None
+    if other is None or other.name == vm.host or surely_off(other.name, fleet):
+        return None
+    return other.name
+
+
+def surely_off(host: str, fleet: Fleet) -> bool:
+    """True if the operator has said that the host has failed and is off."""
+    found = fleet.host(host)
+    return found is not None and found.health is Health.FAILED and found.fenced
+
+
+def moves_under_way(scope: Scope, host: str) -> Scope:
+    """The scope after its host has failed: VMs that it was moving may run at their targets."""
+    for event in scope.events:
+        if event.phase is not Phase.STARTED:
+            continue
+        for action in event.actions:
+            if action.kind is ActionKind.MOVE_VM and action.host == host:
+                scope = unreported(scope, action)
+    return scope
+
+
+def unreported(scope: Scope, action: Action) -> Scope:
+    """The scope after an action is given up: if a host had taken it, nobody knows how it went."""
+    vm = scope.vm(action.vm or "")
+    target = action.target_host
+    brings = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
+    if vm is None or not brings or action.phase is not ActionPhase.CLAIMED:
+        return scope
+    if target is None or target == vm.host:
+        return scope
+    return edits.with_vm(scope, replace(vm, may_run_on=target))
+
+
+def acted_on(scope: Scope, vm: str) -> bool:
+    """True while an action that has not ended is about the VM itself."""
+    return any(
+        action.vm == vm and not action.ended
+        for event in scope.events
+        if event.phase is Phase.STARTED
+        for action in event.actions
+    )
+
+
+def counted_on(
+    scope: Scope, vm: Vm, host: str, *, other: str | None, now_ms: int
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """The scope with the VM on the other of the two hosts that may run it.
+
+    `other` is the host that may still run it besides: the one that it was counted on so far.
+    """
+    after = replace(vm, host=host, may_run_on=other)
+    scope, left = edits.vm_leaves(
+        edits.with_vm(scope, after),
+        vm.name,
+        because=f"it may be on {host}",
+        now_ms=now_ms,
+        except_event="",
+    )
+    detail = {"from": vm.host, "sure": False}
+    return scope, (vm_fact(FactKind.MOVED, scope.name, after, now_ms, detail=detail), *left)
+
+
+def unsure(scope: Scope, action: Action, now_ms: int) -> tuple[Scope, tuple[Fact, ...]]:
+    """The scope after the source of a move has said that only its target can know how it went.
+
+    The source does not run the VM but may still have it, so it is the place for it if the target
+    turns out not to run it either.
+    """
+    vm, target = scope.vm(action.vm or ""), action.target_host
+    if vm is None or action.kind is not ActionKind.MOVE_VM or target in (None, vm.host):
+        return scope, ()
+    return counted_on(scope, vm, target or vm.host, other=vm.host, now_ms=now_ms)
+
+
+def strand(scope: Scope, host: str, now_ms: int) -> tuple[Scope, tuple[Fact, ...]]:
+    """The scope after a host has failed: VMs that may have run there are counted on it.
+
+    They may be down with it, and then whoever looks for VMs of that host brings them back. What
+    an open action is about is for that action to say.
+    """
+    facts: list[Fact] = []
+    for vm in scope.vms:
+        if vm.may_run_on == host and vm.host != host and not acted_on(scope, vm.name):
+            scope, new_facts = counted_on(scope, vm, host, other=vm.host, now_ms=now_ms)
+            facts.extend(new_facts)
+    return scope, tuple(facts)
+
+
+def not_on(scope: Scope, host: str) -> Scope:
+    """The scope once it is sure that the host runs nothing: it is off."""
+    for vm in scope.vms:
+        if vm.may_run_on == host:
+            scope = edits.with_vm(scope, replace(vm, may_run_on=None))
+    return scope
+
+
+def not_on_target(scope: Scope, vm: Vm, action: Action) -> Scope:
+    """The scope once the holder of an action has said that the VM did not come to its target."""
+    if vm.may_run_on is None or vm.may_run_on != action.target_host:
+        return scope
+    return edits.with_vm(scope, replace(vm, may_run_on=None))
+
+
+def homeless(action: Action) -> Action:
+    """The action as one that starts its VM, somewhere, once there is a place for it."""
+    return replace(
+        action,
+        kind=ActionKind.START_VM,
+        host=None,
+        target_host=None,
+        phase=ActionPhase.PENDING,
+        epoch=action.epoch + 1,
+    )
+
+
+def looked_for(action: Action, host: str) -> Action:
+    """The action as one that looks for its VM on a host."""
+    return replace(
+        action,
+        kind=ActionKind.FIND_VM,
+        host=host,
+        target_host=host,
+        phase=ActionPhase.PENDING,
+        epoch=action.epoch + 1,
+    )
+
+
+def not_found(scope: Scope, event: ScheduledEvent, action: Action) -> tuple[Scope, ScheduledEvent]:
+    """A host has looked and does not run the VM: the other one looks, then the VM may start."""
+    vm = scope.vm(action.vm or "")
+    if vm is None:
+        return scope, event
+    if action.host == vm.host and vm.may_run_on not in (None, vm.host):
+        event = edits.with_action(event, looked_for(action, vm.may_run_on))
+    else:
+        event = edits.with_action(event, homeless(action))
+        scope = edits.with_vm(scope, replace(vm, may_run_on=None))
+    return edits.with_event(scope, event), event

@@ -1,0 +1,26 @@
+"""What every process of a test run shares: the number that new worlds of the simulation come from.
+
+The first process draws it before it starts the others, which find it in their environment.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation import seeds
+
+
+def pytest_configure() -> None:
+    seeds.draw()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which worlds were new, also when all is well."""
+    played = (
+        "simulation/test_simulation.py" in getattr(report, "nodeid", "")
+        for reports in terminalreporter.stats.values()
+        for report in reports
+    )
+    if any(played):
+        terminalreporter.section("simulation")
+        terminalreporter.write_line(seeds.told())
