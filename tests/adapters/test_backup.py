@@ -21,6 +21,7 @@ from forewarn.adapters.data_folder import (
     ForeignDatabase,
     NewerDatabase,
 )
+from forewarn.adapters.database_mark import MARK_NAME
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import Change, StoreFailed
@@ -172,7 +173,8 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
     assert lines[-1].fact.kind is FactKind.RESTORED
     assert lines[-1].fact.at_ms == NOW_MS
     assert lines[-1].fact.detail["added"] == INCARNATION_AFTER_RESTORE
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {DATABASE_NAME, "forewarn.lock"}
+    names = {path.name for path in (tmp_path / "c").iterdir()}
+    assert names == {DATABASE_NAME, "forewarn.lock", MARK_NAME}
 
 
 def test_a_folder_in_use_is_not_restored_over(tmp_path: Path) -> None:

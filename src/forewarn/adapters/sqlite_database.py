@@ -1,7 +1,7 @@
 """SQLite as the store uses it: connections, transactions, named queries and what failures mean.
 
 Knows nothing of scopes or events; `store` does. What is done to whole files is elsewhere: the lock,
-checks and migrations in `data_folder`, copies in `backup`.
+checks and migrations in `data_folder`, the mark in `database_mark`, copies in `backup`.
 
 Two kinds of failure matter after a statement (design section 3). When the disk is full, SQLite has
 undone what it was doing and we go on: the caller is told that nothing was kept. When the disk
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import queue
 import re
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -26,23 +28,54 @@ from typing import NoReturn
 import structlog
 
 from forewarn.adapters.data_folder import (
+    DATABASE_FILES,
     DATABASE_NAME,
+    JOURNAL_NAME,
+    RESTORING_NAME,
+    WAL_NAME,
+    DamagedDatabase,
+    DamagedMark,
+    FileExists,
     FolderLock,
+    ForeignDatabase,
+    InterruptedRestore,
+    LostDatabase,
+    OtherDatabase,
+    is_empty,
+    keep_aside,
     make_private,
     migrate,
     refuse_damaged,
     refuse_database,
     refuse_file,
     refuse_interrupted_restore,
-    sync_folder,
+    refuse_wal,
+    remove_leftovers,
     unusable,
 )
+from forewarn.adapters.database_mark import (
+    MARK_NAME,
+    Mark,
+    Marker,
+    Progress,
+    file_sum,
+    read_mark,
+    refuse_changed,
+    refuse_lost,
+    refuse_other,
+    refuse_replaced,
+    write_mark,
+)
+from forewarn.adapters.private_files import sync_folder
+from forewarn.adapters.system import SystemClock
 from forewarn.ports import StoreFailed
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
 READERS_MAX = 4  # reading connections; further readers wait for one of them
 READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
+BEFORE_NEW_PREFIX = "before-new-"  # of the folder to which --new moves what was there
+DATABASE_ID_BYTES = 16
 
 Parameters = Mapping[str, str | int | None]
 Rows = list[sqlite3.Row]
@@ -93,10 +126,22 @@ class Database:
     threads wait too, and the owner's reads see what it has not committed yet.
     """
 
-    def __init__(self, writer: sqlite3.Connection, *, path: Path | None, lock: FolderLock | None):
+    def __init__(
+        self,
+        writer: sqlite3.Connection,
+        *,
+        path: Path | None = None,
+        lock: FolderLock | None = None,
+        marker: Marker | None = None,
+        commits: int = 0,
+        settled: int = 0,
+    ) -> None:
         self._writer = writer
         self._path = path
         self._lock = lock
+        self._marker = marker
+        self._commits = commits  # durable ones
+        self._settled = settled  # of them, so many are in the database file for sure
         self._owner = threading.RLock()
         self._owner_thread: int | None = None
         self._undone: str | None = None  # why SQLite undid the open transaction by itself
@@ -112,14 +157,23 @@ class Database:
             self._readers_idle.put(self._open_reader(path))
 
     @classmethod
-    def open(cls, data_dir: Path) -> Database:
+    def open(cls, data_dir: Path, *, new: bool = False) -> Database:
         """Open or make the database of a data folder, and keep every other process out of it.
 
-        Raises one of `data_folder.DatabaseRefused` and then leaves the folder as it was.
+        Raises one of `data_folder.DatabaseRefused` and then leaves the folder as it was. With
+        `new`, a database that would be refused as lost, damaged or another is kept aside and a new
+        one is made; one that would be opened is refused.
         """
         lock = FolderLock(data_dir)
         try:
-            return cls(_open_file(data_dir), path=data_dir / DATABASE_NAME, lock=lock)
+            if new:
+                _begin_anew(data_dir)
+            writer = _open_file(data_dir)
+            try:
+                return cls._opened(writer, data_dir, lock)
+            except BaseException:
+                writer.close()
+                raise
         except OSError as error:
             lock.release()
             raise unusable(data_dir, error) from error
@@ -128,11 +182,43 @@ class Database:
             raise
 
     @classmethod
+    def _opened(cls, writer: sqlite3.Connection, data_dir: Path, lock: FolderLock) -> Database:
+        path = data_dir / DATABASE_NAME
+        try:
+            found = _progress_or_made(writer)
+            in_file = _progress_in_file(path)
+            commits, settled = found.commits, 0 if in_file is None else in_file.commits
+            remove_leftovers(data_dir)
+            marker = Marker(
+                data_dir, Mark(database=found.database, commits=commits, settled=settled)
+            )
+            try:
+                return cls(
+                    writer,
+                    path=path,
+                    lock=lock,
+                    marker=marker,
+                    commits=commits,
+                    settled=settled,
+                )
+            except BaseException:
+                marker.close(file_sum=None)
+                raise
+        except sqlite3.Error as error:
+            refuse_damaged(error, path)
+            raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
+
+    @classmethod
     def in_memory(cls) -> Database:
         """A new, empty database that ends with this object."""
         writer = connect(":memory:")
         migrate(writer)
-        return cls(writer, path=None, lock=None)
+        return cls(writer)
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None in memory."""
+        return self._path
 
     # Writing
 
@@ -179,8 +265,13 @@ class Database:
         self._refuse_unless_owner()
         try:
             self._refuse_if_undone()
+            if self._path is not None:
+                self.write("count_commit", {"commits": self._commits + 1})
             self._writer.execute("COMMIT")
+            self._commits += 1
             self._checkpoint_if_worthwhile()
+            if self._marker is not None:
+                self._marker.committed(self._commits, self._settled)
         except sqlite3.Error as error:
             self._undo_transaction()
             self._fail(error, "committing", unknown_is_fatal=True)
@@ -246,11 +337,12 @@ class Database:
                 return
             self._closed = True
             self._undo_transaction()
-            if self._dead is None:
-                self._settle_wal()
+            settled = self._dead is None and self._settle_wal()
             for reader in self._readers:
                 reader.close()
             self._writer.close()
+            if self._marker is not None and self._path is not None:
+                self._marker.close(file_sum=_sum_if_readable(self._path) if settled else None)
             if self._lock is not None:
                 self._lock.release()
 
@@ -338,20 +430,29 @@ class Database:
             return
         self._rows_at_checkpoint = rows
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            busy, in_wal, moved = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if not busy and in_wal == moved:
+                self._settled = self._commits
         except sqlite3.OperationalError as error:
             if failure(error, "", unknown_is_fatal=True).fatal:
                 raise
             # The commit is durable in the WAL; only tidying up has to wait for a free disk.
             log.warning("the checkpoint was put off", path=str(self._path), reason=str(error))
 
-    def _settle_wal(self) -> None:
+    def _settle_wal(self) -> bool:
+        """Move the whole WAL into the database file. False if something kept it from that."""
         if self._path is None:
-            return
+            return False
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             self._die(failure(error, "closing", unknown_is_fatal=True))
+            return False
+        if busy:
+            return False
+        if self._marker is not None:
+            self._marker.committed(self._commits, self._commits)
+        return True
 
     def _borrow_reader(self, path: Path) -> sqlite3.Connection:
         if self._closed:
@@ -415,19 +516,43 @@ def connect(address: str) -> sqlite3.Connection:
     return connection
 
 
+def _begin_anew(data_dir: Path) -> None:
+    """Make room for a new database, unless the one that is there would be opened."""
+    ours = (*DATABASE_FILES, RESTORING_NAME)
+    if not any((data_dir / name).exists() for name in (*ours, MARK_NAME)):
+        return
+    try:
+        _open_file(data_dir).close()
+    except (
+        DamagedDatabase,
+        DamagedMark,
+        ForeignDatabase,
+        InterruptedRestore,
+        LostDatabase,
+        OtherDatabase,
+    ) as why:
+        aside = keep_aside(data_dir, f"{BEFORE_NEW_PREFIX}{SystemClock().now_ms()}", ours)
+        (data_dir / MARK_NAME).unlink(missing_ok=True)
+        sync_folder(data_dir)
+        kept = None if aside is None else str(aside)
+        log.warning("begun_with_a_new_database", instead_of=why.refused, kept_aside=kept)
+        return
+    raise FileExists(
+        f"{data_dir / DATABASE_NAME} is there and can be used, so --new is refused.",
+        f"Start without --new. To begin anew all the same, move {DATABASE_NAME} and {MARK_NAME}"
+        " away first.",
+    )
+
+
 def _open_file(data_dir: Path) -> sqlite3.Connection:
     """The writing connection: WAL, a sync at every commit, checkpoints by our hand only."""
-    refuse_interrupted_restore(data_dir)
     path = data_dir / DATABASE_NAME
     is_new = not path.exists()
-    if is_new:
-        make_private(path)
-    refuse_file(path)
+    _refuse_or_make(data_dir)
     writer = connect(path.absolute().as_uri())
     try:
         writer.execute("PRAGMA wal_autocheckpoint = 0")
         writer.execute("PRAGMA synchronous = FULL")
-        refuse_database(writer, path)
         mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreFailed(f"{path}: the file system allows no WAL ({mode})", fatal=True)
@@ -442,3 +567,101 @@ def _open_file(data_dir: Path) -> sqlite3.Connection:
         writer.close()
         raise
     return writer
+
+
+def _refuse_or_make(data_dir: Path) -> None:
+    """Raise a DatabaseRefused unless the database may be opened for writing; make an empty file.
+
+    Whatever can be known without SQLite is asked before SQLite touches the files: it cuts a WAL
+    at the first broken frame, plays any WAL into any database, and takes an empty file for new.
+    """
+    refuse_interrupted_restore(data_dir)
+    path = data_dir / DATABASE_NAME
+    missing = not path.exists()
+    wal = _has_content(data_dir / WAL_NAME)
+    try:
+        mark = read_mark(data_dir)
+    except DamagedMark:
+        if not _has_content(path):
+            refuse_lost(None, data_dir, empty=not missing, by_other_file=MARK_NAME)
+        raise
+    if not _has_content(path):
+        by_other_file = WAL_NAME if wal else ""
+        refuse_lost(mark, data_dir, empty=not missing, by_other_file=by_other_file)
+    if missing:
+        make_private(path)
+        return
+    refuse_file(path)
+    refuse_wal(data_dir)
+    refuse_replaced(mark, _progress_in_file(path), data_dir, wal=wal)
+    _refuse_what_it_says(path, mark)
+    refuse_changed(mark, data_dir, wal=wal)
+    if mark is not None and mark.file_sum is not None:
+        write_mark(data_dir, replace(mark, file_sum=None))  # from here on the file may change
+
+
+def _refuse_what_it_says(path: Path, mark: Mark | None) -> None:
+    """Raise a DatabaseRefused unless the database is ours, sound, and the one of its mark.
+
+    The connection cannot write: closing it does not move the WAL of what was refused.
+    """
+    # Only a connection that can write undoes what was cut off before there was a WAL.
+    mode = "rw" if (path.parent / JOURNAL_NAME).exists() else "ro"
+    try:
+        with closing(connect(f"{path.absolute().as_uri()}?mode={mode}")) as connection:
+            refuse_database(connection, path)
+            if is_empty(connection):
+                refuse_lost(mark, path.parent, empty=True)
+            else:
+                refuse_other(mark, _progress(connection), path.parent)
+    except sqlite3.Error as error:
+        refuse_damaged(error, path)
+        raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _progress(connection: sqlite3.Connection) -> Progress | None:
+    """What a database says of itself; None if it is of a time before there were marks."""
+    known = "SELECT 1 FROM sqlite_master WHERE name = 'lineage'"
+    if connection.execute(known).fetchone() is None:
+        return None
+    row = connection.execute(named_queries()["lineage"]).fetchone()
+    return None if row is None else Progress(row["database_id"], row["commits"])
+
+
+def _progress_or_made(writer: sqlite3.Connection) -> Progress:
+    """The same; a database that does not know which it is, is told now."""
+    found = _progress(writer)
+    if found is None:
+        found = new_progress()
+        cells = {"database_id": found.database, "commits": found.commits}
+        writer.execute(named_queries()["insert_lineage"], cells)
+    return found
+
+
+def new_progress(commits: int = 0) -> Progress:
+    """What a database is known by that is like no other."""
+    return Progress(secrets.token_hex(DATABASE_ID_BYTES), commits)
+
+
+def _progress_in_file(path: Path) -> Progress | None:
+    """What the database file says without its WAL; None if it cannot be read alone.
+
+    That it cannot is no fault: a checkpoint that was cut off leaves it so, and the WAL mends it.
+    """
+    try:
+        with closing(connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
+            return _progress(connection) or Progress("", 0)
+    except sqlite3.Error:
+        return None
+
+
+def _sum_if_readable(path: Path) -> int | None:
+    try:
+        return file_sum(path)
+    except OSError as error:
+        log.warning("the closed database was not summed", path=str(path), reason=str(error))
+        return None

@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import program, run_to_end
+from forewarn.cli.run import NEW_DATABASE, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load
 from forewarn.wiring.process import CannotStart
@@ -44,6 +44,7 @@ def control(
     hosts_url: Annotated[
         str | None, typer.Option(metavar="URL", help="How hosts reach that, as an https URL.")
     ] = None,
+    new: Annotated[bool, NEW_DATABASE] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the control plane: operator API, rules and journal here, a host daemon elsewhere.
@@ -73,7 +74,8 @@ def control(
         ) from None
 
     async def everything() -> None:
-        await open_control(chosen).run(_say_where_in_json if as_json else _say_where)
+        service = open_control(chosen, new=new)
+        await service.run(_say_where_in_json if as_json else _say_where)
 
     try:
         run_to_end(everything())

@@ -14,7 +14,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.session import AsJson, Session, session_of
+from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.addresses import listen_text
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load
 from forewarn.wire.api_versions import NEWEST
@@ -22,6 +22,11 @@ from forewarn.wiring.process import CannotStart
 from forewarn.wiring.serve import Where, open_service
 
 LISTENERS_PRINTED_MAX = 20
+
+# Of `serve` and `control`; no setting, so that no file can say it at every start.
+NEW_DATABASE = flag(
+    "--new", help="Begin with a new database where the old one is lost or refused; it is kept."
+)
 
 
 def serve(
@@ -42,6 +47,7 @@ def serve(
     operator: Annotated[
         str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
     ] = None,
+    new: Annotated[bool, NEW_DATABASE] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the service: guest endpoint, operator API and simulated hosts in one process.
@@ -61,7 +67,7 @@ def serve(
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     log_to_stderr()
     try:
-        _run(chosen, _say_where_in_json if as_json else _say_where)
+        _run(chosen, _say_where_in_json if as_json else _say_where, new=new)
     except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
 
@@ -70,9 +76,9 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _run(settings: Settings, started: Callable[[Where], None]) -> None:
+def _run(settings: Settings, started: Callable[[Where], None], *, new: bool) -> None:
     async def everything() -> None:
-        service = open_service(settings)
+        service = open_service(settings, new=new)
         await service.run(started)
 
     run_to_end(everything())

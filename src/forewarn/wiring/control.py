@@ -292,13 +292,16 @@ def _own_name() -> str:
     return name if name and name.isascii() else "localhost"
 
 
-def open_control(settings: Settings, *, clock: Clock | None = None) -> ControlService:
+def open_control(
+    settings: Settings, *, clock: Clock | None = None, new: bool = False
+) -> ControlService:
     """Open the data folder and build the control plane. Call it inside the event loop that runs it.
 
+    `new`: begin with a new database where the one that was there is lost or would be refused.
     Raises one of CannotStart.
     """
     raise_descriptor_limit()
-    store = SqliteStore.in_folder(settings.data)
+    store = SqliteStore.in_folder(settings.data, new=new)
     try:
         return ControlService(settings, store, clock or SystemClock())
     except BaseException:

@@ -1,0 +1,293 @@
+"""The mark beside a database: which database it is, and how far it had come.
+
+`forewarn.mark` is written behind the commits, never ahead of them, by a thread of its own: at most
+one small file a second, nothing on the way of a commit. At a start it tells a database that is
+missing, another one, or older than it was from the one that belongs here (decision 22).
+
+What a mark means for what was found is decided by functions over values; files are read and
+written at the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from forewarn.adapters.data_folder import (
+    DATABASE_NAME,
+    WAL_NAME,
+    DamagedMark,
+    LostDatabase,
+    NewerDatabase,
+    OtherDatabase,
+    restore_command,
+)
+from forewarn.adapters.private_files import write_private
+
+MARK_NAME = "forewarn.mark"
+MARK_FORM = 1
+MARK_BYTES_MAX = 4_096
+MARK_EVERY_S = 1.0  # at most one is written in this time, so it is at most so late
+# A larger database is closed without a checksum of its file: computing it would hold up the stop.
+SUMMED_BYTES_MAX = 1 << 30
+_CHUNK_BYTES = 1 << 20
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What is known of a database without opening it.
+
+    `commits` it has at least; `settled` of them are in its file, without the WAL. `file_sum` is the
+    checksum of the file if the database was closed and nothing has opened it since.
+    """
+
+    database: str
+    commits: int
+    settled: int
+    file_sum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an open database says of itself: its id, and how many commits it has."""
+
+    database: str
+    commits: int
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True):
+    """What is in the file. `form` tells later forms from this one, `check` covers the rest."""
+
+    form: int
+    database: str
+    commits: int
+    settled: int
+    file_sum: int | None
+    check: int
+
+
+class _Form(msgspec.Struct):
+    """What every form has, so that a newer one is told from a damaged one."""
+
+    form: int
+
+
+def encode(mark: Mark) -> bytes:
+    """The mark as it is kept."""
+    kept = _Kept(
+        form=MARK_FORM,
+        database=mark.database,
+        commits=mark.commits,
+        settled=mark.settled,
+        file_sum=mark.file_sum,
+        check=_check(mark),
+    )
+    return msgspec.json.encode(kept) + b"\n"
+
+
+def decode(content: bytes, data_dir: Path) -> Mark:
+    """The mark that was kept. Raises DamagedMark or NewerDatabase."""
+    path = data_dir / MARK_NAME
+    try:
+        form = msgspec.json.decode(content, type=_Form).form
+        kept = msgspec.json.decode(content, type=_Kept) if form == MARK_FORM else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise damaged_mark(data_dir) from None
+    if kept is None:
+        raise NewerDatabase(
+            f"{path} was written by a newer program (form {form}).",
+            "Run the newer program that wrote it, or restore a backup from before.",
+        )
+    mark = Mark(
+        database=kept.database,
+        commits=kept.commits,
+        settled=kept.settled,
+        file_sum=kept.file_sum,
+    )
+    if kept.check != _check(mark):
+        raise damaged_mark(data_dir)
+    return mark
+
+
+def _check(mark: Mark) -> int:
+    words = (MARK_FORM, mark.database, mark.commits, mark.settled, mark.file_sum)
+    return zlib.crc32(" ".join(map(str, words)).encode())
+
+
+def damaged_mark(data_dir: Path) -> DamagedMark:
+    """What is said when the mark is there and says nothing."""
+    return DamagedMark(
+        f"{data_dir / MARK_NAME} is damaged, so {DATABASE_NAME} may be older than it was.",
+        f"If it was neither put there by hand nor taken from a copy, remove {MARK_NAME} and start"
+        f" again; else run {restore_command(data_dir)}.",
+    )
+
+
+def refuse_lost(mark: Mark | None, data_dir: Path, *, empty: bool, by_other_file: str = "") -> None:
+    """Raise LostDatabase if the missing or empty database was one.
+
+    Its mark says so, or another file that would not be there without it.
+    """
+    if mark is None and not by_other_file:
+        return
+    known_by = f"{by_other_file} is there"
+    if mark is not None:
+        known_by = f"{MARK_NAME} says that it had {_count(mark.commits)}"
+    raise LostDatabase(
+        f"{data_dir / DATABASE_NAME} is {'empty' if empty else 'not there'}, but {known_by}.",
+        f"Put it back, or run {restore_command(data_dir, force=empty)}."
+        " To begin with a new database on purpose, start once with --new.",
+    )
+
+
+def refuse_replaced(
+    mark: Mark | None, in_file: Progress | None, data_dir: Path, *, wal: bool
+) -> None:
+    """Raise OtherDatabase if the database file, without its WAL, is another or an older one.
+
+    An older file under a newer WAL would be taken for the newest database and be a mixture.
+    `in_file` is None if the file alone cannot be read.
+    """
+    if mark is None or in_file is None or mark.settled == 0:
+        return
+    same = in_file.database == mark.database
+    if same and in_file.commits >= mark.settled:
+        return
+    if not wal:
+        refuse_other(mark, in_file, data_dir)
+    found = _count(in_file.commits) if same else "another database in it"
+    raise OtherDatabase(
+        f"{data_dir / DATABASE_NAME} and {WAL_NAME} do not belong together: the one alone has"
+        f" {found}, and {MARK_NAME} says {mark.settled}.",
+        f"Put both back as they were, or run {restore_command(data_dir, force=True)}.",
+    )
+
+
+def refuse_other(mark: Mark | None, found: Progress | None, data_dir: Path) -> None:
+    """Raise OtherDatabase unless this is the database of its mark, and has come as far.
+
+    `found` is None if it is of a time before there were marks.
+    """
+    path = data_dir / DATABASE_NAME
+    if mark is None:
+        return
+    if found is None or found.database != mark.database:
+        raise OtherDatabase(
+            f"{path} is another database than the one that {MARK_NAME} was written for.",
+            _way_out(data_dir),
+        )
+    if found.commits < mark.commits:
+        raise OtherDatabase(
+            f"{path} is older than it was: it has {_count(found.commits)}, and {MARK_NAME} says"
+            f" {mark.commits}.",
+            _way_out(data_dir),
+        )
+
+
+def refuse_changed(mark: Mark | None, data_dir: Path, *, wal: bool) -> None:
+    """Raise OtherDatabase if the database changed since it was closed. Reads all of the file."""
+    if mark is None or mark.file_sum is None:
+        return
+    path = data_dir / DATABASE_NAME
+    if wal or file_sum(path) != mark.file_sum:
+        raise OtherDatabase(
+            f"{path} is not what it was when it was closed: a fault of the disk, or somebody has"
+            " changed or replaced it.",
+            _way_out(data_dir),
+        )
+
+
+def _way_out(data_dir: Path) -> str:
+    own = restore_command(data_dir, data_dir / DATABASE_NAME, force=True)
+    return (
+        f"Put the right one back, or run {restore_command(data_dir, force=True)}. To go on with"
+        f" this one all the same, run {own}: incarnations grow, and none goes back. To begin with"
+        " a new one, start once with --new: this one is kept aside."
+    )
+
+
+def _count(commits: int) -> str:
+    return f"{commits} commit" if commits == 1 else f"{commits} commits"
+
+
+def file_sum(path: Path) -> int | None:
+    """The checksum of a file, None if it is too large for one."""
+    if path.stat().st_size > SUMMED_BYTES_MAX:
+        return None
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found = zlib.crc32(chunk, found)
+    return found
+
+
+def read_mark(data_dir: Path) -> Mark | None:
+    """The mark of a data folder, None if it has none. Raises DatabaseRefused or OSError."""
+    try:
+        with (data_dir / MARK_NAME).open("rb") as file:
+            content = file.read(MARK_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    return decode(content, data_dir)
+
+
+def write_mark(data_dir: Path, mark: Mark) -> None:
+    """Replace the mark, whole or not at all. Durable when it returns. Raises OSError."""
+    write_private(data_dir / MARK_NAME, encode(mark))
+
+
+class Marker:
+    """Writes the mark of a database in use, on a thread of its own, until it is closed.
+
+    What cannot be written is logged, once for each reason, and tried again with the next commit: a
+    mark that is behind protects less, and stops nothing.
+    """
+
+    def __init__(self, data_dir: Path, mark: Mark) -> None:
+        """Write the first mark at once: from now on the file may change. Raises OSError."""
+        self._data_dir = data_dir
+        self._newest = mark
+        self._said = ""
+        self._rung = threading.Event()
+        self._closing = threading.Event()
+        write_mark(data_dir, mark)
+        self._thread = threading.Thread(target=self._work, name="mark", daemon=True)
+        self._thread.start()
+
+    def committed(self, commits: int, settled: int) -> None:
+        """So many commits are durable. Costs the caller nothing but a look at a flag."""
+        self._newest = replace(self._newest, commits=commits, settled=settled)
+        if not self._rung.is_set():
+            self._rung.set()
+
+    def close(self, *, file_sum: int | None) -> None:
+        """Write what is newest, with the checksum of the closed file if there is one, and end."""
+        self._closing.set()
+        self._rung.set()
+        self._thread.join()
+        self._write(replace(self._newest, file_sum=file_sum))
+
+    def _work(self) -> None:
+        while not self._closing.is_set():
+            self._rung.wait()
+            self._rung.clear()
+            if not self._closing.is_set():
+                self._write(self._newest)
+                self._closing.wait(MARK_EVERY_S)
+
+    def _write(self, mark: Mark) -> None:
+        try:
+            write_mark(self._data_dir, mark)
+        except OSError as error:
+            if str(error) != self._said:
+                log.warning("mark_not_written", folder=str(self._data_dir), why=str(error))
+            self._said = str(error)
+        else:
+            self._said = ""
