@@ -28,13 +28,17 @@ from forewarn.adapters.data_folder import (
     restore_command,
 )
 from forewarn.adapters.private_files import write_private
+from forewarn.adapters.system import SystemClock
 
 MARK_NAME = "forewarn.mark"
 MARK_FORM = 1
 MARK_BYTES_MAX = 4_096
 MARK_EVERY_S = 1.0  # at most one is written in this time, so it is at most so late
-# A larger database is closed without a checksum of its file: computing it would hold up the stop.
+# The file of a larger database has no checksum: computing it would hold up the stop, or take too
+# much of a processor while the database is in use.
 SUMMED_BYTES_MAX = 1 << 30
+SUMMED_IN_USE_BYTES_MAX = 128 << 20
+SUM_AFTER_MS = 60_000  # without a change of the file, in use
 _CHUNK_BYTES = 1 << 20
 
 log = structlog.get_logger(__name__)
@@ -45,7 +49,7 @@ class Mark:
     """What is known of a database without opening it.
 
     `commits` it has at least; `settled` of them are in its file, without the WAL. `file_sum` is the
-    checksum of the file if the database was closed and nothing has opened it since.
+    checksum of the file; None if the file may have changed since it was last summed.
     """
 
     database: str
@@ -191,15 +195,18 @@ def refuse_other(mark: Mark | None, found: Progress | None, data_dir: Path) -> N
         )
 
 
-def refuse_changed(mark: Mark | None, data_dir: Path, *, wal: bool) -> None:
-    """Raise OtherDatabase if the database changed since it was closed. Reads all of the file."""
-    if mark is None or mark.file_sum is None:
+def refuse_changed(mark: Mark | None, in_file: Progress | None, data_dir: Path) -> None:
+    """Raise OtherDatabase if a bit of the file is not as it was. Reads all of the file.
+
+    If the file has more commits than the mark says, the WAL was moved into it since; whoever
+    did that, the checksum is of the file before.
+    """
+    if mark is None or mark.file_sum is None or in_file is None or in_file.commits > mark.settled:
         return
     path = data_dir / DATABASE_NAME
-    if wal or file_sum(path) != mark.file_sum:
+    if file_sum(path) != mark.file_sum:
         raise OtherDatabase(
-            f"{path} is not what it was when it was closed: a fault of the disk, or somebody has"
-            " changed or replaced it.",
+            f"{path} is not as it was left: a fault of the disk, or somebody has changed it.",
             _way_out(data_dir),
         )
 
@@ -217,10 +224,18 @@ def _count(commits: int) -> str:
     return f"{commits} commit" if commits == 1 else f"{commits} commits"
 
 
-def file_sum(path: Path) -> int | None:
-    """The checksum of a file, None if it is too large for one."""
-    if path.stat().st_size > SUMMED_BYTES_MAX:
+def sum_if_readable(data_dir: Path, bytes_max: int) -> int | None:
+    """The checksum of the database file, None if it is too large or cannot be read."""
+    path = data_dir / DATABASE_NAME
+    try:
+        return None if path.stat().st_size > bytes_max else file_sum(path)
+    except OSError as error:
+        log.warning("the database file was not summed", path=str(path), reason=str(error))
         return None
+
+
+def file_sum(path: Path) -> int:
+    """The checksum of a file. Raises OSError."""
     found = 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -251,9 +266,14 @@ class Marker:
     """
 
     def __init__(self, data_dir: Path, mark: Mark) -> None:
-        """Write the first mark at once: from now on the file may change. Raises OSError."""
+        """Write the first mark at once. Raises OSError."""
         self._data_dir = data_dir
+        self._clock = SystemClock()
+        self._guard = threading.Lock()  # of the next four
         self._newest = mark
+        self._forgetting = False  # the file is to change, and the mark on the disk has its checksum
+        self._changes = 0  # of the file
+        self._changed_ms = self._clock.monotonic_ms()
         self._said = ""
         self._rung = threading.Event()
         self._closing = threading.Event()
@@ -261,26 +281,70 @@ class Marker:
         self._thread = threading.Thread(target=self._work, name="mark", daemon=True)
         self._thread.start()
 
-    def committed(self, commits: int, settled: int) -> None:
-        """So many commits are durable. Costs the caller nothing but a look at a flag."""
-        self._newest = replace(self._newest, commits=commits, settled=settled)
+    def committed(self, commits: int) -> None:
+        """So many commits are durable. The caller waits for nothing."""
+        with self._guard:
+            self._newest = replace(self._newest, commits=commits)
         if not self._rung.is_set():
             self._rung.set()
 
-    def close(self, *, file_sum: int | None) -> None:
-        """Write what is newest, with the checksum of the closed file if there is one, and end."""
+    def may_change_file(self) -> bool:
+        """Ask before the WAL is moved into the file. False: not yet, ask again after a commit.
+
+        A move that is cut off must not leave a file beside the checksum of another.
+        """
+        with self._guard:
+            if self._newest.file_sum is None and not self._forgetting:
+                self._changes += 1
+                self._changed_ms = self._clock.monotonic_ms()
+                return True
+            self._newest = replace(self._newest, file_sum=None)
+            self._forgetting = True
+        self._rung.set()
+        return False
+
+    def settled(self, commits: int) -> None:
+        """The file alone has so many commits."""
+        with self._guard:
+            self._newest = replace(self._newest, settled=commits)
+
+    def stop(self) -> None:
+        """End the thread and forget the checksum of the file: it is about to change."""
         self._closing.set()
         self._rung.set()
         self._thread.join()
+        self._newest = replace(self._newest, file_sum=None)
+        self._write(self._newest)
+
+    def close(self, *, file_sum: int | None) -> None:
+        """Write the last mark, with the checksum of the closed file if it is known."""
         self._write(replace(self._newest, file_sum=file_sum))
 
     def _work(self) -> None:
         while not self._closing.is_set():
             self._rung.wait()
             self._rung.clear()
-            if not self._closing.is_set():
-                self._write(self._newest)
-                self._closing.wait(MARK_EVERY_S)
+            if self._closing.is_set():
+                return
+            self._sum_if_quiet()
+            with self._guard:
+                mark = self._newest
+            self._write(mark)
+            with self._guard:
+                self._forgetting = self._forgetting and mark.file_sum is not None
+            self._closing.wait(MARK_EVERY_S)
+
+    def _sum_if_quiet(self) -> None:
+        """Sum the file once nothing was moved into it for a while."""
+        with self._guard:
+            changes, mark = self._changes, self._newest
+            quiet_ms = self._clock.monotonic_ms() - self._changed_ms
+        if mark.file_sum is not None or quiet_ms < SUM_AFTER_MS:
+            return
+        found = sum_if_readable(self._data_dir, SUMMED_IN_USE_BYTES_MAX)
+        with self._guard:
+            if changes == self._changes:
+                self._newest = replace(self._newest, file_sum=found)
 
     def _write(self, mark: Mark) -> None:
         try:

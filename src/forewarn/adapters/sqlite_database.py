@@ -55,15 +55,16 @@ from forewarn.adapters.data_folder import (
 )
 from forewarn.adapters.database_mark import (
     MARK_NAME,
+    SUMMED_BYTES_MAX,
     Mark,
     Marker,
     Progress,
-    file_sum,
     read_mark,
     refuse_changed,
     refuse_lost,
     refuse_other,
     refuse_replaced,
+    sum_if_readable,
     write_mark,
 )
 from forewarn.adapters.private_files import sync_folder
@@ -134,14 +135,12 @@ class Database:
         lock: FolderLock | None = None,
         marker: Marker | None = None,
         commits: int = 0,
-        settled: int = 0,
     ) -> None:
         self._writer = writer
         self._path = path
         self._lock = lock
         self._marker = marker
         self._commits = commits  # durable ones
-        self._settled = settled  # of them, so many are in the database file for sure
         self._owner = threading.RLock()
         self._owner_thread: int | None = None
         self._undone: str | None = None  # why SQLite undid the open transaction by itself
@@ -172,7 +171,7 @@ class Database:
             try:
                 return cls._opened(writer, data_dir, lock)
             except BaseException:
-                writer.close()
+                _close_unused(writer, data_dir)
                 raise
         except OSError as error:
             lock.release()
@@ -185,24 +184,13 @@ class Database:
     def _opened(cls, writer: sqlite3.Connection, data_dir: Path, lock: FolderLock) -> Database:
         path = data_dir / DATABASE_NAME
         try:
-            found = _progress_or_made(writer)
-            in_file = _progress_in_file(path)
-            commits, settled = found.commits, 0 if in_file is None else in_file.commits
+            mark = _mark_of(writer, path, read_mark(data_dir))
             remove_leftovers(data_dir)
-            marker = Marker(
-                data_dir, Mark(database=found.database, commits=commits, settled=settled)
-            )
+            marker = Marker(data_dir, mark)
             try:
-                return cls(
-                    writer,
-                    path=path,
-                    lock=lock,
-                    marker=marker,
-                    commits=commits,
-                    settled=settled,
-                )
+                return cls(writer, path=path, lock=lock, marker=marker, commits=mark.commits)
             except BaseException:
-                marker.close(file_sum=None)
+                marker.stop()
                 raise
         except sqlite3.Error as error:
             refuse_damaged(error, path)
@@ -269,9 +257,9 @@ class Database:
                 self.write("count_commit", {"commits": self._commits + 1})
             self._writer.execute("COMMIT")
             self._commits += 1
-            self._checkpoint_if_worthwhile()
             if self._marker is not None:
-                self._marker.committed(self._commits, self._settled)
+                self._marker.committed(self._commits)
+            self._checkpoint_if_worthwhile()
         except sqlite3.Error as error:
             self._undo_transaction()
             self._fail(error, "committing", unknown_is_fatal=True)
@@ -337,12 +325,16 @@ class Database:
                 return
             self._closed = True
             self._undo_transaction()
+            if self._marker is not None:
+                self._marker.stop()
             settled = self._dead is None and self._settle_wal()
             for reader in self._readers:
                 reader.close()
             self._writer.close()
-            if self._marker is not None and self._path is not None:
-                self._marker.close(file_sum=_sum_if_readable(self._path) if settled else None)
+            if self._marker is not None and self._path is not None and settled:
+                self._marker.settled(self._commits)
+                found = sum_if_readable(self._path.parent, SUMMED_BYTES_MAX)
+                self._marker.close(file_sum=found)
             if self._lock is not None:
                 self._lock.release()
 
@@ -426,13 +418,15 @@ class Database:
         later and be told that all is well. Ours lets the error out: it is fatal.
         """
         rows = self._writer.total_changes
-        if self._path is None or rows - self._rows_at_checkpoint < CHECKPOINT_AFTER_ROWS:
+        if self._marker is None or rows - self._rows_at_checkpoint < CHECKPOINT_AFTER_ROWS:
+            return
+        if not self._marker.may_change_file():
             return
         self._rows_at_checkpoint = rows
         try:
             busy, in_wal, moved = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if not busy and in_wal == moved:
-                self._settled = self._commits
+                self._marker.settled(self._commits)
         except sqlite3.OperationalError as error:
             if failure(error, "", unknown_is_fatal=True).fatal:
                 raise
@@ -448,11 +442,7 @@ class Database:
         except sqlite3.Error as error:
             self._die(failure(error, "closing", unknown_is_fatal=True))
             return False
-        if busy:
-            return False
-        if self._marker is not None:
-            self._marker.committed(self._commits, self._commits)
-        return True
+        return not busy
 
     def _borrow_reader(self, path: Path) -> sqlite3.Connection:
         if self._closed:
@@ -522,7 +512,7 @@ def _begin_anew(data_dir: Path) -> None:
     if not any((data_dir / name).exists() for name in (*ours, MARK_NAME)):
         return
     try:
-        _open_file(data_dir).close()
+        _close_unused(_open_file(data_dir), data_dir)
     except (
         DamagedDatabase,
         DamagedMark,
@@ -542,6 +532,16 @@ def _begin_anew(data_dir: Path) -> None:
         f"Start without --new. To begin anew all the same, move {DATABASE_NAME} and {MARK_NAME}"
         " away first.",
     )
+
+
+def _close_unused(writer: sqlite3.Connection, data_dir: Path) -> None:
+    """Close what was opened and not used; SQLite may move the WAL into the file as it does."""
+    try:
+        mark = read_mark(data_dir)
+        if mark is not None and mark.file_sum is not None:
+            write_mark(data_dir, replace(mark, file_sum=None))
+    finally:
+        writer.close()
 
 
 def _open_file(data_dir: Path) -> sqlite3.Connection:
@@ -593,11 +593,10 @@ def _refuse_or_make(data_dir: Path) -> None:
         return
     refuse_file(path)
     refuse_wal(data_dir)
-    refuse_replaced(mark, _progress_in_file(path), data_dir, wal=wal)
+    in_file = _progress_in_file(path)
+    refuse_replaced(mark, in_file, data_dir, wal=wal)
     _refuse_what_it_says(path, mark)
-    refuse_changed(mark, data_dir, wal=wal)
-    if mark is not None and mark.file_sum is not None:
-        write_mark(data_dir, replace(mark, file_sum=None))  # from here on the file may change
+    refuse_changed(mark, in_file, data_dir)
 
 
 def _refuse_what_it_says(path: Path, mark: Mark | None) -> None:
@@ -632,14 +631,20 @@ def _progress(connection: sqlite3.Connection) -> Progress | None:
     return None if row is None else Progress(row["database_id"], row["commits"])
 
 
-def _progress_or_made(writer: sqlite3.Connection) -> Progress:
-    """The same; a database that does not know which it is, is told now."""
+def _mark_of(writer: sqlite3.Connection, path: Path, before: Mark | None) -> Mark:
+    """The mark of a database as it is; one that does not know which it is, is told now.
+
+    The checksum of the file is the one that was found right, if the file is still the same.
+    """
     found = _progress(writer)
     if found is None:
         found = new_progress()
         cells = {"database_id": found.database, "commits": found.commits}
         writer.execute(named_queries()["insert_lineage"], cells)
-    return found
+    in_file = _progress_in_file(path)
+    settled = 0 if in_file is None else in_file.commits
+    known_sum = None if before is None or before.settled != settled else before.file_sum
+    return Mark(database=found.database, commits=found.commits, settled=settled, file_sum=known_sum)
 
 
 def new_progress(commits: int = 0) -> Progress:
@@ -656,12 +661,4 @@ def _progress_in_file(path: Path) -> Progress | None:
         with closing(connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
             return _progress(connection) or Progress("", 0)
     except sqlite3.Error:
-        return None
-
-
-def _sum_if_readable(path: Path) -> int | None:
-    try:
-        return file_sum(path)
-    except OSError as error:
-        log.warning("the closed database was not summed", path=str(path), reason=str(error))
         return None
