@@ -29,8 +29,9 @@ from forewarn.adapters.data_folder import (
     refuse_file,
 )
 from forewarn.adapters.database_mark import Mark, write_mark
+from forewarn.adapters.database_opening import new_progress
 from forewarn.adapters.private_files import leave_to_owner, sync_file, sync_folder
-from forewarn.adapters.sqlite_database import Database, connect, named_queries, new_progress
+from forewarn.adapters.sqlite_database import Database, connect, named_queries
 from forewarn.adapters.store_rows import fact_cells, scope_cells, scope_value
 from forewarn.adapters.system import SystemClock
 from forewarn.core.model import Fact, FactKind, Scope

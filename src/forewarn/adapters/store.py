@@ -16,6 +16,7 @@ from sqlite3 import Row
 from forewarn.adapters import store_rows as rows
 from forewarn.adapters.backup import write_backup
 from forewarn.adapters.data_folder import damaged, refuse_damaged
+from forewarn.adapters.database_opening import open_database
 from forewarn.adapters.sqlite_database import Database, Reading, Unstorable
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (
@@ -54,7 +55,7 @@ class SqliteStore:
         do, or StoreFailed. `new`: what would be refused as lost, damaged or another database is
         kept aside for a new one.
         """
-        return cls(Database.open(data_dir, new=new))
+        return cls(open_database(data_dir, new=new))
 
     @classmethod
     def in_memory(cls) -> SqliteStore:
