@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from forewarn.adapters.data_folder import FolderUnusable, unusable
+from forewarn.adapters.membership import MEMBERS_FILE
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.model import SECOND_MS
@@ -77,7 +78,9 @@ class Authority:
         self._folder = folder
         try:
             make_private_folder(folder)
-            self._key, self._certificate = _read_authority(folder) or _make_authority(
+            found = _read_authority(folder)
+            self.is_new = found is None
+            self._key, self._certificate = found or _make_authority(
                 folder, now or datetime.now(UTC)
             )
         except OSError as error:
@@ -270,6 +273,8 @@ def _read_authority(
     """The authority that is there, None at the first start. A damaged one is never replaced."""
     key_file, certificate_file = folder / KEY_FILE, folder / CERTIFICATE_FILE
     if not certificate_file.exists():
+        if (folder / MEMBERS_FILE).exists():
+            raise _damaged(folder, f"{CERTIFICATE_FILE} is not there, but {MEMBERS_FILE} is")
         return None  # the certificate is written last: without it nobody was ever signed for
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
@@ -278,9 +283,21 @@ def _read_authority(
         raise _damaged(folder, str(error)) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise _damaged(folder, "the key is of another kind")
-    if certificate.public_key() != key.public_key():
+    if certificate.public_key() != key.public_key() or not _fits(key, certificate):
         raise _damaged(folder, "key and certificate do not belong together")
     return key, certificate
+
+
+def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> bool:
+    """Whether what the key signs is good for the certificate, and the certificate for itself."""
+    public = certificate.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        public.verify(key.sign(b"", ec.ECDSA(hashes.SHA256())), b"", ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, ValueError):
+        return False
+    return _signed_by(certificate, certificate)
 
 
 def _damaged(folder: Path, why: str) -> FolderUnusable:

@@ -103,7 +103,7 @@ class ControlService:
         self._authority = Authority(folder)
         members = MembersFile(folder)
         self.membership = Membership(
-            members.load(),
+            members.load(joined=() if self._authority.is_new else self._joined()),
             keep=members.keep,
             signing=Signing(
                 fingerprint=self._authority.fingerprint,
@@ -123,6 +123,9 @@ class ControlService:
         )
         self.parts.measures.link(self._link_measures)
         self._told_to_stop = asyncio.Event()
+
+    def _joined(self) -> list[str]:
+        return [host.name for host in self.parts.memory.hosts.values() if host.joined]
 
     def _show(self, changes: Sequence[Change]) -> None:
         self.views.published(changes)
