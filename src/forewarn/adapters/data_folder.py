@@ -33,6 +33,7 @@ import structlog
 from forewarn.adapters.private_files import leave_to_owner, sync_folder
 from forewarn.adapters.system import SystemClock
 from forewarn.adapters.wal_frames import find_damage
+from forewarn.ports import BACKUP_SCRATCH_PREFIX
 
 DATABASE_NAME = "forewarn.db"
 WAL_NAME = f"{DATABASE_NAME}-wal"
@@ -53,7 +54,7 @@ WAL_CHECKED_BYTES_MAX = 128 << 20  # of a WAL; a larger one is not looked at bef
 _SQLITE_MAGIC = b"SQLite format 3\x00"
 _PAGE_SIZE_AT = slice(16, 18)  # of the database file: big-endian, 1 for 65,536
 # What a kill leaves behind: a backup that was being copied, and a file that was being replaced.
-_BACKUP_FOLDERS = "forewarn-backup-*"
+_BACKUP_FOLDERS = f"{BACKUP_SCRATCH_PREFIX}*"
 _SCRATCH = re.compile(r"\.[a-z]+\.[a-z]+\.[0-9]+")
 _SCRATCH_FOLDERS = (".", "link")
 # What an error of SQLite can say without the file being broken.

@@ -72,7 +72,7 @@ def find_damage(file: BinaryIO, *, size: int, page_bytes: int) -> Damage | None:
     """The first broken place of a WAL if a whole transaction follows it that SQLite would drop.
 
     `size` is that of the file, `page_bytes` the page size of the database, for a WAL whose header
-    cannot be believed. Reads the file once, a frame at a time; twice if its magic number is broken.
+    cannot be believed. Reads the file once, a frame at a time; twice if its header is broken.
     """
     head = file.read(HEADER_BYTES)
     if len(head) < HEADER_BYTES:
@@ -83,8 +83,8 @@ def find_damage(file: BinaryIO, *, size: int, page_bytes: int) -> Damage | None:
     if not _is_page_size(page_bytes):
         return None  # nor can SQLite read it; the database is refused for that
     frames = (size - HEADER_BYTES) // (FRAME_HEADER_BYTES + page_bytes)
-    orders: tuple[Order, ...] = ("little", "big") if header.order is None else (header.order,)
-    for order in orders:
+    orders: tuple[Order, ...] = ("little", "big")
+    for order in (header.order,) if header.sound and header.order else orders:
         file.seek(HEADER_BYTES)
         found = _broken(_frames(file, frames, page_bytes), header, order)
         if found is not None:
