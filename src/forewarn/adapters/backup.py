@@ -208,20 +208,25 @@ def _is_incarnation(value: object) -> bool:
 def _copy_and_raise(
     source: Path, restoring: Path, replaced: _Replaced, now_ms: int, *, with_wal: bool
 ) -> _Made:
-    """Copy the backup, bring its schema up to date and raise its incarnations. Durable."""
-    for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
+    """Copy the backup, bring its schema up to date and raise its incarnations. Durable.
+
+    Under another name until it is whole: what an earlier restore has left under this one may be
+    all that is left of the incarnations that guests have read.
+    """
+    making = restoring.with_name(f"{restoring.name}.making")
+    for leftover in (making, making.with_name(f"{making.name}-journal")):
         leftover.unlink(missing_ok=True)
-    make_private(restoring)
-    leave_to_owner(restoring)
+    make_private(making)
+    leave_to_owner(making)
     try:
         if with_wal:
-            _copy_with_wal(source, restoring)
+            _copy_with_wal(source, making)
         else:
-            shutil.copyfile(source, restoring)
-        with closing(connect(restoring.absolute().as_uri())) as copy:
+            shutil.copyfile(source, making)
+        with closing(connect(making.absolute().as_uri())) as copy:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
-            refuse_database(copy, restoring)  # the copy too: a disk may fail while it is made
+            refuse_database(copy, making)  # the copy too: a disk may fail while it is made
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
             scopes = _raise_incarnations(copy, source, replaced, now_ms)
@@ -230,19 +235,20 @@ def _copy_and_raise(
             cells = {"database_id": found.database, "commits": found.commits}
             copy.execute(named_queries()["insert_lineage"], cells)
             copy.execute("COMMIT")
-        sync_file(restoring)
+        sync_file(making)
+        making.replace(restoring)
     except (sqlite3.Error, DamagedDatabase, OSError) as error:
-        restoring.unlink(missing_ok=True)
-        raise StoreFailed(f"writing {restoring}: {error}", fatal=False) from error
+        making.unlink(missing_ok=True)
+        raise StoreFailed(f"writing {making}: {error}", fatal=False) from error
     sync_folder(restoring.parent)
     mark = Mark(database=found.database, commits=found.commits, settled=found.commits)
     return _Made(scopes, mark)
 
 
-def _copy_with_wal(source: Path, restoring: Path) -> None:
+def _copy_with_wal(source: Path, target: Path) -> None:
     with (
         closing(_read_only(source, with_wal=True)) as there,
-        closing(connect(restoring.absolute().as_uri())) as copy,
+        closing(connect(target.absolute().as_uri())) as copy,
     ):
         there.backup(copy)
 

@@ -228,7 +228,7 @@ def refuse_wal(data_dir: Path) -> None:
 
 def refuse_interrupted_restore(data_dir: Path) -> None:
     """Raise InterruptedRestore if only the half of a restore is there."""
-    if (data_dir / RESTORING_NAME).exists() and not (data_dir / DATABASE_NAME).exists():
+    if any(data_dir.glob(f"{RESTORING_NAME}*")) and not (data_dir / DATABASE_NAME).exists():
         raise InterruptedRestore(
             f"A restore of {data_dir} stopped half way; it has no {DATABASE_NAME} yet.",
             f"Run {restore_command(data_dir)} again.",

@@ -151,12 +151,10 @@ def refuse_lost(mark: Mark | None, data_dir: Path, *, empty: bool, by_other_file
     )
 
 
-def refuse_replaced(
-    mark: Mark | None, in_file: Progress | None, data_dir: Path, *, wal: bool
-) -> None:
-    """Raise OtherDatabase if the database file, without its WAL, is another or an older one.
+def refuse_replaced(mark: Mark | None, in_file: Progress | None, data_dir: Path) -> None:
+    """Raise OtherDatabase if the file under a WAL is another database, or an older one.
 
-    An older file under a newer WAL would be taken for the newest database and be a mixture.
+    SQLite would play the WAL into it and make a mixture that looks like the newest database.
     `in_file` is None if the file alone cannot be read.
     """
     if mark is None or in_file is None or mark.settled == 0:
@@ -164,8 +162,6 @@ def refuse_replaced(
     same = in_file.database == mark.database
     if same and in_file.commits >= mark.settled:
         return
-    if not wal:
-        refuse_other(mark, in_file, data_dir)
     found = _count(in_file.commits) if same else "another database in it"
     raise OtherDatabase(
         f"{data_dir / DATABASE_NAME} and {WAL_NAME} do not belong together: the one alone has"
@@ -265,9 +261,10 @@ class Marker:
     mark that is behind protects less, and stops nothing.
     """
 
-    def __init__(self, data_dir: Path, mark: Mark) -> None:
+    def __init__(self, data_dir: Path, mark: Mark, *, sum_after_ms: int = SUM_AFTER_MS) -> None:
         """Write the first mark at once. Raises OSError."""
         self._data_dir = data_dir
+        self._sum_after_ms = sum_after_ms
         self._clock = SystemClock()
         self._guard = threading.Lock()  # of the next four
         self._newest = mark
@@ -294,9 +291,9 @@ class Marker:
         A move that is cut off must not leave a file beside the checksum of another.
         """
         with self._guard:
+            self._changed_ms = self._clock.monotonic_ms()
             if self._newest.file_sum is None and not self._forgetting:
                 self._changes += 1
-                self._changed_ms = self._clock.monotonic_ms()
                 return True
             self._newest = replace(self._newest, file_sum=None)
             self._forgetting = True
@@ -337,13 +334,13 @@ class Marker:
     def _sum_if_quiet(self) -> None:
         """Sum the file once nothing was moved into it for a while."""
         with self._guard:
-            changes, mark = self._changes, self._newest
+            changes, known = self._changes, self._newest.file_sum is not None
             quiet_ms = self._clock.monotonic_ms() - self._changed_ms
-        if mark.file_sum is not None or quiet_ms < SUM_AFTER_MS:
-            return
+            if known or self._forgetting or quiet_ms < self._sum_after_ms:
+                return
         found = sum_if_readable(self._data_dir, SUMMED_IN_USE_BYTES_MAX)
         with self._guard:
-            if changes == self._changes:
+            if changes == self._changes and not self._forgetting:
                 self._newest = replace(self._newest, file_sum=found)
 
     def _write(self, mark: Mark) -> None:

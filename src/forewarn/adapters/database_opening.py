@@ -107,7 +107,7 @@ def _opened(writer: sqlite3.Connection, data_dir: Path, lock: FolderLock) -> Dat
 
 def _begin_anew(data_dir: Path) -> None:
     """Make room for a new database, unless the one that is there would be opened."""
-    ours = (*DATABASE_FILES, RESTORING_NAME)
+    ours = (*DATABASE_FILES, *(path.name for path in data_dir.glob(f"{RESTORING_NAME}*")))
     if not any((data_dir / name).exists() for name in (*ours, MARK_NAME)):
         return
     try:
@@ -193,7 +193,8 @@ def _refuse_or_make(data_dir: Path) -> None:
     refuse_file(path)
     refuse_wal(data_dir)
     in_file = _progress_in_file(path)
-    refuse_replaced(mark, in_file, data_dir, wal=wal)
+    if wal:
+        refuse_replaced(mark, in_file, data_dir)
     _refuse_what_it_says(path, mark)
     refuse_changed(mark, in_file, data_dir)
 
