@@ -5,6 +5,7 @@ Both leave a whole file or none: they write under another name, sync, and rename
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.adapters.data_folder import (
+    BROKEN_FILE_ERRORS,
     DATABASE_NAME,
     LOCK_NAME,
     RESTORING_NAME,
@@ -20,6 +22,7 @@ from forewarn.adapters.data_folder import (
     FileExists,
     FolderLock,
     ForeignDatabase,
+    damaged,
     is_empty,
     keep_aside,
     make_private,
@@ -28,7 +31,7 @@ from forewarn.adapters.data_folder import (
     refuse_database,
     refuse_file,
 )
-from forewarn.adapters.database_mark import Mark, write_mark
+from forewarn.adapters.database_mark import Mark, file_sum, write_mark
 from forewarn.adapters.database_opening import new_progress
 from forewarn.adapters.private_files import leave_to_owner, sync_file, sync_folder
 from forewarn.adapters.sqlite_database import Database, connect, named_queries
@@ -41,6 +44,9 @@ INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have 
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
 PARTIAL_SUFFIX = ".partial"
 KEPT_ASIDE_PREFIX = "before-restore-"
+SEAL = b"forewarn-backup-sum:%08x\n"  # the last bytes of a backup, behind the pages of SQLite
+SEAL_BYTES = len(SEAL % 0)
+_SEAL = re.compile(rb"forewarn-backup-sum:([0-9a-f]{8})\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +90,35 @@ def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
         with closing(connect(partial.absolute().as_uri())) as copy:
             database.copy_to(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
+        _seal(partial)
         sync_file(partial)
         partial.replace(target)
         sync_folder(target.absolute().parent)
     except (sqlite3.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         raise StoreFailed(f"writing the backup {target}: {error}", fatal=False) from error
+
+
+def _seal(file: Path) -> None:
+    """Put a checksum behind the last page, where SQLite does not look. Pages have none."""
+    found = file_sum(file)
+    with file.open("ab") as opened:
+        opened.write(SEAL % found)
+
+
+def _refuse_broken_seal(source: Path) -> None:
+    """Raise DamagedDatabase if a bit of a backup is not as it was written.
+
+    A backup of an earlier version has no seal; one that lost it was cut off, and lacks pages.
+    """
+    pages = source.stat().st_size - SEAL_BYTES
+    if pages <= 0:
+        return
+    with source.open("rb") as opened:
+        opened.seek(pages)
+        sealed = _SEAL.fullmatch(opened.read(SEAL_BYTES))
+    if sealed is not None and int(sealed[1], 16) != file_sum(source, bytes_max=pages):
+        raise damaged(source, "it is not what was written")
 
 
 def restore(
@@ -149,11 +178,12 @@ def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
             "Name a file made by `forewarn backup`.",
         )
     refuse_file(source)
+    _refuse_broken_seal(source)
     try:
         with closing(_read_only(source, with_wal=with_wal)) as connection:
             refuse_database(connection, source)
             empty = is_empty(connection)
-    except sqlite3.Error as error:
+    except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, source)
         raise StoreFailed(f"reading {source}: {error}", fatal=False) from error
     if empty:
@@ -237,7 +267,7 @@ def _copy_and_raise(
             copy.execute("COMMIT")
         sync_file(making)
         making.replace(restoring)
-    except (sqlite3.Error, DamagedDatabase, OSError) as error:
+    except (*BROKEN_FILE_ERRORS, DamagedDatabase, OSError) as error:
         making.unlink(missing_ok=True)
         raise StoreFailed(f"writing {making}: {error}", fatal=False) from error
     sync_folder(restoring.parent)

@@ -57,6 +57,8 @@ _PAGE_SIZE_AT = slice(16, 18)  # of the database file: big-endian, 1 for 65,536
 _BACKUP_FOLDERS = f"{BACKUP_SCRATCH_PREFIX}*"
 _SCRATCH = re.compile(r"\.[a-z]+\.[a-z]+\.[0-9]+")
 _SCRATCH_FOLDERS = (".", "link")
+# What comes of statements on a broken file; the latter if SQLite quotes a name that is no text.
+BROKEN_FILE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 # What an error of SQLite can say without the file being broken.
 _NOT_DAMAGE = frozenset(
     {
@@ -241,7 +243,7 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
         application_id = _pragma(connection, "application_id")
         version = _pragma(connection, "user_version")
         empty = is_empty(connection)
-    except sqlite3.DatabaseError as error:
+    except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, path)
         raise
     if empty and application_id == 0 and version == 0:
@@ -258,7 +260,7 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
     _check(connection, path)
 
 
-def refuse_damaged(error: sqlite3.Error, path: Path) -> None:
+def refuse_damaged(error: Exception, path: Path) -> None:
     """Raise DamagedDatabase if an error while opening says that the file is broken.
 
     Our statements fit our schema, so whatever SQLite makes of them here is the file's fault, but
@@ -353,7 +355,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found == "ok":
             found = _odd_cell(connection)
-    except sqlite3.DatabaseError as error:
+    except BROKEN_FILE_ERRORS as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             log.warning("the database was not checked to its end", path=str(path))
             return

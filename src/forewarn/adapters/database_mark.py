@@ -230,12 +230,13 @@ def sum_if_readable(data_dir: Path, bytes_max: int) -> int | None:
         return None
 
 
-def file_sum(path: Path) -> int:
-    """The checksum of a file. Raises OSError."""
-    found = 0
+def file_sum(path: Path, *, bytes_max: int | None = None) -> int:
+    """The checksum of a file, or of so many bytes at its beginning. Raises OSError."""
+    found, left = 0, path.stat().st_size if bytes_max is None else bytes_max
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
+        while chunk := file.read(min(left, _CHUNK_BYTES)):
             found = zlib.crc32(chunk, found)
+            left -= len(chunk)
     return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from forewarn.adapters.data_folder import (
+    BROKEN_FILE_ERRORS,
     DATABASE_FILES,
     DATABASE_NAME,
     JOURNAL_NAME,
@@ -100,7 +101,7 @@ def _opened(writer: sqlite3.Connection, data_dir: Path, lock: FolderLock) -> Dat
         except BaseException:
             marker.stop()
             raise
-    except sqlite3.Error as error:
+    except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, path)
         raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
 
@@ -158,7 +159,7 @@ def _open_file(data_dir: Path) -> sqlite3.Connection:
         migrate(writer)
         if is_new:
             sync_folder(data_dir)
-    except sqlite3.Error as error:
+    except BROKEN_FILE_ERRORS as error:
         writer.close()
         refuse_damaged(error, path)
         raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
@@ -213,7 +214,7 @@ def _refuse_what_it_says(path: Path, mark: Mark | None) -> None:
                 refuse_lost(mark, path.parent, empty=True)
             else:
                 refuse_other(mark, _progress(connection), path.parent)
-    except sqlite3.Error as error:
+    except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, path)
         raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
 
@@ -260,5 +261,5 @@ def _progress_in_file(path: Path) -> Progress | None:
     try:
         with closing(connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
             return _progress(connection) or Progress("", 0)
-    except sqlite3.Error:
+    except BROKEN_FILE_ERRORS:
         return None

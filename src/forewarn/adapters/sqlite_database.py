@@ -61,7 +61,7 @@ def named_queries() -> Mapping[str, str]:
     return found
 
 
-def failure(error: sqlite3.Error, doing: str, *, unknown_is_fatal: bool) -> StoreFailed:
+def failure(error: Exception, doing: str, *, unknown_is_fatal: bool) -> StoreFailed:
     """Say what an error of SQLite means for what was promised."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
