@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -46,6 +46,18 @@ SERVER_CERTIFICATE_FILE = "server.crt"
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it.
 _NO_CHECK_TIME = 0x200000
+
+# What a key or a certificate with a flipped bit can bring about.
+BROKEN_PEM = (
+    ValueError,
+    TypeError,
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
 
 _REQUEST_ACCEPTED = (
     "Send a certificate signing request in PEM, with an EC P-256 key and the host's name as its"
@@ -149,16 +161,16 @@ class Authority:
             found = x509.load_pem_x509_certificate(content)
             key = serialization.load_pem_private_key(there, password=None)
             for_names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (FileNotFoundError, ValueError, TypeError, x509.ExtensionNotFound):
+            return (
+                found.public_key() == key.public_key()
+                and found.issuer == self._certificate.subject
+                and _signed_by(found, self._certificate)
+                and sorted(str(name.value) for name in for_names) == names
+                and found.not_valid_after_utc - now > RENEW_BEFORE
+                and found.not_valid_before_utc <= now
+            )
+        except (FileNotFoundError, *BROKEN_PEM):
             return False
-        return (
-            found.public_key() == key.public_key()
-            and found.issuer == self._certificate.subject
-            and _signed_by(found, self._certificate)
-            and sorted(str(name.value) for name in for_names) == names
-            and found.not_valid_after_utc - now > RENEW_BEFORE
-            and found.not_valid_before_utc <= now
-        )
 
     def _make_server(self, names: list[str], now: datetime) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -279,11 +291,13 @@ def _read_authority(
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-    except (FileNotFoundError, ValueError, TypeError) as error:
+        ours = isinstance(key, ec.EllipticCurvePrivateKey)
+        fits = ours and certificate.public_key() == key.public_key()
+    except (FileNotFoundError, *BROKEN_PEM) as error:
         raise _damaged(folder, str(error)) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise _damaged(folder, "the key is of another kind")
-    if certificate.public_key() != key.public_key() or not _fits(key, certificate):
+    if not fits or not _fits(key, certificate):
         raise _damaged(folder, "key and certificate do not belong together")
     return key, certificate
 
@@ -295,7 +309,7 @@ def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> boo
         return False
     try:
         public.verify(key.sign(b"", ec.ECDSA(hashes.SHA256())), b"", ec.ECDSA(hashes.SHA256()))
-    except (InvalidSignature, ValueError):
+    except BROKEN_PEM:
         return False
     return _signed_by(certificate, certificate)
 
@@ -338,7 +352,7 @@ def _make_authority(
 def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except BROKEN_PEM:
         return False
     return True
 

@@ -5,6 +5,7 @@ Both leave a whole file or none: they write under another name, sync, and rename
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
@@ -106,19 +107,21 @@ def _seal(file: Path) -> None:
         opened.write(SEAL % found)
 
 
-def _refuse_broken_seal(source: Path) -> None:
-    """Raise DamagedDatabase if a bit of a backup is not as it was written.
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """So many bytes of a backup are pages, and that is their checksum."""
 
-    A backup of an earlier version has no seal; one that lost it was cut off, and lacks pages.
-    """
-    pages = source.stat().st_size - SEAL_BYTES
-    if pages <= 0:
-        return
-    with source.open("rb") as opened:
-        opened.seek(pages)
-        sealed = _SEAL.fullmatch(opened.read(SEAL_BYTES))
-    if sealed is not None and int(sealed[1], 16) != file_sum(source, bytes_max=pages):
-        raise damaged(source, "it is not what was written")
+    page_bytes: int
+    kept_sum: int
+
+
+def _sealed(file: Path) -> _Sealed | None:
+    """The seal of a backup. One of an earlier version has none; nor has one that was cut off."""
+    page_bytes = max(0, file.stat().st_size - SEAL_BYTES)
+    with file.open("rb") as opened:
+        opened.seek(page_bytes)
+        seal = _SEAL.fullmatch(opened.read(SEAL_BYTES))
+    return None if seal is None else _Sealed(page_bytes, int(seal[1], 16))
 
 
 def restore(
@@ -178,7 +181,6 @@ def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
             "Name a file made by `forewarn backup`.",
         )
     refuse_file(source)
-    _refuse_broken_seal(source)
     try:
         with closing(_read_only(source, with_wal=with_wal)) as connection:
             refuse_database(connection, source)
@@ -188,6 +190,9 @@ def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
         raise StoreFailed(f"reading {source}: {error}", fatal=False) from error
     if empty:
         raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
+    sealed = _sealed(source)
+    if sealed is not None and sealed.kept_sum != file_sum(source, bytes_max=sealed.page_bytes):
+        raise damaged(source, "it is not what was written")
 
 
 def _read_only(path: Path, *, with_wal: bool) -> sqlite3.Connection:
@@ -253,6 +258,9 @@ def _copy_and_raise(
             _copy_with_wal(source, making)
         else:
             shutil.copyfile(source, making)
+            sealed = _sealed(making)
+            if sealed is not None:
+                os.truncate(making, sealed.page_bytes)
         with closing(connect(making.absolute().as_uri())) as copy:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
