@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -37,16 +36,14 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Change
 from killed_at import killed_at_each_step
+from system_world import wait_until
 
 LIMIT_S = 60.0
 
 
 def until(look: Callable[[], object]) -> None:
     """Look again and again; the limit only ends a hang."""
-    end_s = time.monotonic() + LIMIT_S
-    while not look():
-        assert time.monotonic() < end_s, "waited in vain"
-        time.sleep(0.005)
+    wait_until(look, "what the mark says", limit_s=LIMIT_S)
 
 
 def commit(store: SqliteStore, change: Change) -> None:
