@@ -46,6 +46,10 @@ APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose fi
 # In order; the number of the last one is the schema's version.
 MIGRATIONS = ("schema.sql", "operation_words.sql", "sightings.sql", "lineage.sql")
 SCHEMA_VERSION = len(MIGRATIONS)
+# What a start reads whole, but for what has ended.
+LOADED_TABLES = frozenset(
+    {"action", "host", "lineage", "meta", "operation", "operation_member", "scope", "vm"}
+)
 PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
@@ -325,14 +329,18 @@ def keep_aside(data_dir: Path, folder: str, names: Sequence[str] = DATABASE_FILE
 def remove_leftovers(data_dir: Path) -> None:
     """Remove what a kill left half made: backups, restores and files that were being replaced.
 
-    Call it while the folder is locked and its database is there. Raises OSError.
+    Call it while the folder is locked and its database is there. What cannot be removed is said,
+    and stops nothing.
     """
-    for path in _leftovers(data_dir):
-        log.info("leftover removed", path=str(path))
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for path in list(_leftovers(data_dir)):
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            log.info("leftover removed", path=str(path))
+        except OSError as error:
+            log.warning("leftover not removed", path=str(path), reason=str(error))
 
 
 def _leftovers(data_dir: Path) -> Iterator[Path]:
@@ -370,13 +378,12 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 def _odd_cell(connection: sqlite3.Connection) -> str:
     """ "ok", or which table has a cell of a type that its column does not have.
 
-    SQLite itself lets any column hold anything, and would hand us bytes where we wrote a name.
+    SQLite itself lets any column hold anything, and would hand us bytes where we wrote a name. Only
+    tables that a start reads are looked at: the others grow without end.
     """
     kinds = {"TEXT": "text", "BIGINT": "integer"}
-    tables = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-    ).fetchall()
-    for (table,) in tables:
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for table in sorted({name for (name,) in tables} & LOADED_TABLES):
         columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
         odd = " OR ".join(
             f"typeof({column[1]}) NOT IN ('{kinds.get(column[2], 'null')}', 'null')"
