@@ -15,6 +15,9 @@ from typing import Protocol
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
 
+# Of the folder in which a backup is made before it is sent; the next start removes what is left.
+BACKUP_SCRATCH_PREFIX = "forewarn-backup-"
+
 
 class Clock(Protocol):
     """The only source of time."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, restore
+from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, SEAL_BYTES, restore
 from forewarn.adapters.data_folder import (
     DATABASE_NAME,
     RESTORING_NAME,
@@ -21,6 +21,7 @@ from forewarn.adapters.data_folder import (
     ForeignDatabase,
     NewerDatabase,
 )
+from forewarn.adapters.database_mark import MARK_NAME
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import Change, StoreFailed
@@ -129,6 +130,25 @@ def test_a_backup_taken_while_another_thread_writes_is_of_one_instant(tmp_path: 
             assert int(heartbeat.fetchone()[0]) == facts.fetchone()[0]
 
 
+def test_a_bit_inside_a_value_of_a_backup_is_seen_before_it_is_restored(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    with closing(sqlite3.connect(backup)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        name = connection.execute("SELECT name FROM host").fetchone()[0].encode()
+    content = backup.read_bytes()
+    backup.write_bytes(content.replace(name, name.swapcase()))
+    assert backup.read_bytes() != content
+    with pytest.raises(DamagedDatabase, match="not what was written"):
+        restore(backup, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_backup_of_an_earlier_version_has_no_checksum_and_is_restored(tmp_path: Path) -> None:
+    backup = backup_of(tmp_path / "a", tmp_path / "b.db")
+    backup.write_bytes(backup.read_bytes()[:-SEAL_BYTES])
+    assert restore(backup, tmp_path / "c").scopes == 5
+
+
 def test_an_existing_file_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     store, _ = filled(tmp_path / "a")
     target = tmp_path / "b.db"
@@ -172,7 +192,8 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
     assert lines[-1].fact.kind is FactKind.RESTORED
     assert lines[-1].fact.at_ms == NOW_MS
     assert lines[-1].fact.detail["added"] == INCARNATION_AFTER_RESTORE
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {DATABASE_NAME, "forewarn.lock"}
+    names = {path.name for path in (tmp_path / "c").iterdir()}
+    assert names == {DATABASE_NAME, "forewarn.lock", MARK_NAME}
 
 
 def test_a_folder_in_use_is_not_restored_over(tmp_path: Path) -> None:

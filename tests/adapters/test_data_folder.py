@@ -121,7 +121,7 @@ def test_a_damaged_database_is_refused_with_its_file_and_the_remedy(
     with pytest.raises(DamagedDatabase) as refused:
         SqliteStore.in_folder(tmp_path)
     assert str(file) in refused.value.refused
-    assert "forewarn restore FILE" in refused.value.accepted
+    assert f"`forewarn --data {tmp_path} restore FILE --force`" in refused.value.accepted
 
 
 def test_a_refused_folder_is_free_for_others(tmp_path: Path) -> None:

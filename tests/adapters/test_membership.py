@@ -51,7 +51,7 @@ def test_a_damaged_file_is_never_taken_for_an_empty_one(tmp_path: Path, content:
 
 def test_a_file_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / MEMBERS_FILE).write_text(
-        '{"form": 2, "members": {"members": {}, "invitations": []}}'
+        '{"form": 3, "members": {"members": {}, "invitations": []}}'
     )
     with pytest.raises(DatabaseRefused, match="newer program"):
         MembersFile(tmp_path).load()

@@ -37,6 +37,8 @@ from forewarn.core.model import (
 from forewarn.ports import Change, StoreFailed
 from store_values import Values
 
+COUNTED = 1  # the row that counts commits
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
@@ -158,7 +160,7 @@ def test_a_poll_of_a_scope_with_a_hundred_vms_writes_one_row(store: SqliteStore)
     commit(store, Change(scopes=((None, scope),)))
     before = writer(store).total_changes
     commit(store, Change(scopes=((scope, replace(scope, revision=1, polled_ms=5)),)))
-    assert writer(store).total_changes - before == 1
+    assert writer(store).total_changes - before == 1 + COUNTED
 
 
 def test_a_vm_that_leaves_or_arrives_costs_one_row(store: SqliteStore) -> None:
@@ -168,7 +170,8 @@ def test_a_vm_that_leaves_or_arrives_costs_one_row(store: SqliteStore) -> None:
     following = replace(scope, revision=1, vms=vms[1:])
     before = writer(store).total_changes
     commit(store, Change(scopes=((scope, following),)))
-    assert writer(store).total_changes - before == 3  # the scope, the leaving, the arriving
+    # the scope, the leaving, the arriving
+    assert writer(store).total_changes - before == 3 + COUNTED
     assert store.load().scopes == (following,)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.adapters.data_folder import DATABASE_NAME
+from forewarn.adapters.database_mark import MARK_NAME
 from forewarn.adapters.store import SqliteStore
 from programs import needs
 
@@ -25,9 +26,14 @@ needs_strace = needs("strace")
 
 
 def make_folder(tmp_path: Path) -> Path:
-    """A data folder with an empty database, so that a child does not have to make it."""
+    """A data folder with an empty database, so that a child does not have to make it.
+
+    Without its mark: a mark with a checksum of the file puts the first checkpoint off until a
+    thread has forgotten it, and faults are counted by system calls.
+    """
     folder = tmp_path / "data"
     SqliteStore.in_folder(folder).close()
+    (folder / MARK_NAME).unlink()
     return folder
 
 

@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives import serialization
 
 from forewarn.adapters.authority import HOST_FOR, Authority
 from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.membership import MembersFile
 from forewarn.core.machines import Power, SeenVm
+from forewarn.core.membership import Members
 from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
 from forewarn.wire import host_json as wire
@@ -381,7 +383,7 @@ def test_a_place_and_a_membership_agree_after_a_restart_whatever_was_lost(tmp_pa
             await world.joined("h2")
         members = tmp_path / "control" / "link" / "members.json"
         kept = members.read_text()
-        members.unlink()
+        MembersFile(members.parent).keep(Members())
         async with control_running(tmp_path) as world:
             assert (await world.operator("GET", "/v1/hosts")).json()["items"] == []
         members.write_text(kept)
@@ -419,6 +421,23 @@ def test_a_damaged_members_file_stops_the_start_and_is_left_as_it_is(tmp_path: P
             with pytest.raises(DatabaseRefused, match=r"members.json is damaged"):
                 async with control_running(tmp_path):
                     pass
+
+    run(story)
+
+
+def test_a_members_file_that_is_gone_stops_the_start_if_hosts_have_joined(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            await world.joined("h1")
+        link = tmp_path / "control" / "link"
+        (link / "members.json").rename(tmp_path / "kept")
+        with pytest.raises(DatabaseRefused, match=r"is not there, and host h1 has joined.*copy"):
+            async with control_running(tmp_path):
+                pass
+        # Without the whole folder it is a new authority, and every host joins again.
+        link.rename(tmp_path / "away")
+        async with control_running(tmp_path) as world:
+            assert (await world.operator("GET", "/v1/hosts")).json()["items"] == []
 
     run(story)
 

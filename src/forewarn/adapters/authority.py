@@ -19,12 +19,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from forewarn.adapters.data_folder import FolderUnusable, unusable
+from forewarn.adapters.membership import MEMBERS_FILE
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.model import SECOND_MS
@@ -45,6 +46,18 @@ SERVER_CERTIFICATE_FILE = "server.crt"
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it.
 _NO_CHECK_TIME = 0x200000
+
+# What a key or a certificate with a flipped bit can bring about.
+BROKEN_PEM = (
+    ValueError,
+    TypeError,
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
 
 _REQUEST_ACCEPTED = (
     "Send a certificate signing request in PEM, with an EC P-256 key and the host's name as its"
@@ -77,7 +90,9 @@ class Authority:
         self._folder = folder
         try:
             make_private_folder(folder)
-            self._key, self._certificate = _read_authority(folder) or _make_authority(
+            found = _read_authority(folder)
+            self.is_new = found is None
+            self._key, self._certificate = found or _make_authority(
                 folder, now or datetime.now(UTC)
             )
         except OSError as error:
@@ -146,16 +161,16 @@ class Authority:
             found = x509.load_pem_x509_certificate(content)
             key = serialization.load_pem_private_key(there, password=None)
             for_names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (FileNotFoundError, ValueError, TypeError, x509.ExtensionNotFound):
+            return (
+                found.public_key() == key.public_key()
+                and found.issuer == self._certificate.subject
+                and _signed_by(found, self._certificate)
+                and sorted(str(name.value) for name in for_names) == names
+                and found.not_valid_after_utc - now > RENEW_BEFORE
+                and found.not_valid_before_utc <= now
+            )
+        except (FileNotFoundError, *BROKEN_PEM):
             return False
-        return (
-            found.public_key() == key.public_key()
-            and found.issuer == self._certificate.subject
-            and _signed_by(found, self._certificate)
-            and sorted(str(name.value) for name in for_names) == names
-            and found.not_valid_after_utc - now > RENEW_BEFORE
-            and found.not_valid_before_utc <= now
-        )
 
     def _make_server(self, names: list[str], now: datetime) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -270,17 +285,33 @@ def _read_authority(
     """The authority that is there, None at the first start. A damaged one is never replaced."""
     key_file, certificate_file = folder / KEY_FILE, folder / CERTIFICATE_FILE
     if not certificate_file.exists():
+        if (folder / MEMBERS_FILE).exists():
+            raise _damaged(folder, f"{CERTIFICATE_FILE} is not there, but {MEMBERS_FILE} is")
         return None  # the certificate is written last: without it nobody was ever signed for
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-    except (FileNotFoundError, ValueError, TypeError) as error:
+        ours = isinstance(key, ec.EllipticCurvePrivateKey)
+        fits = ours and certificate.public_key() == key.public_key()
+    except (FileNotFoundError, *BROKEN_PEM) as error:
         raise _damaged(folder, str(error)) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise _damaged(folder, "the key is of another kind")
-    if certificate.public_key() != key.public_key():
+    if not fits or not _fits(key, certificate):
         raise _damaged(folder, "key and certificate do not belong together")
     return key, certificate
+
+
+def _fits(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> bool:
+    """Whether what the key signs is good for the certificate, and the certificate for itself."""
+    public = certificate.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        public.verify(key.sign(b"", ec.ECDSA(hashes.SHA256())), b"", ec.ECDSA(hashes.SHA256()))
+    except BROKEN_PEM:
+        return False
+    return _signed_by(certificate, certificate)
 
 
 def _damaged(folder: Path, why: str) -> FolderUnusable:
@@ -321,7 +352,7 @@ def _make_authority(
 def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except BROKEN_PEM:
         return False
     return True
 

@@ -5,6 +5,8 @@ Both leave a whole file or none: they write under another name, sync, and rename
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.adapters.data_folder import (
+    BROKEN_FILE_ERRORS,
     DATABASE_NAME,
     LOCK_NAME,
     RESTORING_NAME,
@@ -20,15 +23,18 @@ from forewarn.adapters.data_folder import (
     FileExists,
     FolderLock,
     ForeignDatabase,
+    damaged,
     is_empty,
-    leave_to_owner,
+    keep_aside,
     make_private,
     migrate,
+    refuse_damaged,
     refuse_database,
     refuse_file,
-    sync_file,
-    sync_folder,
 )
+from forewarn.adapters.database_mark import Mark, file_sum, write_mark
+from forewarn.adapters.database_opening import new_progress
+from forewarn.adapters.private_files import leave_to_owner, sync_file, sync_folder
 from forewarn.adapters.sqlite_database import Database, connect, named_queries
 from forewarn.adapters.store_rows import fact_cells, scope_cells, scope_value
 from forewarn.adapters.system import SystemClock
@@ -39,6 +45,9 @@ INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have 
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
 PARTIAL_SUFFIX = ".partial"
 KEPT_ASIDE_PREFIX = "before-restore-"
+SEAL = b"forewarn-backup-sum:%08x\n"  # the last bytes of a backup, behind the pages of SQLite
+SEAL_BYTES = len(SEAL % 0)
+_SEAL = re.compile(rb"forewarn-backup-sum:([0-9a-f]{8})\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,14 @@ class _Replaced:
     unread: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """How many scopes the restored database has, and the mark that belongs beside it."""
+
+    scopes: int
+    mark: Mark
+
+
 def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
     """Copy what is committed to `target`, durably. See `SqliteStore.backup`."""
     if target.exists() and not overwrite:
@@ -74,12 +91,37 @@ def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
         with closing(connect(partial.absolute().as_uri())) as copy:
             database.copy_to(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
+        _seal(partial)
         sync_file(partial)
         partial.replace(target)
         sync_folder(target.absolute().parent)
     except (sqlite3.Error, OSError) as error:
         partial.unlink(missing_ok=True)
         raise StoreFailed(f"writing the backup {target}: {error}", fatal=False) from error
+
+
+def _seal(file: Path) -> None:
+    """Put a checksum behind the last page, where SQLite does not look. Pages have none."""
+    found = file_sum(file)
+    with file.open("ab") as opened:
+        opened.write(SEAL % found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    """So many bytes of a backup are pages, and that is their checksum."""
+
+    page_bytes: int
+    kept_sum: int
+
+
+def _sealed(file: Path) -> _Sealed | None:
+    """The seal of a backup. One of an earlier version has none; nor has one that was cut off."""
+    page_bytes = max(0, file.stat().st_size - SEAL_BYTES)
+    with file.open("rb") as opened:
+        opened.seek(page_bytes)
+        seal = _SEAL.fullmatch(opened.read(SEAL_BYTES))
+    return None if seal is None else _Sealed(page_bytes, int(seal[1], 16))
 
 
 def restore(
@@ -90,48 +132,72 @@ def restore(
     Every incarnation grows by INCARNATION_AFTER_RESTORE, from the higher one of the backup and of
     the database that is replaced: guests may have seen documents that the backup does not know,
     and an incarnation never goes back. A database that is already there is refused unless
-    `force`, and then kept aside; it need not be sound. Root may restore for the owner of the
-    folder. Raises a DatabaseRefused, StoreFailed or OSError.
+    `force`, and then kept aside; it need not be sound. The source may be that database itself,
+    which is how to go on with one that a start refuses as another or older. Root may restore for
+    the owner of the folder. Raises a DatabaseRefused, StoreFailed or OSError.
     """
-    _refuse_source(source)
+    database = data_dir / DATABASE_NAME
+    own = database.exists() and source.exists() and source.samefile(database)
+    if not own:
+        _refuse_source(source)
     lock = FolderLock(data_dir)
     try:
         leave_to_owner(data_dir / LOCK_NAME)
-        database = data_dir / DATABASE_NAME
         if database.exists() and not force:
             raise FileExists(
                 f"{database} exists.",
                 "Name an empty data folder, or force it; the old one is then kept aside.",
             )
+        if own:
+            _refuse_source(source, with_wal=True)
         now_ms = (clock or SystemClock()).now_ms()
         restoring = data_dir / RESTORING_NAME
         replaced = _replaced(database, restoring)
-        scopes = _copy_and_raise(source, restoring, replaced, now_ms)
-        kept_aside = _keep_aside(data_dir, now_ms)
+        made = _copy_and_raise(source, restoring, replaced, now_ms, with_wal=own)
+        kept_aside = keep_aside(data_dir, f"{KEPT_ASIDE_PREFIX}{now_ms}")
+        # Before the name: a kill in between leaves a restore that is refused as half done, and
+        # never a database beside the mark of another.
+        write_mark(data_dir, made.mark)
         restoring.rename(database)
         sync_folder(data_dir)
         return Restored(
-            database=database, kept_aside=kept_aside, scopes=scopes, unread=replaced.unread
+            database=database, kept_aside=kept_aside, scopes=made.scopes, unread=replaced.unread
         )
     finally:
         lock.release()
 
 
-def _refuse_source(source: Path) -> None:
-    """Raise a DatabaseRefused unless the source is a sound backup of ours."""
+def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
+    """Raise a DatabaseRefused unless the source is a sound backup of ours.
+
+    `with_wal`: it is the database of the data folder itself, which nobody has open.
+    """
     if not source.is_file():
         raise ForeignDatabase(f"{source} is not a file.", "Name a file made by `forewarn backup`.")
     wal = source.with_name(source.name + "-wal")
-    if wal.exists() and wal.stat().st_size > 0:
+    if not with_wal and wal.exists() and wal.stat().st_size > 0:
         raise ForeignDatabase(
             f"{source} is a live database, part of which is in {wal.name}.",
             "Name a file made by `forewarn backup`.",
         )
     refuse_file(source)
-    with closing(connect(f"{source.absolute().as_uri()}?mode=ro&immutable=1")) as connection:
-        refuse_database(connection, source)
-        if is_empty(connection):
-            raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
+    try:
+        with closing(_read_only(source, with_wal=with_wal)) as connection:
+            refuse_database(connection, source)
+            empty = is_empty(connection)
+    except BROKEN_FILE_ERRORS as error:
+        refuse_damaged(error, source)
+        raise StoreFailed(f"reading {source}: {error}", fatal=False) from error
+    if empty:
+        raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
+    sealed = _sealed(source)
+    if sealed is not None and sealed.kept_sum != file_sum(source, bytes_max=sealed.page_bytes):
+        raise damaged(source, "it is not what was written")
+
+
+def _read_only(path: Path, *, with_wal: bool) -> sqlite3.Connection:
+    """A connection that changes nothing; without the WAL it needs no other file either."""
+    return connect(f"{path.absolute().as_uri()}?mode=ro{'' if with_wal else '&immutable=1'}")
 
 
 def _replaced(database: Path, restoring: Path) -> _Replaced:
@@ -174,37 +240,72 @@ def _is_incarnation(value: object) -> bool:
     return isinstance(value, int) and 1 <= value <= INCARNATION_MAX
 
 
-def _copy_and_raise(source: Path, restoring: Path, replaced: _Replaced, now_ms: int) -> int:
-    """Copy the backup, bring its schema up to date and raise its incarnations. Durable."""
-    for leftover in (restoring, restoring.with_name(restoring.name + "-journal")):
+def _copy_and_raise(
+    source: Path, restoring: Path, replaced: _Replaced, now_ms: int, *, with_wal: bool
+) -> _Made:
+    """Copy the backup, bring its schema up to date and raise its incarnations. Durable.
+
+    Under another name until it is whole: what an earlier restore has left under this one may be
+    all that is left of the incarnations that guests have read.
+    """
+    making = restoring.with_name(f"{restoring.name}.making")
+    for leftover in (making, making.with_name(f"{making.name}-journal")):
         leftover.unlink(missing_ok=True)
-    make_private(restoring)
-    leave_to_owner(restoring)
-    shutil.copyfile(source, restoring)
+    make_private(making)
+    leave_to_owner(making)
     try:
-        with closing(connect(restoring.absolute().as_uri())) as copy:
+        if with_wal:
+            _copy_with_wal(source, making)
+        else:
+            shutil.copyfile(source, making)
+            sealed = _sealed(making)
+            if sealed is not None:
+                os.truncate(making, sealed.page_bytes)
+        with closing(connect(making.absolute().as_uri())) as copy:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
-            refuse_database(copy, restoring)  # the copy too: a disk may fail while it is made
+            refuse_database(copy, making)  # the copy too: a disk may fail while it is made
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
-            for scope in _emptied(replaced.scopes):
-                copy.execute(named_queries()["insert_scope"], scope_cells(scope))
-                seen = {"name": scope.name, "incarnation": scope.incarnation}
-                copy.execute(named_queries()["lift_incarnation"], seen)
-            added = {"added": INCARNATION_AFTER_RESTORE}
-            scopes = copy.execute(named_queries()["raise_incarnations"], added).rowcount
-            detail = {"source": str(source), "scopes": scopes, **added}
-            if replaced.unread:
-                detail["unread"] = replaced.unread
-            fact = Fact(kind=FactKind.RESTORED, at_ms=now_ms, detail=detail)
-            copy.execute(named_queries()["insert_fact"], fact_cells(fact))
+            scopes = _raise_incarnations(copy, source, replaced, now_ms)
+            found = new_progress()
+            copy.execute(named_queries()["delete_lineage"])
+            cells = {"database_id": found.database, "commits": found.commits}
+            copy.execute(named_queries()["insert_lineage"], cells)
             copy.execute("COMMIT")
-        sync_file(restoring)
-    except (sqlite3.Error, DamagedDatabase, OSError) as error:
-        restoring.unlink(missing_ok=True)
-        raise StoreFailed(f"writing {restoring}: {error}", fatal=False) from error
+        sync_file(making)
+        making.replace(restoring)
+    except (*BROKEN_FILE_ERRORS, DamagedDatabase, OSError) as error:
+        making.unlink(missing_ok=True)
+        raise StoreFailed(f"writing {making}: {error}", fatal=False) from error
     sync_folder(restoring.parent)
+    mark = Mark(database=found.database, commits=found.commits, settled=found.commits)
+    return _Made(scopes, mark)
+
+
+def _copy_with_wal(source: Path, target: Path) -> None:
+    with (
+        closing(_read_only(source, with_wal=True)) as there,
+        closing(connect(target.absolute().as_uri())) as copy,
+    ):
+        there.backup(copy)
+
+
+def _raise_incarnations(
+    copy: sqlite3.Connection, source: Path, replaced: _Replaced, now_ms: int
+) -> int:
+    """Lift every scope above what guests may have read, and say so. Returns how many there are."""
+    for scope in _emptied(replaced.scopes):
+        copy.execute(named_queries()["insert_scope"], scope_cells(scope))
+        seen = {"name": scope.name, "incarnation": scope.incarnation}
+        copy.execute(named_queries()["lift_incarnation"], seen)
+    added = {"added": INCARNATION_AFTER_RESTORE}
+    scopes = copy.execute(named_queries()["raise_incarnations"], added).rowcount
+    detail = {"source": str(source), "scopes": scopes, **added}
+    if replaced.unread:
+        detail["unread"] = replaced.unread
+    fact = Fact(kind=FactKind.RESTORED, at_ms=now_ms, detail=detail)
+    copy.execute(named_queries()["insert_fact"], fact_cells(fact))
     return scopes
 
 
@@ -218,23 +319,3 @@ def _emptied(scopes: Iterable[Scope]) -> Iterator[Scope]:
             terminate_notice_ms=scope.terminate_notice_ms,
             auto_approve=scope.auto_approve,
         )
-
-
-def _keep_aside(data_dir: Path, now_ms: int) -> Path | None:
-    """Move the old database and its WAL, if any, into a folder of their own.
-
-    The database goes first. If we die before the WAL has followed, the folder has no database
-    but a restoring one, and opening it is refused: an old WAL never meets the new database.
-    """
-    names = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
-    there = [data_dir / name for name in names if (data_dir / name).exists()]
-    if not there:
-        return None
-    aside = data_dir / f"{KEPT_ASIDE_PREFIX}{now_ms}"
-    aside.mkdir(mode=0o700)
-    leave_to_owner(aside)
-    for path in there:
-        path.rename(aside / path.name)
-    sync_folder(aside)
-    sync_folder(data_dir)
-    return aside

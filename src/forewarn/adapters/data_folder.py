@@ -8,7 +8,10 @@ start is a DatabaseRefused, with the file and the remedy in its words:
     +-- FolderInUse          another process has the folder open
     +-- ForeignDatabase      the file is not one of ours
     +-- NewerDatabase        a newer program wrote it
-    +-- DamagedDatabase      the check found broken pages
+    +-- DamagedDatabase      the database or its WAL is broken
+    +-- LostDatabase         it is missing or empty, and was not
+    +-- OtherDatabase        it is another one, or older than it was
+    +-- DamagedMark          nobody can say which database belongs here
     +-- InterruptedRestore   a restore stopped half way
     +-- FileExists           a backup or restore would overwrite something
 """
@@ -17,28 +20,70 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shlex
+import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
 import structlog
 
+from forewarn.adapters.private_files import leave_to_owner, sync_folder
 from forewarn.adapters.system import SystemClock
+from forewarn.adapters.wal_frames import find_damage
+from forewarn.ports import BACKUP_SCRATCH_PREFIX
 
 DATABASE_NAME = "forewarn.db"
+WAL_NAME = f"{DATABASE_NAME}-wal"
+JOURNAL_NAME = f"{DATABASE_NAME}-journal"  # there only if the making of a database was cut off
+# All that SQLite makes of one database. In this order they are moved: see `keep_aside`.
+DATABASE_FILES = (DATABASE_NAME, WAL_NAME, f"{DATABASE_NAME}-shm", JOURNAL_NAME)
 LOCK_NAME = "forewarn.lock"
 RESTORING_NAME = "forewarn.db.restoring"
 APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose file it is
 # In order; the number of the last one is the schema's version.
-MIGRATIONS = ("schema.sql", "operation_words.sql", "sightings.sql", "whereabouts.sql")
+MIGRATIONS = (
+    "schema.sql",
+    "operation_words.sql",
+    "sightings.sql",
+    "whereabouts.sql",
+    "lineage.sql",
+)
 SCHEMA_VERSION = len(MIGRATIONS)
+# What a start reads whole, but for what has ended.
+LOADED_TABLES = frozenset(
+    {"action", "host", "lineage", "meta", "operation", "operation_member", "scope", "vm"}
+)
 PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
+WAL_CHECKED_BYTES_MAX = 128 << 20  # of a WAL; a larger one is not looked at before SQLite reads it
 
 _SQLITE_MAGIC = b"SQLite format 3\x00"
-_REMEDY = "Stop the service and run `forewarn restore FILE` with a backup."
+_PAGE_SIZE_AT = slice(16, 18)  # of the database file: big-endian, 1 for 65,536
+# What a kill leaves behind: a backup that was being copied, and a file that was being replaced.
+_BACKUP_FOLDERS = f"{BACKUP_SCRATCH_PREFIX}*"
+_SCRATCH = re.compile(r"\.[a-z]+\.[a-z]+\.[0-9]+")
+_SCRATCH_FOLDERS = (".", "link")
+# What comes of statements on a broken file; the latter if SQLite quotes a name that is no text.
+BROKEN_FILE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+# What an error of SQLite can say without the file being broken.
+_NOT_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +114,19 @@ class NewerDatabase(DatabaseRefused):
 
 
 class DamagedDatabase(DatabaseRefused):
-    """The database has broken pages."""
+    """The database has broken pages or rows, or its WAL a broken middle."""
+
+
+class LostDatabase(DatabaseRefused):
+    """The database is missing or empty, and its mark or its WAL says that it was not."""
+
+
+class OtherDatabase(DatabaseRefused):
+    """The database is another one than that of its mark, or is older or otherwise than it was."""
+
+
+class DamagedMark(DatabaseRefused):
+    """The mark is there and says nothing: the database may be older than it was."""
 
 
 class InterruptedRestore(DatabaseRefused):
@@ -124,6 +181,25 @@ def _open_lock(data_dir: Path) -> int:
     return os.open(data_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
+def restore_command(data_dir: Path, source: Path | None = None, *, force: bool = False) -> str:
+    """The command that makes the database of a data folder from a backup, as it can be pasted."""
+    folder = shlex.quote(str(data_dir))
+    file = "FILE" if source is None else shlex.quote(str(source))
+    with_what = "" if source is not None else " with a backup"
+    return f"`forewarn --data {folder} restore {file}{' --force' if force else ''}`{with_what}"
+
+
+def damaged(path: Path, what: str) -> DamagedDatabase:
+    """What is said of a broken database, or of a backup."""
+    return DamagedDatabase(f"{path} is damaged ({what}).", _remedy(path))
+
+
+def _remedy(path: Path) -> str:
+    if path.name != DATABASE_NAME:
+        return "Name a backup that is whole."
+    return f"Stop the service and run {restore_command(path.parent, force=True)}."
+
+
 def refuse_file(path: Path) -> None:
     """Raise ForeignDatabase if a file is there and cannot be a database at all."""
     with path.open("rb") as file:
@@ -131,16 +207,43 @@ def refuse_file(path: Path) -> None:
     if head and head != _SQLITE_MAGIC:
         raise ForeignDatabase(
             f"{path} is not a database.",
-            f"Move it away, or, if it was one of ours: {_REMEDY}",
+            f"Move it away, or, if it was one of ours: {_remedy(path)}",
         )
+
+
+def refuse_wal(data_dir: Path) -> None:
+    """Raise DamagedDatabase if the WAL is broken where it was whole, before SQLite cuts it there.
+
+    Reads the whole WAL, unless it is larger than WAL_CHECKED_BYTES_MAX. Raises OSError.
+    """
+    wal = data_dir / WAL_NAME
+    if not wal.exists():
+        return
+    size = wal.stat().st_size
+    if size > WAL_CHECKED_BYTES_MAX:
+        log.warning("the WAL was not checked", path=str(wal), bytes=size)
+        return
+    with (data_dir / DATABASE_NAME).open("rb") as file:
+        pages = int.from_bytes(file.read(_PAGE_SIZE_AT.stop)[_PAGE_SIZE_AT], "big")
+    with wal.open("rb") as file:
+        found = find_damage(file, size=size, page_bytes=65_536 if pages == 1 else pages)
+    if found is None:
+        return
+    own = restore_command(data_dir, data_dir / DATABASE_NAME, force=True)
+    raise DamagedDatabase(
+        f"{wal} is damaged (frame {found.frame} of {found.frames}), and what was committed after"
+        " it would be lost.",
+        f"{_remedy(data_dir / DATABASE_NAME)} To go on with what was committed before it, run"
+        f" {own}.",
+    )
 
 
 def refuse_interrupted_restore(data_dir: Path) -> None:
     """Raise InterruptedRestore if only the half of a restore is there."""
-    if (data_dir / RESTORING_NAME).exists() and not (data_dir / DATABASE_NAME).exists():
+    if any(data_dir.glob(f"{RESTORING_NAME}*")) and not (data_dir / DATABASE_NAME).exists():
         raise InterruptedRestore(
             f"A restore of {data_dir} stopped half way; it has no {DATABASE_NAME} yet.",
-            "Run `forewarn restore FILE` again.",
+            f"Run {restore_command(data_dir)} again.",
         )
 
 
@@ -150,7 +253,7 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
         application_id = _pragma(connection, "application_id")
         version = _pragma(connection, "user_version")
         empty = is_empty(connection)
-    except sqlite3.DatabaseError as error:
+    except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, path)
         raise
     if empty and application_id == 0 and version == 0:
@@ -167,11 +270,16 @@ def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
     _check(connection, path)
 
 
-def refuse_damaged(error: sqlite3.Error, path: Path) -> None:
-    """Raise DamagedDatabase if the error says that the file is broken."""
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        raise DamagedDatabase(f"{path} is damaged ({error}).", _REMEDY) from error
+def refuse_damaged(error: Exception, path: Path) -> None:
+    """Raise DamagedDatabase if an error while opening says that the file is broken.
+
+    Our statements fit our schema, so whatever SQLite makes of them here is the file's fault, but
+    for what the system around it can cause.
+    """
+    primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    unwritable = primary == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK)
+    if primary not in _NOT_DAMAGE or unwritable:
+        raise damaged(path, str(error)) from error
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -205,29 +313,49 @@ def make_private(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def leave_to_owner(path: Path) -> None:
-    """Give what root has made in a folder to the owner of the folder, whose service must use it."""
-    if os.geteuid() == 0:
-        folder = path.parent.stat()
-        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
+def keep_aside(data_dir: Path, folder: str, names: Sequence[str] = DATABASE_FILES) -> Path | None:
+    """Move the database and all that belongs to it, if any, into a folder of their own.
+
+    The database goes first. If we die before the WAL has followed, the folder has no database,
+    and opening it is refused: an old WAL never meets a new database.
+    """
+    there = [data_dir / name for name in names if (data_dir / name).exists()]
+    if not there:
+        return None
+    aside = data_dir / folder
+    aside.mkdir(mode=0o700)
+    leave_to_owner(aside)
+    for path in there:
+        path.rename(aside / path.name)
+        sync_folder(aside)
+        sync_folder(data_dir)
+    return aside
 
 
-def sync_file(path: Path) -> None:
-    """Return when the file's content is on the disk."""
-    _sync(path, os.O_RDONLY)
+def remove_leftovers(data_dir: Path) -> None:
+    """Remove what a kill left half made: backups, restores and files that were being replaced.
+
+    Call it while the folder is locked and its database is there. What cannot be removed is said,
+    and stops nothing.
+    """
+    for path in list(_leftovers(data_dir)):
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            log.info("leftover removed", path=str(path))
+        except OSError as error:
+            log.warning("leftover not removed", path=str(path), reason=str(error))
 
 
-def sync_folder(path: Path) -> None:
-    """Return when the names in the folder are on the disk."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    file = os.open(path, flags)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _leftovers(data_dir: Path) -> Iterator[Path]:
+    yield from data_dir.glob(_BACKUP_FOLDERS)
+    yield from data_dir.glob(f"{RESTORING_NAME}*")
+    for name in _SCRATCH_FOLDERS:
+        folder = data_dir / name
+        if folder.is_dir():
+            yield from (path for path in folder.iterdir() if _SCRATCH.fullmatch(path.name))
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
@@ -239,7 +367,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     )
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.DatabaseError as error:
+        if found == "ok":
+            found = _odd_cell(connection)
+    except BROKEN_FILE_ERRORS as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             log.warning("the database was not checked to its end", path=str(path))
             return
@@ -248,7 +378,27 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     finally:
         connection.set_progress_handler(None, 0)
     if found != "ok":
-        raise DamagedDatabase(f"{path} is damaged ({found}).", _REMEDY)
+        raise damaged(path, found)
+
+
+def _odd_cell(connection: sqlite3.Connection) -> str:
+    """ "ok", or which table has a cell of a type that its column does not have.
+
+    SQLite itself lets any column hold anything, and would hand us bytes where we wrote a name. Only
+    tables that a start reads are looked at: the others grow without end.
+    """
+    kinds = {"TEXT": "text", "BIGINT": "integer"}
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    for table in sorted({name for (name,) in tables} & LOADED_TABLES):
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        odd = " OR ".join(
+            f"typeof({column[1]}) NOT IN ('{kinds.get(column[2], 'null')}', 'null')"
+            for column in columns
+        )
+        look = f"SELECT 1 FROM {table} WHERE {odd} LIMIT 1"  # noqa: S608 - names from the schema
+        if connection.execute(look).fetchone():
+            return f"a value in table {table} is of another type"
+    return "ok"
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -19,11 +19,11 @@ from datetime import UTC
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from forewarn.adapters.authority import BROKEN_PEM
 from forewarn.adapters.data_folder import unusable
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Conflict
@@ -96,7 +96,14 @@ def digest_of(token: str) -> str:
 def load(folder: Path) -> Credentials | None:
     """What the host has joined with; None if it has not. Raises Conflict if it cannot be used."""
     text = _read(folder / HOST_FILE)
-    return None if text is None else _checked(folder, text)
+    if text is None:
+        return None
+    found = _checked(folder, text)
+    try:
+        found.context()  # TLS reads the file by itself, and less forgivingly
+    except (ssl.SSLError, ValueError) as error:
+        raise Conflict(f"The credentials in {folder} are damaged: {error}.", _REMEDY) from error
+    return found
 
 
 def _checked(folder: Path, text: str) -> Credentials:
@@ -107,7 +114,7 @@ def _checked(folder: Path, text: str) -> Credentials:
         certificate.verify_directly_issued_by(authority)
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value)
-    except (ValueError, TypeError, IndexError, InvalidSignature) as error:
+    except (IndexError, *BROKEN_PEM) as error:
         raise Conflict(f"The credentials in {folder} are damaged: {error}.", _REMEDY) from error
     if not ours:
         raise Conflict(f"Key and certificate in {folder / HOST_FILE} do not fit.", _REMEDY)
@@ -134,7 +141,7 @@ def joining_key(folder: Path) -> str:
     path = folder / JOINING_FILE
     text = _read(path)
     if text is not None:
-        with suppress(ValueError, TypeError):  # half a key is no loss: nothing was signed with it
+        with suppress(*BROKEN_PEM):  # half a key is no loss: nothing was signed with it
             return _pem_of(serialization.load_pem_private_key(text.encode(), None))
     made = _pem_of(ec.generate_private_key(ec.SECP256R1()))
     _write(path, made)

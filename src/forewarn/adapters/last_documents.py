@@ -39,6 +39,6 @@ def load(folder: Path) -> LastShown | None:
         return msgspec.json.decode(path.read_bytes(), type=LastShown)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         log.warning("last_documents_not_used", file=str(path), why=str(error))
         return None

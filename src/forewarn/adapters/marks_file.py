@@ -19,12 +19,10 @@ import msgspec
 from forewarn.adapters.data_folder import (
     LOCK_NAME,
     DatabaseRefused,
-    leave_to_owner,
     make_private,
-    sync_folder,
     unusable,
 )
-from forewarn.adapters.private_files import write_private
+from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
 from forewarn.core.marks import Key, Marks
 
 MARKS_FILE = "marks"

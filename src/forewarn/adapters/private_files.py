@@ -10,7 +10,8 @@ from pathlib import Path
 def write_private(path: Path, content: bytes) -> None:
     """Replace a file that only its owner may read. Durable when it returns. Raises OSError.
 
-    A kill at any moment leaves the old file or the new one, never half of either.
+    A kill at any moment leaves the old file or the new one, never half of either. What root
+    writes belongs to the owner of the folder.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -21,12 +22,29 @@ def write_private(path: Path, content: bytes) -> None:
             opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())
+        leave_to_owner(scratch)
         scratch.replace(path)
         sync_folder(path.parent)
     except OSError:
         with suppress(OSError):  # what cannot be removed is not ours
             scratch.unlink()
         raise
+
+
+def leave_to_owner(path: Path) -> None:
+    """Give what root has made in a folder to the owner of the folder, whose service must use it."""
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
+
+
+def sync_file(path: Path) -> None:
+    """Have the content of a file survive the loss of power."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def sync_folder(folder: Path) -> None:

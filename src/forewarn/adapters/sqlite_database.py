@@ -1,7 +1,8 @@
 """SQLite as the store uses it: connections, transactions, named queries and what failures mean.
 
 Knows nothing of scopes or events; `store` does. What is done to whole files is elsewhere: the lock,
-checks and migrations in `data_folder`, copies in `backup`.
+checks and migrations in `data_folder`, the mark in `database_mark`, whether and how a database is
+opened in `database_opening`, copies in `backup`.
 
 Two kinds of failure matter after a statement (design section 3). When the disk is full, SQLite has
 undone what it was doing and we go on: the caller is told that nothing was kept. When the disk
@@ -25,18 +26,8 @@ from typing import NoReturn
 
 import structlog
 
-from forewarn.adapters.data_folder import (
-    DATABASE_NAME,
-    FolderLock,
-    make_private,
-    migrate,
-    refuse_damaged,
-    refuse_database,
-    refuse_file,
-    refuse_interrupted_restore,
-    sync_folder,
-    unusable,
-)
+from forewarn.adapters.data_folder import FolderLock, migrate
+from forewarn.adapters.database_mark import SUMMED_BYTES_MAX, Marker, sum_if_readable
 from forewarn.ports import StoreFailed
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
@@ -70,7 +61,7 @@ def named_queries() -> Mapping[str, str]:
     return found
 
 
-def failure(error: sqlite3.Error, doing: str, *, unknown_is_fatal: bool) -> StoreFailed:
+def failure(error: Exception, doing: str, *, unknown_is_fatal: bool) -> StoreFailed:
     """Say what an error of SQLite means for what was promised."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
@@ -93,10 +84,20 @@ class Database:
     threads wait too, and the owner's reads see what it has not committed yet.
     """
 
-    def __init__(self, writer: sqlite3.Connection, *, path: Path | None, lock: FolderLock | None):
+    def __init__(
+        self,
+        writer: sqlite3.Connection,
+        *,
+        path: Path | None = None,
+        lock: FolderLock | None = None,
+        marker: Marker | None = None,
+        commits: int = 0,
+    ) -> None:
         self._writer = writer
         self._path = path
         self._lock = lock
+        self._marker = marker
+        self._commits = commits  # durable ones
         self._owner = threading.RLock()
         self._owner_thread: int | None = None
         self._undone: str | None = None  # why SQLite undid the open transaction by itself
@@ -112,27 +113,16 @@ class Database:
             self._readers_idle.put(self._open_reader(path))
 
     @classmethod
-    def open(cls, data_dir: Path) -> Database:
-        """Open or make the database of a data folder, and keep every other process out of it.
-
-        Raises one of `data_folder.DatabaseRefused` and then leaves the folder as it was.
-        """
-        lock = FolderLock(data_dir)
-        try:
-            return cls(_open_file(data_dir), path=data_dir / DATABASE_NAME, lock=lock)
-        except OSError as error:
-            lock.release()
-            raise unusable(data_dir, error) from error
-        except BaseException:
-            lock.release()
-            raise
-
-    @classmethod
     def in_memory(cls) -> Database:
         """A new, empty database that ends with this object."""
         writer = connect(":memory:")
         migrate(writer)
-        return cls(writer, path=None, lock=None)
+        return cls(writer)
+
+    @property
+    def path(self) -> Path | None:
+        """The file, None in memory."""
+        return self._path
 
     # Writing
 
@@ -179,7 +169,12 @@ class Database:
         self._refuse_unless_owner()
         try:
             self._refuse_if_undone()
+            if self._path is not None:
+                self.write("count_commit", {"commits": self._commits + 1})
             self._writer.execute("COMMIT")
+            self._commits += 1
+            if self._marker is not None:
+                self._marker.committed(self._commits)
             self._checkpoint_if_worthwhile()
         except sqlite3.Error as error:
             self._undo_transaction()
@@ -246,11 +241,16 @@ class Database:
                 return
             self._closed = True
             self._undo_transaction()
-            if self._dead is None:
-                self._settle_wal()
+            if self._marker is not None:
+                self._marker.stop()
+            settled = self._dead is None and self._settle_wal()
             for reader in self._readers:
                 reader.close()
             self._writer.close()
+            if self._marker is not None and self._path is not None and settled:
+                self._marker.settled(self._commits)
+                found = sum_if_readable(self._path.parent, SUMMED_BYTES_MAX)
+                self._marker.close(file_sum=found)
             if self._lock is not None:
                 self._lock.release()
 
@@ -334,24 +334,31 @@ class Database:
         later and be told that all is well. Ours lets the error out: it is fatal.
         """
         rows = self._writer.total_changes
-        if self._path is None or rows - self._rows_at_checkpoint < CHECKPOINT_AFTER_ROWS:
+        if self._marker is None or rows - self._rows_at_checkpoint < CHECKPOINT_AFTER_ROWS:
+            return
+        if not self._marker.may_change_file():
             return
         self._rows_at_checkpoint = rows
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            busy, in_wal, moved = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if not busy and in_wal == moved:
+                self._marker.settled(self._commits)
         except sqlite3.OperationalError as error:
             if failure(error, "", unknown_is_fatal=True).fatal:
                 raise
             # The commit is durable in the WAL; only tidying up has to wait for a free disk.
             log.warning("the checkpoint was put off", path=str(self._path), reason=str(error))
 
-    def _settle_wal(self) -> None:
+    def _settle_wal(self) -> bool:
+        """Move the whole WAL into the database file. False if something kept it from that."""
         if self._path is None:
-            return
+            return False
         try:
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             self._die(failure(error, "closing", unknown_is_fatal=True))
+            return False
+        return not busy
 
     def _borrow_reader(self, path: Path) -> sqlite3.Connection:
         if self._closed:
@@ -413,32 +420,3 @@ def connect(address: str) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
-
-
-def _open_file(data_dir: Path) -> sqlite3.Connection:
-    """The writing connection: WAL, a sync at every commit, checkpoints by our hand only."""
-    refuse_interrupted_restore(data_dir)
-    path = data_dir / DATABASE_NAME
-    is_new = not path.exists()
-    if is_new:
-        make_private(path)
-    refuse_file(path)
-    writer = connect(path.absolute().as_uri())
-    try:
-        writer.execute("PRAGMA wal_autocheckpoint = 0")
-        writer.execute("PRAGMA synchronous = FULL")
-        refuse_database(writer, path)
-        mode = writer.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise StoreFailed(f"{path}: the file system allows no WAL ({mode})", fatal=True)
-        migrate(writer)
-        if is_new:
-            sync_folder(data_dir)
-    except sqlite3.Error as error:
-        writer.close()
-        refuse_damaged(error, path)
-        raise failure(error, f"opening {path}", unknown_is_fatal=True) from error
-    except BaseException:
-        writer.close()
-        raise
-    return writer

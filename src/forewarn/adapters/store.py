@@ -7,6 +7,7 @@ values to rows in `store_rows`, connections and failures in `sqlite_database`.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from sqlite3 import Row
 
 from forewarn.adapters import store_rows as rows
 from forewarn.adapters.backup import write_backup
+from forewarn.adapters.data_folder import damaged, refuse_damaged
+from forewarn.adapters.database_opening import open_database
 from forewarn.adapters.sqlite_database import Database, Reading, Unstorable
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (
@@ -24,6 +27,7 @@ from forewarn.ports import (
     Remembered,
     Snapshot,
     StaleRevision,
+    StoreFailed,
 )
 
 REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
@@ -44,13 +48,14 @@ class SqliteStore:
         self._database = database
 
     @classmethod
-    def in_folder(cls, data_dir: Path) -> SqliteStore:
+    def in_folder(cls, data_dir: Path, *, new: bool = False) -> SqliteStore:
         """The store of a data folder, made if it is not there. Only one process can have it.
 
         Raises a `data_folder.DatabaseRefused` that says what is wrong with the folder and what to
-        do, or StoreFailed.
+        do, or StoreFailed. `new`: what would be refused as lost, damaged or another database is
+        kept aside for a new one.
         """
-        return cls(Database.open(data_dir))
+        return cls(open_database(data_dir, new=new))
 
     @classmethod
     def in_memory(cls) -> SqliteStore:
@@ -100,18 +105,22 @@ class SqliteStore:
     # The reading half
 
     def load(self) -> Snapshot:
-        """Everything that is open: scopes and hosts by name, operations oldest first."""
-        with self._database.reading() as reading:
-            meta = {row["name"]: row["value"] for row in reading.rows("meta")}
-            heartbeat = meta.get("heartbeat_ms")
-            return Snapshot(
-                scopes=_open_scopes(reading),
-                hosts=tuple(rows.host_value(row) for row in reading.rows("hosts")),
-                operations=_open_operations(reading),
-                heartbeat_ms=None if heartbeat is None else int(heartbeat),
-                inventory=meta.get("inventory"),
-                digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
-            )
+        """Everything that is open: scopes and hosts by name, operations oldest first.
+
+        Raises StoreFailed, or DamagedDatabase if a row cannot have been written by us.
+        """
+        path = self._database.path
+        try:
+            with self._database.reading() as reading:
+                return _snapshot(reading)
+        except StoreFailed as failed:
+            if path is not None and isinstance(failed.__cause__, sqlite3.Error):
+                refuse_damaged(failed.__cause__, path)
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            if path is None:
+                raise
+            raise damaged(path, f"a row makes no sense: {error}") from error
 
     def event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, as last committed."""
@@ -421,6 +430,19 @@ def _operation(reading: Reading, row: Row) -> Operation:
     members = [(m["scope"], m["event_id"]) for m in reading.rows("operation_members", wanted)]
     actions = [rows.action_value(a) for a in reading.rows("actions_of_operation", wanted)]
     return rows.operation_value(row, members, actions)
+
+
+def _snapshot(reading: Reading) -> Snapshot:
+    meta = {row["name"]: row["value"] for row in reading.rows("meta")}
+    heartbeat = meta.get("heartbeat_ms")
+    return Snapshot(
+        scopes=_open_scopes(reading),
+        hosts=tuple(rows.host_value(row) for row in reading.rows("hosts")),
+        operations=_open_operations(reading),
+        heartbeat_ms=None if heartbeat is None else int(heartbeat),
+        inventory=meta.get("inventory"),
+        digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
+    )
 
 
 def _open_scopes(reading: Reading) -> tuple[Scope, ...]:

@@ -32,7 +32,7 @@ from forewarn.control.measures import CONTENT_TYPE, Measures
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Refusal
-from forewarn.ports import Store
+from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.operator_json import Json, time_text
 
 FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
@@ -213,7 +213,7 @@ class OperatorRoutes:
         )
 
     def _copy(self, store: Store) -> BinaryIO:
-        with tempfile.TemporaryDirectory(prefix="forewarn-backup-", dir=self._scratch) as folder:
+        with tempfile.TemporaryDirectory(prefix=BACKUP_SCRATCH_PREFIX, dir=self._scratch) as folder:
             target = Path(folder) / "backup.db"
             store.backup(target)
             return target.open("rb")  # outlives its name: nothing is left behind

@@ -9,9 +9,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -346,10 +348,12 @@ def _now(answer: http.client.HTTPResponse) -> datetime:
 
 
 def _save(answer: http.client.HTTPResponse, to: Path) -> int:
+    _remove_leftovers(to)
     partial = to.with_name(f"{to.name}.partial-{uuid.uuid4().hex[:8]}")
     size = 0
     try:
         with open(partial, "xb", opener=_private) as file:
+            _is_ours(file.fileno())
             while chunk := answer.read(COPY_CHUNK_BYTES):
                 size += file.write(chunk)
             if answer.length:  # read(n) ends quietly when the connection is cut
@@ -360,6 +364,34 @@ def _save(answer: http.client.HTTPResponse, to: Path) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return size
+
+
+def _remove_leftovers(to: Path) -> None:
+    """Remove what was saved of the same file when a command before this one was killed."""
+    name = re.compile(re.escape(to.name) + r"\.partial-[0-9a-f]{8}")
+    for path in to.absolute().parent.iterdir():
+        if not name.fullmatch(path.name):
+            continue
+        with suppress(OSError):  # gone meanwhile, or not ours to remove
+            file = os.open(path, os.O_RDONLY)
+            try:
+                if _is_ours(file):
+                    path.unlink()
+            finally:
+                os.close(file)
+
+
+def _is_ours(file: int) -> bool:
+    """Hold an open file for as long as it is open. False if another command holds it."""
+    if sys.platform == "win32":
+        return True  # a file that is open elsewhere cannot be removed there
+    import fcntl  # noqa: PLC0415 - there is none on Windows
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _private(path: str, flags: int) -> int:

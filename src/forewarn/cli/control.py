@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import BehindProxy, program, run_to_end
+from forewarn.cli.run import NEW_DATABASE, BehindProxy, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load, need_shelter
 from forewarn.wiring.process import CannotStart
@@ -45,6 +45,7 @@ def control(
         str | None, typer.Option(metavar="URL", help="How hosts reach that, as an https URL.")
     ] = None,
     behind_proxy: BehindProxy = False,
+    new: Annotated[bool, NEW_DATABASE] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the control plane: operator API, rules and journal here, a host daemon elsewhere.
@@ -76,7 +77,8 @@ def control(
         ) from None
 
     async def everything() -> None:
-        await open_control(chosen).run(_say_where_in_json if as_json else _say_where)
+        service = open_control(chosen, new=new)
+        await service.run(_say_where_in_json if as_json else _say_where)
 
     try:
         run_to_end(everything())

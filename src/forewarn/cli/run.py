@@ -27,6 +27,10 @@ BehindProxy = Annotated[
     bool,
     flag("--behind-proxy", help="Let --operator be no loopback: a proxy with TLS guards it."),
 ]
+# Of `serve` and `control`; no setting, so that no file can say it at every start.
+NEW_DATABASE = flag(
+    "--new", help="Begin with a new database where the old one is lost or refused; it is kept."
+)
 
 
 def serve(
@@ -48,6 +52,7 @@ def serve(
         str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
     ] = None,
     behind_proxy: BehindProxy = False,
+    new: Annotated[bool, NEW_DATABASE] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run the service: guest endpoint, operator API and simulated hosts in one process.
@@ -69,7 +74,7 @@ def serve(
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     log_to_stderr()
     try:
-        _run(chosen, _say_where_in_json if as_json else _say_where)
+        _run(chosen, _say_where_in_json if as_json else _say_where, new=new)
     except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
 
@@ -78,9 +83,9 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _run(settings: Settings, started: Callable[[Where], None]) -> None:
+def _run(settings: Settings, started: Callable[[Where], None], *, new: bool) -> None:
     async def everything() -> None:
-        service = open_service(settings)
+        service = open_service(settings, new=new)
         await service.run(started)
 
     run_to_end(everything())

@@ -102,7 +102,7 @@ class ControlService:
         self._authority = Authority(folder)
         members = MembersFile(folder)
         self.membership = Membership(
-            members.load(),
+            members.load(joined=() if self._authority.is_new else self._joined()),
             keep=members.keep,
             signing=Signing(
                 fingerprint=self._authority.fingerprint,
@@ -123,6 +123,9 @@ class ControlService:
         )
         self.parts.measures.link(self._link_measures)
         self._told_to_stop = asyncio.Event()
+
+    def _joined(self) -> list[str]:
+        return [host.name for host in self.parts.memory.hosts.values() if host.joined]
 
     def _show(self, changes: Sequence[Change]) -> None:
         self.views.published(changes)
@@ -293,14 +296,17 @@ def _own_name() -> str:
     return name if name and name.isascii() else "localhost"
 
 
-def open_control(settings: Settings, *, clock: Clock | None = None) -> ControlService:
+def open_control(
+    settings: Settings, *, clock: Clock | None = None, new: bool = False
+) -> ControlService:
     """Open the data folder and build the control plane. Call it inside the event loop that runs it.
 
+    `new`: begin with a new database where the one that was there is lost or would be refused.
     Raises one of CannotStart.
     """
     raise_descriptor_limit()
     refuse_shared_folder(settings.data)
-    store = SqliteStore.in_folder(settings.data)
+    store = SqliteStore.in_folder(settings.data, new=new)
     try:
         return ControlService(settings, store, clock or SystemClock())
     except BaseException:

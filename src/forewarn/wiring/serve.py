@@ -202,14 +202,15 @@ async def keep_arranged(
             why_not = None
 
 
-def open_service(settings: Settings) -> Service:
+def open_service(settings: Settings, *, new: bool = False) -> Service:
     """Open the data folder and build the service. Call it inside the event loop that runs it.
 
+    `new`: begin with a new database where the one that was there is lost or would be refused.
     Raises one of CannotStart.
     """
     raise_descriptor_limit()
     refuse_shared_folder(settings.data)
-    store = SqliteStore.in_folder(settings.data)
+    store = SqliteStore.in_folder(settings.data, new=new)
     try:
         service = Service(settings, store)
         service.refuse_real_hosts()

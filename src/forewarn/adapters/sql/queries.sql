@@ -340,3 +340,19 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 -- name: meta
 -- The heartbeat and the inventory.
 SELECT name, value FROM meta;
+
+-- name: lineage
+-- Which database this is, and how many commits it has.
+SELECT database_id, commits FROM lineage;
+
+-- name: insert_lineage
+-- What a database is known by from now on.
+INSERT INTO lineage (database_id, commits) VALUES (:database_id, :commits);
+
+-- name: delete_lineage
+-- A restored database is another one than its backup was made of.
+DELETE FROM lineage;
+
+-- name: count_commit
+-- The last statement of every transaction.
+UPDATE lineage SET commits = :commits;
