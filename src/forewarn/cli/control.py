@@ -15,7 +15,7 @@ from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import NEW_DATABASE, BehindProxy, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
-from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, load, need_shelter
+from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load, need_shelter
 from forewarn.wiring.process import CannotStart
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ def control(
         raise Stop(2, f"the settings are wrong.\n{bad}") from None
     log_to_stderr()
 
+    _run(chosen, new=new, as_json=as_json)
+
+
+def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
     try:
         # Certificates need a library that only control and hosts have.
         from forewarn.wiring.control import open_control  # noqa: PLC0415 - see above
