@@ -14,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, GuardedProtocol
+from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, KNOWN_KEY, GuardedProtocol
 
 SHORT_S = 0.3
 LONG_S = 60.0
 WAIT_S = 20.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+WITH_TOKEN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n"
 
 
 def protocol(timeout_s: float, most: int) -> type[GuardedProtocol]:
@@ -32,6 +33,8 @@ def protocol(timeout_s: float, most: int) -> type[GuardedProtocol]:
 
 async def hello(request: Request) -> PlainTextResponse:
     body = await request.body()
+    if "authorization" in request.headers:
+        request.scope[KNOWN_KEY]()
     return PlainTextResponse(f"hello {len(body)}")
 
 
@@ -129,16 +132,36 @@ def test_a_body_and_the_pause_after_an_answer_are_no_head() -> None:
         assert answer(client).startswith(b"HTTP/1.1 200")
 
 
-def test_connections_beyond_the_most_allowed_are_closed_at_once_and_the_others_served() -> None:
+def test_who_has_shown_a_token_is_served_on_and_a_newcomer_beyond_the_most_is_closed() -> None:
     with serving(most=3) as where, ExitStack() as clients:
         kept = [clients.enter_context(connect(where)) for _ in range(3)]
         for client in kept:
-            client.sendall(REQUEST)
+            client.sendall(WITH_TOKEN)
             answer(client)
         with connect(where) as one_more:
             assert cut(one_more)
         for client in kept:
             client.sendall(REQUEST)
+            assert answer(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("silent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX: ", REQUEST])
+def test_beyond_the_most_the_oldest_without_a_token_is_cut_and_the_newest_served(
+    silent: bytes,
+) -> None:
+    with serving(most=3) as where, ExitStack() as clients:
+        known = clients.enter_context(connect(where))
+        known.sendall(WITH_TOKEN)
+        answer(known)
+        crowd = [clients.enter_context(connect(where)) for _ in range(2)]
+        for client in crowd:
+            client.sendall(silent)
+            if silent == REQUEST:
+                answer(client)  # that of a caller without a token is known by nobody
+        operator = clients.enter_context(connect(where))
+        assert cut(crowd[0])
+        for client in (operator, known):
+            client.sendall(WITH_TOKEN)
             assert answer(client).startswith(b"HTTP/1.1 200")
 
 

@@ -29,6 +29,26 @@ def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
     run(story)
 
 
+def test_a_machine_joins_while_strangers_crowd_the_port(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            first = await world.joined("h1")
+            address, _, port = world.where.hosts_listen.rpartition(":")
+            crowd = []
+            for _ in range(STRANGERS_MAX):
+                reader, writer = await asyncio.open_connection(
+                    address, int(port), ssl=first.trusting()
+                )
+                stack.push_async_callback(hang_up, writer)
+                crowd.append(reader)
+            await world.joined("h2")
+            with suppress(OSError):  # the oldest went, with or without a goodbye
+                async with asyncio.timeout(LIMIT_S):
+                    assert await crowd[0].read() == b""
+
+    run(story)
+
+
 def test_one_host_cannot_keep_the_others_out(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world, AsyncExitStack() as stack:

@@ -21,9 +21,11 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
+from forewarn.api.crowds import PortLimits
+from forewarn.api.guarded_server import GuardedServer
 from forewarn.api.link_app import create_link_app
 from forewarn.api.link_measures import LinkMeasures
-from forewarn.api.link_protocol import LinkProtocol
+from forewarn.api.link_protocol import LinkProtocol, link_limits
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control import inventory, ticker
@@ -84,11 +86,15 @@ class ControlService:
     """The control plane of `forewarn control`. Made and run inside one event loop.
 
     `clock` is what rules decide by. Leases, tokens and certificates follow the machine's own.
+    `limits` are those of the link's port.
     """
 
-    def __init__(self, settings: Settings, store: SqliteStore, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: SqliteStore, clock: Clock, limits: PortLimits
+    ) -> None:
         real = SystemClock()
         self._settings = settings
+        self._limits = limits
         self.parts = ControlParts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
@@ -231,7 +237,7 @@ class ControlService:
         )
         config.load()
         config.ssl = context
-        server = uvicorn.Server(config)
+        server = GuardedServer(config, self._limits)
         renewing = asyncio.get_running_loop().create_task(self._renew_server(context, names))
         try:
             async with listening(
@@ -292,15 +298,20 @@ def _own_name() -> str:
     return name if name and name.isascii() else "localhost"
 
 
-def open_control(settings: Settings, *, clock: Clock | None = None) -> ControlService:
+def open_control(
+    settings: Settings, *, clock: Clock | None = None, limits: PortLimits | None = None
+) -> ControlService:
     """Open the data folder and build the control plane. Call it inside the event loop that runs it.
 
-    Raises one of CannotStart.
+    `limits` of the link's port follow from how many descriptors the process may open, unless they
+    are given. Raises one of CannotStart.
     """
-    raise_descriptor_limit()
+    descriptors = raise_descriptor_limit()
     store = SqliteStore.in_folder(settings.data)
     try:
-        return ControlService(settings, store, clock or SystemClock())
+        return ControlService(
+            settings, store, clock or SystemClock(), limits or link_limits(descriptors)
+        )
     except BaseException:
         store.close()
         raise

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from forewarn.adapters.data_folder import FolderUnusable, unusable
 from forewarn.api.guarded_protocol import GuardedProtocol
+from forewarn.api.guarded_server import GuardedServer
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE, OPERATOR_URL_FILE
@@ -35,7 +36,7 @@ async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
         server_header=False,
         timeout_graceful_shutdown=STOP_GRACE_S,
     )
-    server = uvicorn.Server(config)
+    server = GuardedServer(config)
     async with listening(server, listen, what="the operator API", option="--operator") as where:
         yield f"http://{listen_text(*where)}"
 
