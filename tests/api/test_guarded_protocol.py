@@ -23,9 +23,13 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 WITH_TOKEN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n"
 
 
-def protocol(timeout_s: float, most: int) -> type[GuardedProtocol]:
+LONG_BYTES = 32 * 1_024 * 1_024  # more than the kernel takes for a client that reads nothing
+
+
+def protocol(timeout_s: float, most: int, write_s: float) -> type[GuardedProtocol]:
     class Limited(GuardedProtocol):
         head_timeout_s = timeout_s
+        write_timeout_s = write_s
         connections_max = most
 
     return Limited
@@ -38,12 +42,18 @@ async def hello(request: Request) -> PlainTextResponse:
     return PlainTextResponse(f"hello {len(body)}")
 
 
+async def long(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("x" * LONG_BYTES)
+
+
 @contextmanager
-def serving(*, head_timeout_s: float = LONG_S, most: int = 100) -> Iterator[tuple[str, int]]:
-    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"])])
+def serving(
+    *, head_timeout_s: float = LONG_S, most: int = 100, write_timeout_s: float = LONG_S
+) -> Iterator[tuple[str, int]]:
+    routes = [Route("/", hello, methods=["GET", "POST"]), Route("/long", long)]
     config = uvicorn.Config(
-        app,
-        http=protocol(head_timeout_s, most),
+        Starlette(routes=routes),
+        http=protocol(head_timeout_s, most, write_timeout_s),
         log_config=None,
         lifespan="off",
         timeout_keep_alive=int(LONG_S),
@@ -173,6 +183,29 @@ def test_a_connection_that_ends_makes_room_for_another() -> None:
         with connect(where) as client:
             client.sendall(REQUEST)
             assert answer(client).startswith(b"HTTP/1.1 200")
+
+
+def test_who_does_not_take_an_answer_is_cut_off() -> None:
+    asked = b"GET /long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with (
+        serving(write_timeout_s=SHORT_S, head_timeout_s=4 * SHORT_S) as where,
+        connect(where) as client,
+    ):
+        client.sendall(asked)
+        with connect(where) as other:
+            other.sendall(asked)
+            assert len(until_the_end(other)) > LONG_BYTES
+        with connect(where) as silent:
+            assert cut(silent)  # later than the one that reads nothing
+        assert len(until_the_end(client)) < LONG_BYTES
+
+
+def until_the_end(client: socket.socket) -> bytes:
+    read = bytearray()
+    with suppress(ConnectionError):
+        while some := client.recv(1_024 * 1_024):
+            read += some
+    return bytes(read)
 
 
 def test_a_head_without_end_is_cut_and_a_long_body_is_not() -> None:

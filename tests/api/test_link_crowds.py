@@ -9,9 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from forewarn.api.link_app import LONG_QUESTIONS_BYTES_MAX, SHORT_OF_HOST_BYTES_MAX
 from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX
+from forewarn.api.link_routes import QUESTION_BYTES_MAX
 from forewarn.wire import host_json as wire
-from link_world import LIMIT_S, control_running, run
+from link_world import LIMIT_S, ControlWorld, Machine, control_running, run
 
 
 def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
@@ -82,6 +84,69 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
                 while (await machine.say("sight", wire.Sighting(()))).status_code != 503:
                     continue  # the first one has not been begun yet
             assert await other.ask("sight", wire.Sighting(()), wire.Sighted) == wire.Sighted({})
+
+    run(story)
+
+
+LONG = 60_000_000  # three fit into the room of long questions
+
+
+async def half_a_question(
+    world: ControlWorld, machine: Machine, name: str, size: int, stack: AsyncExitStack
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A question that says how long it is, and begins."""
+    address, _, port = world.where.hosts_listen.rpartition(":")
+    reader, writer = await asyncio.open_connection(
+        address, int(port), ssl=machine.trusting(shown=True)
+    )
+    stack.push_async_callback(hang_up, writer)
+    head = f"POST /link/{name} HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
+    writer.write(f"{head}Content-Length: {size}\r\nExpect: 100-continue\r\n\r\n".encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(LIMIT_S):
+        return await reader.readline()
+
+
+def test_long_questions_of_many_hosts_have_a_limit_and_leave_room_for_heartbeats(
+    tmp_path: Path,
+) -> None:
+    fit = LONG_QUESTIONS_BYTES_MAX // LONG
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            hosts = [await world.joined(f"h{number}") for number in range(fit + 1)]
+            for host in hosts[:fit]:
+                reader, _ = await half_a_question(world, host, "sight", LONG, stack)
+                assert b" 100 " in await first_line(reader)
+            reader, _ = await half_a_question(world, hosts[fit], "sight", LONG, stack)
+            assert b" 503 " in await first_line(reader)
+            for host in hosts:
+                await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            told = await hosts[fit].ask("sight", wire.Sighting(()), wire.Sighted)
+            assert told == wire.Sighted({})
+
+    run(story)
+
+
+def test_many_questions_of_one_host_have_a_limit_and_leave_room_for_another(
+    tmp_path: Path,
+) -> None:
+    fit = SHORT_OF_HOST_BYTES_MAX // QUESTION_BYTES_MAX
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            greedy, other = await world.joined("h1"), await world.joined("h2")
+            for _ in range(fit):
+                reader, _ = await half_a_question(
+                    world, greedy, "traces", QUESTION_BYTES_MAX, stack
+                )
+                assert b" 100 " in await first_line(reader)
+            assert await greedy.refused("traces", wire.Traces()) == (503, "unavailable")
+            await other.ask("traces", wire.Traces(), wire.Done)
 
     run(story)
 

@@ -224,7 +224,7 @@ def test_many_hosts_behind_one_address_are_all_heard(
             host = await world.joined("h1")
             address, port = hosts_port(world)
             context = host.trusting(shown=True)
-            made = []
+            made: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
             try:
                 while len(made) < 2 * ALL:  # more than may be unfinished, of one address
                     made.append(await asyncio.open_connection(address, port, ssl=context))

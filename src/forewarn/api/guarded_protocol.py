@@ -12,7 +12,8 @@ from itertools import count
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its head
-HEAD_BYTES_MAX = 64 * 1_024  # of a request line and headers; ours have a few hundred
+HEAD_BYTES_MAX = 16 * 1_024  # of a request line and headers; ours have a few hundred
+WRITE_TIMEOUT_S = 60.0  # for a caller to take what waits for it, some ten thousand bytes
 CONNECTIONS_MAX = 256
 # In the scope of a request: what to call once whoever sent it has shown who they are.
 KNOWN_KEY = "forewarn.known"
@@ -23,6 +24,8 @@ _arrivals = count()
 class GuardedProtocol(HttpToolsProtocol):
     """Cuts connections whose next head is too long or takes too long, and those beyond the limit.
 
+    So it does with those that do not take their answer, which waits in memory.
+
     Beyond the limit the oldest goes that has not shown who it is; only where all have, the newest.
     uvicorn waits for a head for ever: connections that send half of one would take the descriptors
     that guest listeners need, and those that send one without end the memory. An idle connection
@@ -30,12 +33,14 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
+    write_timeout_s = WRITE_TIMEOUT_S
     connections_max = CONNECTIONS_MAX
     known = False  # the peer has shown who it is: a token, or at the link a certificate
     made = False  # the transport is there
     leaving = False
     number = 0  # in the order of their coming
     _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -86,7 +91,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_headers_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.write_timeout_s, self.cut)
+
+    def resume_writing(self) -> None:
+        self._is_taken()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_taken()
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -94,6 +109,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """The time runs from the first call; more bytes of the same head do not renew it."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_timeout_s, self.transport.abort)
+
+    def _is_taken(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _stop_waiting(self) -> None:
         self._head_bytes = 0

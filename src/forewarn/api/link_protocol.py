@@ -14,7 +14,7 @@ from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
 if TYPE_CHECKING:
     import ssl
 
-LINK_CONNECTIONS_MAX = 8_192  # some for each host of a large fleet
+LINK_CONNECTIONS_MAX = 4_096  # some for each host of a large fleet
 HANDSHAKES_MAX = 512  # connections that have not finished TLS, of all sources together
 PEER_CONNECTIONS_MAX = 128  # of one host; its daemon has some two dozen, twice while it renews
 STRANGERS_MAX = 128  # connections without a certificate: machines that join, and nobody else
