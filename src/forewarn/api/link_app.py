@@ -100,7 +100,7 @@ def _joining(routes: LinkRoutes) -> Handler:
     async def handler(request: Request) -> Response:
         check_version(request)
         body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
-        asked = _decoded(body, wire.Join)
+        asked = _decoded(body, wire.Join, msgspec.json.Decoder(wire.Join).decode)
         try:
             joined = await routes.join(asked)
         except Refusal as why:
@@ -144,9 +144,10 @@ def _reading(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
         with rooms.of_question(size).taking(f"host {member.name}", size):
             body = await read_body(request, bytes_max=asking.bytes_max, timeout_s=BODY_TIMEOUT_S)
             if len(body) > DECODED_AT_ONCE_BYTES_MAX:
-                question = await asyncio.to_thread(_decoded, body, asking.kind)
+                read = asking.read_long or asking.read
+                question = await asyncio.to_thread(_decoded, body, asking.kind, read)
             else:
-                question = _decoded(body, asking.kind)
+                question = _decoded(body, asking.kind, asking.read)
             answer = await _unless_gone(request, asking.answer(member, question))
         _member(request, membership)  # a poll may have waited; who is out by now is told nothing
         content = msgspec.json.encode(answer)
@@ -206,9 +207,9 @@ def check_version(request: Request) -> None:
     )
 
 
-def _decoded(body: bytes, kind: type[Question]) -> Question:
+def _decoded(body: bytes, kind: type[Question], read: Callable[[bytes], Question]) -> Question:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return read(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(
             f"The question was not understood: {str(error)[:300]}.",
