@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from uuid import UUID
 
 import httpx
+import msgspec
 import pytest
 
-from forewarn.api.link_app import LONG_QUESTIONS_BYTES_MAX, SHORT_OF_HOST_BYTES_MAX
+from forewarn.api.link_app import (
+    DECODED_AT_ONCE_BYTES_MAX,
+    LONG_QUESTIONS_BYTES_MAX,
+    SHORT_OF_HOST_BYTES_MAX,
+)
 from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX
 from forewarn.api.link_routes import QUESTION_BYTES_MAX
+from forewarn.control.report_slices import SLICE_VMS_MAX
+from forewarn.core.machines import Power, SeenVm
 from forewarn.wire import host_json as wire
 from link_world import LIMIT_S, ControlWorld, Machine, control_running, run
 
@@ -84,6 +92,33 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
                 while (await machine.say("sight", wire.Sighting(()))).status_code != 503:
                     continue  # the first one has not been begun yet
             assert await other.ask("sight", wire.Sighting(()), wire.Sighted) == wire.Sighted({})
+
+    run(story)
+
+
+def test_a_long_report_is_taken_and_told_while_another_host_beats(tmp_path: Path) -> None:
+    vms = tuple(
+        SeenVm(
+            name=f"vm-{number:03d}",
+            vm_id=str(UUID(int=number + 1)),
+            power=Power.RUNNING,
+            definition="<domain>" + "x" * 1_024 + "</domain>",
+        )
+        for number in range(5 * SLICE_VMS_MAX)
+    )
+    assert len(msgspec.json.encode(wire.Sighting(vms))) > DECODED_AT_ONCE_BYTES_MAX
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            machine, other = await world.joined("h1"), await world.joined("h2")
+            taking = asyncio.ensure_future(machine.ask("sight", wire.Sighting(vms), wire.Sighted))
+            while not taking.done():
+                await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            assert taking.result() == wire.Sighted({})
+            told = await machine.changes()
+            assert {one.name for one in told.scopes} == {one.name for one in vms}
+            wrong = msgspec.json.encode({"vms": [*msgspec.to_builtins(vms), {"name": 1}]})
+            assert await machine.refused("sight", wrong) == (400, "invalid")
 
     run(story)
 
