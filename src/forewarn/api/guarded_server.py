@@ -22,6 +22,7 @@ from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
 BACKLOG = 2_048
 ACCEPTS_PER_TURN = 16  # of the event loop, which has more to do than to open doors
 ACCEPT_AGAIN_S = 0.1  # after accept has failed, for want of a descriptor or memory
+CROWD_SAID_EVERY_S = 60.0
 SHUTDOWN_TIMEOUT_S = 5.0  # of TLS: a peer that does not say goodbye is not waited for
 
 OPERATOR_LIMITS = PortLimits(connections_max=CONNECTIONS_MAX)
@@ -48,6 +49,10 @@ class GuardedServer(uvicorn.Server):
         for door in self.doors:
             door.open()
         self.started = True
+
+    def unfinished(self) -> int:
+        """How many handshakes are under way now."""
+        return sum(door.unfinished() for door in self.doors)
 
     def _protocol(self) -> GuardedProtocol:
         made: GuardedProtocol = self.config.http_protocol_class(  # type: ignore[assignment,call-arg]
@@ -91,6 +96,7 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
         self._short = False  # the last accept has failed
+        self._crowd_said_s: float | None = None
         self._closed = False
 
     def unfinished(self) -> int:
@@ -151,7 +157,14 @@ class Door:
         self._entering.add(arrival.entering)
         arrival.entering.add_done_callback(lambda done: self._entered(arrival, done))
         if crowded is not None:
+            self._say_crowded(source)
             self._cut(crowded)
+
+    def _say_crowded(self, source: str) -> None:
+        now_s = self._loop.time()
+        if self._crowd_said_s is None or now_s - self._crowd_said_s >= CROWD_SAID_EVERY_S:
+            self._crowd_said_s = now_s
+            log.warning("handshakes_cut", unfinished=len(self._unfinished), source=source)
 
     def _cut(self, arrival: _Arrival) -> None:
         """End it, and count it no more: its task takes a turn of the loop to end."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from forewarn.control import seen_vms
 from forewarn.core.machines import SeenVm
 
-SLICE_VMS_MAX = 128  # some 30 ms of the writer's time
+SLICE_VMS_MAX = 256  # some 50 ms of the writer's time
 SLICE_CHARS_MAX = 1_024 * 1_024  # of definitions, which the writer writes to the disk
 
 

@@ -95,6 +95,7 @@ class ControlService:
         real = SystemClock()
         self._settings = settings
         self._limits = limits
+        self._server: GuardedServer | None = None  # of the link, once it listens
         self.parts = ControlParts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
@@ -126,6 +127,7 @@ class ControlService:
             members=lambda: [member.name for member in self.membership.members()],
             silent_ms=self.parts.dispatch.silent_ms,
             waiting=self.views.waiting,
+            handshakes=lambda: self._server.unfinished() if self._server else 0,
         )
         self.parts.measures.link(self._link_measures)
         self._told_to_stop = asyncio.Event()
@@ -237,7 +239,7 @@ class ControlService:
         )
         config.load()
         config.ssl = context
-        server = GuardedServer(config, self._limits)
+        server = self._server = GuardedServer(config, self._limits)
         renewing = asyncio.get_running_loop().create_task(self._renew_server(context, names))
         try:
             async with listening(
