@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its head
 HEAD_BYTES_MAX = 16 * 1_024  # of a request line and headers; ours have a few hundred
-WRITE_TIMEOUT_S = 60.0  # for a caller to take what waits for it, some ten thousand bytes
+WRITE_TIMEOUT_S = 60.0  # for a caller to take anything of the answer that waits for it
 CONNECTIONS_MAX = 256
 # In the scope of a request: what to call once whoever sent it has shown who they are.
 KNOWN_KEY = "forewarn.known"
@@ -93,8 +93,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.write_timeout_s, self.cut)
+        self._await_taking()
 
     def resume_writing(self) -> None:
         self._is_taken()
@@ -109,6 +108,17 @@ class GuardedProtocol(HttpToolsProtocol):
         """The time runs from the first call; more bytes of the same head do not renew it."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.head_timeout_s, self.transport.abort)
+
+    def _await_taking(self) -> None:
+        waits = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self.write_timeout_s, self._look_taken, waits)
+
+    def _look_taken(self, waited: int) -> None:
+        """Cut who has taken nothing since; who is only slow has as long again."""
+        if self.transport.get_write_buffer_size() >= waited:
+            self.cut()
+        else:
+            self._await_taking()
 
     def _is_taken(self) -> None:
         if self._write_timer is not None:
