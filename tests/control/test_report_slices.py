@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -154,6 +154,17 @@ def placed(scope: Scope, vm: Vm) -> Decision:
 
 def reports_whole(fleet: SightingFleet, host: str, given: Sequence[SeenVm]) -> None:
     fleet.run(fleet.sightings.sight(host, given))
+
+
+def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingFleet) -> None:
+    problems: list[Mapping[str, str]] = []
+    for _ in range(5):
+        fleet.shows("h1", *vms(5))
+        problems.append(fleet.shows("h2", *vms(1), *(seen(f"other-{n}") for n in range(4))))
+        fleet.later(GRACE_MS / 3_000)
+    assert problems[0] == {}
+    assert "it runs on host h1 too" in problems[-1]["vm-000"]
+    assert len(fleet.facts(FactKind.VM_TWICE)) == 1
 
 
 # Which report counts.
