@@ -305,3 +305,32 @@ def test_without_a_descriptor_it_looks_away_and_serves_who_waited_once_there_is_
             await serving
 
     told(story, new_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_unix_socket_is_served_as_well(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    config = uvicorn.Config(
+        Starlette(routes=[Route("/", hello)]),
+        http=GuardedProtocol,
+        log_config=None,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        server = GuardedServer(config)
+        with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
+            listening.bind(str(tmp_path / "s"))
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            await until(lambda: server.started, "the socket is open")
+            client.settimeout(0)
+            await loop.sock_connect(client, str(tmp_path / "s"))
+            await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200")
+            server.should_exit = True
+            await serving
+
+    told(story, new_loop)
