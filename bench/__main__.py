@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, fleet, waits, approvals, emulator, guest, link, hosts, rig) only those are made, and the
-file is left alone.
+(polls, fleet, waits, approvals, emulator, guest, link, reports, hosts, rig) only those are made,
+and the file is left alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import approvals, emulator, figures, guest, hosts, link, polls, rigged, startup, waits
+from bench import (
+    approvals,
+    emulator,
+    figures,
+    guest,
+    hosts,
+    link,
+    polls,
+    reports,
+    rigged,
+    startup,
+    waits,
+)
 from bench.figures import Figure
 from bench.processes import Failed, raise_open_files, take_client_core
 
@@ -36,6 +48,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "emulator": emulator.in_tests,
     "guest": guest.in_a_vm,
     "link": link.of_many,
+    "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
     "rig": rigged.from_approval_to_action,
 }

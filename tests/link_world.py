@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from forewarn import settings
+from forewarn.api.crowds import PortLimits
 from forewarn.ports import Clock
 from forewarn.settings import Settings
 from forewarn.wire import host_json as wire
@@ -184,10 +185,15 @@ def chosen_settings(folder: Path, fleet: str | None, options: Mapping[str, str])
 
 @asynccontextmanager
 async def control_running(
-    folder: Path, *, fleet: str | None = None, clock: Clock | None = None, **options: str
+    folder: Path,
+    *,
+    fleet: str | None = None,
+    clock: Clock | None = None,
+    limits: PortLimits | None = None,
+    **options: str,
 ) -> AsyncIterator[ControlWorld]:
     """A control plane in this process. Whatever happens, it is stopped at the end."""
-    service = open_control(chosen_settings(folder, fleet, options), clock=clock)
+    service = open_control(chosen_settings(folder, fleet, options), clock=clock, limits=limits)
     listening = asyncio.Event()
     said: list[ControlWhere] = []
 

@@ -5,13 +5,14 @@ Shared by the tests of sightings; no test lives here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
 from forewarn.control import host_places, maintenance
 from forewarn.control.memory import Transaction
+from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.control.sightings import Sightings
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Action, EventType, Fact, FactKind, Operation, Policy
@@ -49,21 +50,35 @@ class SightingFleet(InventoryFleet):
     """Hosts that have joined, and what they show. `restart` forgets what is not durable."""
 
     def __init__(
-        self, *hosts: str, folder: Path | None = None, policy: Policy | None = None
+        self,
+        *hosts: str,
+        folder: Path | None = None,
+        policy: Policy | None = None,
+        slice_vms: int = SLICE_VMS_MAX,
     ) -> None:
         super().__init__(folder, policy=policy)
-        self.sightings = Sightings(self.clock)
+        self._slice_vms = slice_vms
+        self.sightings = Sightings(self.clock, slice_vms=slice_vms)
         for host in hosts or ("h1", "h2", "h3"):
             self.run(host_places.host_joined(host, by="operator"))
 
     def restart(self) -> None:
         super().restart()
-        self.sightings = Sightings(self.clock)
+        self.sightings = Sightings(self.clock, slice_vms=self._slice_vms)
 
-    def shows(self, host: str, *vms: SeenVm) -> Mapping[str, str]:
-        """A host shows its VMs; the problems with them."""
-        settled = self.sightings.settled(host, vms)
-        return self.run(self.sightings.sight(host, vms)) if settled is None else settled
+    def shows(
+        self, host: str, *vms: SeenVm, between: Callable[[], None] = lambda: None
+    ) -> Mapping[str, str]:
+        """A host shows its VMs; the problems with them. `between` happens between two slices."""
+        problems = self.sightings.settled(host, vms)
+        if problems is not None:
+            return problems
+        first, *others = self.sightings.commands(host, vms)
+        problems = self.run(first)
+        for command in others:
+            between()
+            problems = self.run(command)
+        return problems
 
     def later(self, seconds: float) -> None:
         """Time goes by, in the writer's eyes too."""

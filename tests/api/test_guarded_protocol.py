@@ -14,17 +14,22 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, GuardedProtocol
+from forewarn.api.guarded_protocol import HEAD_BYTES_MAX, KNOWN_KEY, GuardedProtocol
 
 SHORT_S = 0.3
 LONG_S = 60.0
 WAIT_S = 50.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+WITH_TOKEN = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\n\r\n"
 
 
-def protocol(timeout_s: float, most: int) -> type[GuardedProtocol]:
+LONG_BYTES = 32 * 1_024 * 1_024  # more than the kernel takes for a client that reads nothing
+
+
+def protocol(timeout_s: float, most: int, write_s: float) -> type[GuardedProtocol]:
     class Limited(GuardedProtocol):
         head_timeout_s = timeout_s
+        write_timeout_s = write_s
         connections_max = most
 
     return Limited
@@ -32,15 +37,23 @@ def protocol(timeout_s: float, most: int) -> type[GuardedProtocol]:
 
 async def hello(request: Request) -> PlainTextResponse:
     body = await request.body()
+    if "authorization" in request.headers:
+        request.scope[KNOWN_KEY]()
     return PlainTextResponse(f"hello {len(body)}")
 
 
+async def long(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("x" * LONG_BYTES)
+
+
 @contextmanager
-def serving(*, head_timeout_s: float = LONG_S, most: int = 100) -> Iterator[tuple[str, int]]:
-    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"])])
+def serving(
+    *, head_timeout_s: float = LONG_S, most: int = 100, write_timeout_s: float = LONG_S
+) -> Iterator[tuple[str, int]]:
+    routes = [Route("/", hello, methods=["GET", "POST"]), Route("/long", long)]
     config = uvicorn.Config(
-        app,
-        http=protocol(head_timeout_s, most),
+        Starlette(routes=routes),
+        http=protocol(head_timeout_s, most, write_timeout_s),
         log_config=None,
         lifespan="off",
         timeout_keep_alive=int(LONG_S),
@@ -129,16 +142,36 @@ def test_a_body_and_the_pause_after_an_answer_are_no_head() -> None:
         assert answer(client).startswith(b"HTTP/1.1 200")
 
 
-def test_connections_beyond_the_most_allowed_are_closed_at_once_and_the_others_served() -> None:
+def test_who_has_shown_a_token_is_served_on_and_a_newcomer_beyond_the_most_is_closed() -> None:
     with serving(most=3) as where, ExitStack() as clients:
         kept = [clients.enter_context(connect(where)) for _ in range(3)]
         for client in kept:
-            client.sendall(REQUEST)
+            client.sendall(WITH_TOKEN)
             answer(client)
         with connect(where) as one_more:
             assert cut(one_more)
         for client in kept:
             client.sendall(REQUEST)
+            assert answer(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("silent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX: ", REQUEST])
+def test_beyond_the_most_the_oldest_without_a_token_is_cut_and_the_newest_served(
+    silent: bytes,
+) -> None:
+    with serving(most=3) as where, ExitStack() as clients:
+        known = clients.enter_context(connect(where))
+        known.sendall(WITH_TOKEN)
+        answer(known)
+        crowd = [clients.enter_context(connect(where)) for _ in range(2)]
+        for client in crowd:
+            client.sendall(silent)
+            if silent == REQUEST:
+                answer(client)  # that of a caller without a token is known by nobody
+        operator = clients.enter_context(connect(where))
+        assert cut(crowd[0])
+        for client in (operator, known):
+            client.sendall(WITH_TOKEN)
             assert answer(client).startswith(b"HTTP/1.1 200")
 
 
@@ -150,6 +183,33 @@ def test_a_connection_that_ends_makes_room_for_another() -> None:
         with connect(where) as client:
             client.sendall(REQUEST)
             assert answer(client).startswith(b"HTTP/1.1 200")
+
+
+def test_who_does_not_take_an_answer_is_cut_off() -> None:
+    asked = b"GET /long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with (
+        serving(write_timeout_s=SHORT_S, head_timeout_s=4 * SHORT_S) as where,
+        connect(where) as client,
+    ):
+        client.sendall(asked)
+        assert client.recv(4) == b"HTTP"
+        with connect(where) as silent:
+            assert cut(silent)  # later than the one that reads no more
+        assert len(until_the_end(client)) < LONG_BYTES
+
+
+def test_who_takes_an_answer_gets_all_of_it() -> None:
+    with serving() as where, connect(where) as client:
+        client.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert len(until_the_end(client)) > LONG_BYTES
+
+
+def until_the_end(client: socket.socket) -> bytes:
+    read = bytearray()
+    with suppress(ConnectionError):
+        while some := client.recv(1_024 * 1_024):
+            read += some
+    return bytes(read)
 
 
 def test_a_head_without_end_is_cut_and_a_long_body_is_not() -> None:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import msgspec
 import pytest
 
+from forewarn.api.link_app import (
+    DECODED_AT_ONCE_BYTES_MAX,
+    LONG_QUESTIONS_BYTES_MAX,
+    SHORT_OF_HOST_BYTES_MAX,
+)
 from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX
+from forewarn.api.link_routes import QUESTION_BYTES_MAX
+from forewarn.control.report_slices import SLICE_VMS_MAX
+from forewarn.core.machines import Power, SeenVm
 from forewarn.wire import host_json as wire
-from link_world import LIMIT_S, control_running, run
+from link_world import LIMIT_S, ControlWorld, Machine, control_running, run
 
 
 def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
@@ -26,6 +35,26 @@ def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
                 )
                 stack.push_async_callback(hang_up, writer)
             assert await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
+
+    run(story)
+
+
+def test_a_machine_joins_while_strangers_crowd_the_port(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            first = await world.joined("h1")
+            address, _, port = world.where.hosts_listen.rpartition(":")
+            crowd = []
+            for _ in range(STRANGERS_MAX):
+                reader, writer = await asyncio.open_connection(
+                    address, int(port), ssl=first.trusting()
+                )
+                stack.push_async_callback(hang_up, writer)
+                crowd.append(reader)
+            await world.joined("h2")
+            with suppress(OSError):  # the oldest went, with or without a goodbye
+                async with asyncio.timeout(LIMIT_S):
+                    assert await crowd[0].read() == b""
 
     run(story)
 
@@ -75,6 +104,96 @@ async def ask_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     head = "POST /link/heartbeat HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+def test_a_long_report_is_taken_and_told_while_another_host_beats(tmp_path: Path) -> None:
+    vms = tuple(
+        SeenVm(
+            name=f"vm-{number:03d}",
+            vm_id=str(UUID(int=number + 1)),
+            power=Power.RUNNING,
+            definition="<domain>" + "x" * 1_024 + "</domain>",
+        )
+        for number in range(5 * SLICE_VMS_MAX)
+    )
+    assert len(msgspec.json.encode(wire.Sighting(vms))) > DECODED_AT_ONCE_BYTES_MAX
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            machine, other = await world.joined("h1"), await world.joined("h2")
+            taking = asyncio.ensure_future(machine.ask("sight", wire.Sighting(vms), wire.Sighted))
+            while not taking.done():
+                await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            assert taking.result() == wire.Sighted({})
+            told = await machine.changes()
+            assert {one.name for one in told.scopes} == {one.name for one in vms}
+            wrong = msgspec.json.encode({"vms": [*msgspec.to_builtins(vms), {"name": 1}]})
+            assert await machine.refused("sight", wrong) == (400, "invalid")
+
+    run(story)
+
+
+LONG = 60_000_000  # three fit into the room of long questions
+
+
+async def half_a_question(
+    world: ControlWorld, machine: Machine, name: str, size: int, stack: AsyncExitStack
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A question that says how long it is, and begins."""
+    address, _, port = world.where.hosts_listen.rpartition(":")
+    reader, writer = await asyncio.open_connection(
+        address, int(port), ssl=machine.trusting(shown=True)
+    )
+    stack.push_async_callback(hang_up, writer)
+    head = f"POST /link/{name} HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
+    writer.write(f"{head}Content-Length: {size}\r\nExpect: 100-continue\r\n\r\n".encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(LIMIT_S):
+        return await reader.readline()
+
+
+def test_long_questions_of_many_hosts_have_a_limit_and_leave_room_for_heartbeats(
+    tmp_path: Path,
+) -> None:
+    fit = LONG_QUESTIONS_BYTES_MAX // LONG
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            hosts = [await world.joined(f"h{number}") for number in range(fit + 1)]
+            for host in hosts[:fit]:
+                reader, _ = await half_a_question(world, host, "sight", LONG, stack)
+                assert b" 100 " in await first_line(reader)
+            reader, _ = await half_a_question(world, hosts[fit], "sight", LONG, stack)
+            assert b" 503 " in await first_line(reader)
+            for host in hosts:
+                await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            told = await hosts[fit].ask("sight", wire.Sighting(()), wire.Sighted)
+            assert told == wire.Sighted({})
+
+    run(story)
+
+
+def test_many_questions_of_one_host_have_a_limit_and_leave_room_for_another(
+    tmp_path: Path,
+) -> None:
+    fit = SHORT_OF_HOST_BYTES_MAX // QUESTION_BYTES_MAX
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world, AsyncExitStack() as stack:
+            greedy, other = await world.joined("h1"), await world.joined("h2")
+            for _ in range(fit):
+                reader, _ = await half_a_question(
+                    world, greedy, "traces", QUESTION_BYTES_MAX, stack
+                )
+                assert b" 100 " in await first_line(reader)
+            assert await greedy.refused("traces", wire.Traces()) == (503, "unavailable")
+            await other.ask("traces", wire.Traces(), wire.Done)
+
+    run(story)
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

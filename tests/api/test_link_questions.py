@@ -501,6 +501,7 @@ def test_the_link_is_in_the_metrics(tmp_path: Path) -> None:
             for line in (
                 "forewarn_link_members 1.0",
                 "forewarn_link_waiting 0.0",
+                "forewarn_link_handshakes 0.0",
                 'forewarn_link_answers_total{question="heartbeat",status="200"} 1.0',
                 'forewarn_link_answers_total{question="heartbeat",status="400"} 1.0',
                 'forewarn_link_answers_total{question="other",status="404"} 1.0',

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.control import maintenance
-from forewarn.core.errors import Refusal
+from forewarn.control.report_slices import SLICE_VMS_MAX
+from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import EventType, Priority, ScopeKind
 from inventory_fleet import HOSTS, WEB, alone, vm
@@ -28,9 +29,10 @@ FILES = (HOSTS, HOSTS + WEB + vm("web_0"), HOSTS + alone("a"), HOSTS + WEB + vm(
 class Anything:
     """A fleet to which anything happens, from a seed."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, slice_vms: int) -> None:
         self.rng = random.Random(seed)
-        self.fleet = SightingFleet(folder=folder)
+        self.fleet = SightingFleet(folder=folder, slice_vms=slice_vms)
+        self._between = False
         self.read: dict[tuple[str, str], int] = {}  # the highest incarnation a VM could read
 
     def turn(self) -> None:
@@ -38,7 +40,7 @@ class Anything:
             (self.shows, self.orders, self.works, self.later, self.host, self.file, self.restart),
             (10, 3, 3, 3, 1, 1, 0.3),
         )[0]
-        with suppress(Refusal):
+        with suppress(Refusal, Unavailable):
             happens()
         self.judge()
 
@@ -61,9 +63,22 @@ class Anything:
         vms = {one.name: one for one in (self.domain() for _ in range(self.rng.randrange(5)))}
         host = self.rng.choice(("h1", "h2", "h3"))
         for _ in range(self.rng.choice((1, 1, 2, 3))):
-            self.fleet.shows(host, *vms.values())
+            self.fleet.shows(host, *vms.values(), between=self.between)
             if self.rng.random() < 0.3:
                 self.later()
+
+    def between(self) -> None:
+        """Between two slices of a report anything may happen, and that the rest never comes."""
+        self.judge()
+        if self._between or self.rng.random() < 0.4:
+            return
+        self._between = True
+        try:
+            self.turn()
+        finally:
+            self._between = False
+        if self.rng.random() < 0.2:
+            raise Unavailable("The host hung up.")
 
     def orders(self) -> None:
         if self.rng.random() < 0.3:
@@ -123,9 +138,12 @@ class Anything:
                 self.read[who] = scope.incarnation
 
 
+@pytest.mark.parametrize("slice_vms", [1, SLICE_VMS_MAX])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_whatever_hosts_show_the_fleet_makes_sense(seed: int, tmp_path: Path) -> None:
-    world = Anything(seed, tmp_path)
+def test_whatever_hosts_show_the_fleet_makes_sense(
+    seed: int, slice_vms: int, tmp_path: Path
+) -> None:
+    world = Anything(seed, tmp_path, slice_vms)
     for _ in range(TURNS):
         world.turn()
     assert world.read  # else nothing was ever judged

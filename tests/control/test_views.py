@@ -12,7 +12,7 @@ import pytest
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import inventory
 from forewarn.control.memory import Transaction
-from forewarn.control.views import WAITING_PER_HOST_MAX, Views
+from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Traits
 from forewarn.core.model import Decision, EventType, Host, Outcome
@@ -332,5 +332,30 @@ def test_a_large_scope_is_cut_to_what_each_host_needs() -> None:
         shown = Shown(Cloud(scope("big", vms)))
         answers = [await shown.ask(f"h{n}") for n in (1, 2, 3)]
         assert [len(answer.scopes[0].vms) for answer in answers] == [200, 200, 200]
+
+    run(story)
+
+
+def test_a_host_with_thousands_of_scopes_is_told_them_while_others_have_their_turn() -> None:
+    many = [scope(f"s{number}", {f"v{number}": (0, "h1")}) for number in range(9 * ENCODED_AT_ONCE)]
+    shown = Shown(Cloud(*many))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            if turns == 4:  # what goes meanwhile is not told
+                shown.cloud.run(lambda tx: tx.remove_scope("s7"))
+                shown.publish()
+            await asyncio.sleep(0)
+
+    async def story() -> None:
+        task = asyncio.ensure_future(others())
+        answer = await shown.ask("h1")
+        task.cancel()
+        assert turns >= 8
+        names = {one.name for one in many} - {"s7"}
+        assert set(answer.names) == {one.name for one in answer.scopes} == names
 
     run(story)

@@ -106,10 +106,12 @@ def look(
     return sighting.step(
         host,
         replace(base, reports=reports),
-        scopes={"web": WEB},
-        scope_of_vm={"web-0": "web"},
-        fleet=fleet or TwoHosts(),
-        now_ms=NOW_MS,
+        sighting.Now(
+            scopes={"web": WEB},
+            scope_of_vm={"web-0": "web"},
+            fleet=fleet or TwoHosts(),
+            now_ms=NOW_MS,
+        ),
     )
 
 

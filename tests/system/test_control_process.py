@@ -6,9 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ class ControlProcess:
         self._launches = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *options: str) -> ControlProcess:
+    def start(self, *options: str, descriptors: int | None = None) -> ControlProcess:
         self._launches += 1
         command = [str(FOREWARN), "control", "--data", str(self.data), *options]
+        if descriptors is not None:
+            command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *command]
         command += ["--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0"]
         with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
             self._process = subprocess.Popen(
@@ -204,6 +207,35 @@ def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess
 
     run(after)
     assert control.cli("host", "revoke", "h1").returncode == 1
+
+
+DESCRIPTORS = 512
+SOURCES = 15
+OF_EACH = 40
+
+
+def test_silent_connections_to_the_link_leave_descriptors_for_hosts_and_operators(
+    control: ControlProcess,
+) -> None:
+    control.start(descriptors=DESCRIPTORS)
+    host = run(lambda: control.machine("h1").join(control.token("h1")))
+    address, _, port = host.url.removeprefix("https://").rpartition(":")
+
+    async def beat() -> None:
+        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+
+    with ExitStack() as stack:
+        for number in range(SOURCES * OF_EACH):  # more than control may open
+            source = (f"127.0.1.{number // OF_EACH + 1}", 0)
+            stack.enter_context(
+                socket.create_connection((address, int(port)), EXIT_LIMIT_S, source)
+            )
+            if number % OF_EACH == 0:
+                run(beat)
+        run(beat)
+        listed = control.cli("host", "list")
+        assert (listed.returncode, "h1" in listed.stdout) == (0, True), listed
+    assert control.stop() == 0
 
 
 def test_what_the_command_line_refuses_it_refuses_with_a_remedy(control: ControlProcess) -> None:

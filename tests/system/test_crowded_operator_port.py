@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from system_world import running, wait_until
 
 CROWD = 400
@@ -45,3 +47,19 @@ def test_half_heads_at_the_operator_port_keep_no_guest_from_reading(tmp_path: Pa
         wait_until(lambda: still_open(crowd) == 0 or None, "every half head is cut")
         assert service.look("health")["hosts_silent"] == []
         assert service.guest("vm0").get().status == 200
+
+
+@pytest.mark.parametrize("says", [b"", HALF_A_HEAD])
+def test_the_operator_gets_in_while_silent_connections_crowd_the_port(
+    tmp_path: Path, says: bytes
+) -> None:
+    with running(tmp_path) as service, ExitStack() as clients:
+        where = service.operator_where()
+        crowd = []
+        for _ in range(KEPT_MAX + 10):
+            client = clients.enter_context(socket.create_connection(where, timeout=20))
+            client.settimeout(0)
+            crowd.append(client)
+            client.send(says)
+        assert service.look("health")["hosts_silent"] == []
+        assert still_open(crowd[:5]) == 0  # the oldest went

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from forewarn.api.guarded_protocol import KNOWN_KEY
 from forewarn.api.peer_credentials import PEER_KEY, Admission, Peer, of_this_process
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
@@ -127,6 +128,7 @@ class Gate:
         if refused is not None:
             await refused(scope, receive, counted)
             return
+        scope.get(KNOWN_KEY, _nothing)()
         try:
             await self._app(scope, receive, counted)
         except ClientDisconnect:
@@ -150,6 +152,10 @@ class Gate:
             return False
         scheme, _, token = given[0].partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+
+
+def _nothing() -> None:
+    """What is told of a caller where nothing counts connections."""
 
 
 def _no_token() -> Response:

@@ -25,6 +25,7 @@ from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
 from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asking, LinkRoutes
 from forewarn.api.requests import read_body
+from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
 from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
@@ -34,6 +35,14 @@ from forewarn.wire import host_json as wire
 # What a larger body would keep the event loop from doing meanwhile, a thread does.
 DECODED_AT_ONCE_BYTES_MAX = 256 * 1_024
 BODY_TIMEOUT_S = 60.0
+# What questions and answers take at once. Long ones (reports of VMs) do not take the room of short
+# ones (heartbeats), nor one host that of the others.
+LONG_QUESTIONS_BYTES_MAX = 192 * MIB
+SHORT_QUESTIONS_BYTES_MAX = 64 * MIB
+SHORT_OF_HOST_BYTES_MAX = 4 * MIB
+ANSWERS_BYTES_MAX = 256 * MIB
+ANSWERS_OF_HOST_BYTES_MAX = 64 * MIB
+PACED_BYTES_MIN = 64 * 1_024  # shorter answers count with their connection
 VERSION_CHARS_MAX = 16
 
 log = structlog.get_logger(__name__)
@@ -44,8 +53,9 @@ def create_link_app(
 ) -> Starlette:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
     names = frozenset({"authority", "join", *routes.table()})
+    rooms = _Rooms()
     asked = [
-        Route(f"/link/{name}", _answering(asking, membership), methods=["POST"])
+        Route(f"/link/{name}", _answering(asking, membership, rooms), methods=["POST"])
         for name, asking in routes.table().items()
     ]
     app = Starlette(
@@ -62,6 +72,20 @@ def create_link_app(
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Rooms:
+    """What the questions and answers of one link share."""
+
+    def __init__(self) -> None:
+        self.long = Room(LONG_QUESTIONS_BYTES_MAX, wire.BODY_BYTES_MAX)
+        self.short = Room(SHORT_QUESTIONS_BYTES_MAX, SHORT_OF_HOST_BYTES_MAX)
+        self.answers = Room(ANSWERS_BYTES_MAX, ANSWERS_OF_HOST_BYTES_MAX)
+
+    def of_question(self, size: int) -> Room:
+        return self.short if size <= QUESTION_BYTES_MAX else self.long
+
+
 Question = TypeVar("Question", bound=msgspec.Struct)
 
 
@@ -76,7 +100,7 @@ def _joining(routes: LinkRoutes) -> Handler:
     async def handler(request: Request) -> Response:
         check_version(request)
         body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
-        asked = _decoded(body, wire.Join)
+        asked = _decoded(body, wire.Join, msgspec.json.Decoder(wire.Join).decode)
         try:
             joined = await routes.join(asked)
         except Refusal as why:
@@ -84,15 +108,15 @@ def _joining(routes: LinkRoutes) -> Handler:
             log.warning("join_refused", host=asked.name[:64], source=source, why=str(why))
             raise
         log.info("host_joined", host=asked.name)
-        return _json(joined)
+        return _json(msgspec.json.encode(joined))
 
     return handler
 
 
-def _answering(asking: Asking, membership: Membership) -> Handler:
+def _answering(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
     if asking.bytes_max > QUESTION_BYTES_MAX:
-        return _one_at_a_time(_reading(asking, membership), membership)
-    return _reading(asking, membership)
+        return _one_at_a_time(_reading(asking, membership, rooms), membership)
+    return _reading(asking, membership, rooms)
 
 
 def _one_at_a_time(handler: Handler, membership: Membership) -> Handler:
@@ -112,18 +136,29 @@ def _one_at_a_time(handler: Handler, membership: Membership) -> Handler:
     return handled
 
 
-def _reading(asking: Asking, membership: Membership) -> Handler:
+def _reading(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
     async def handler(request: Request) -> Response:
         member = _member(request, membership)
         check_version(request)
-        body = await read_body(request, bytes_max=asking.bytes_max, timeout_s=BODY_TIMEOUT_S)
-        if len(body) > DECODED_AT_ONCE_BYTES_MAX:
-            question = await asyncio.to_thread(_decoded, body, asking.kind)
-        else:
-            question = _decoded(body, asking.kind)
-        answer = await _unless_gone(request, asking.answer(member, question))
+        size = declared_bytes(request, bytes_max=asking.bytes_max)
+        with rooms.of_question(size).taking(f"host {member.name}", size):
+            body = await read_body(request, bytes_max=asking.bytes_max, timeout_s=BODY_TIMEOUT_S)
+            if len(body) > DECODED_AT_ONCE_BYTES_MAX:
+                read = asking.read_long or asking.read
+                question = await asyncio.to_thread(_decoded, body, asking.kind, read)
+            else:
+                question = _decoded(body, asking.kind, asking.read)
+            answer = await _unless_gone(request, asking.answer(member, question))
         _member(request, membership)  # a poll may have waited; who is out by now is told nothing
-        return _json(answer)
+        content = msgspec.json.encode(answer)
+        if len(content) <= PACED_BYTES_MIN:
+            return _json(content)
+        return PacedResponse(
+            content,
+            room=rooms.answers,
+            caller=f"host {member.name}",
+            media_type="application/json",
+        )
 
     return handler
 
@@ -172,9 +207,9 @@ def check_version(request: Request) -> None:
     )
 
 
-def _decoded(body: bytes, kind: type[Question]) -> Question:
+def _decoded(body: bytes, kind: type[Question], read: Callable[[bytes], Question]) -> Question:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return read(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(
             f"The question was not understood: {str(error)[:300]}.",
@@ -182,8 +217,8 @@ def _decoded(body: bytes, kind: type[Question]) -> Question:
         ) from None
 
 
-def _json(content: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(content), media_type="application/json")
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
 
 
 class _Gate:

@@ -22,11 +22,13 @@ class LinkMeasures(Collector):
         silent_ms: Callable[[str], int],
         refuses: Callable[[str], bool],
         waiting: Callable[[], int],
+        handshakes: Callable[[], int],
     ) -> None:
         self._members = members
         self._silent_ms = silent_ms
         self._refuses = refuses
         self._waiting = waiting
+        self._handshakes = handshakes
         self._answers: Counter[tuple[str, str]] = Counter()
 
     def answered(self, question: str, status: int) -> None:
@@ -42,6 +44,11 @@ class LinkMeasures(Collector):
             "forewarn_link_waiting",
             "Questions of hosts that wait for a change now; one for each host is right.",
             value=self._waiting(),
+        )
+        yield GaugeMetricFamily(
+            "forewarn_link_handshakes",
+            "Connections to the link that have not finished TLS now; few is right.",
+            value=self._handshakes(),
         )
         silence = GaugeMetricFamily(
             "forewarn_link_silent_seconds",

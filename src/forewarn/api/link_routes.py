@@ -34,11 +34,18 @@ BOOT_ID_CHARS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One kind of question: what it looks like, how long it may be, and who answers it."""
+    """One kind of question: what it looks like, how long it may be, and who answers it.
+
+    `read_long` reads a long one, on a thread, so that others get their turn meanwhile.
+    """
 
     kind: type[msgspec.Struct]
     answer: Callable[[Member, Any], Coroutine[Any, Any, msgspec.Struct]]
     bytes_max: int = QUESTION_BYTES_MAX
+    read_long: Callable[[bytes], msgspec.Struct] | None = None
+
+    def read(self, body: bytes) -> msgspec.Struct:
+        return msgspec.json.decode(body, type=self.kind)
 
 
 class LinkRoutes:
@@ -65,7 +72,9 @@ class LinkRoutes:
             "approve": Asking(wire.Approve, self.approve),
             "enable": Asking(wire.Enable, self.enable),
             "traces": Asking(wire.Traces, self.traces),
-            "sight": Asking(wire.Sighting, self.sight, wire.BODY_BYTES_MAX),
+            "sight": Asking(
+                wire.Sighting, self.sight, wire.BODY_BYTES_MAX, read_long=wire.read_sighting
+            ),
             "blind": Asking(wire.Blind, self.blind),
             "adopted": Asking(wire.Adopted, self.adopted),
             "targets": Asking(wire.AskTargets, self.targets),
@@ -148,7 +157,9 @@ class LinkRoutes:
         return wire.Done()
 
     async def sight(self, member: Member, asked: wire.Sighting) -> wire.Sighted:
-        problems = await self._sightings.take(self._control, member.name, asked.vms)
+        problems = await self._sightings.take(
+            self._control, member.name, asked.vms, check=lambda: self._membership.need_still(member)
+        )
         return wire.Sighted(problems=dict(problems))
 
     async def blind(self, member: Member, asked: wire.Blind) -> wire.Done:

@@ -26,6 +26,7 @@ from forewarn.api.requests import (
     read_body,
     read_query,
 )
+from forewarn.api.room import MIB, Room, declared_bytes
 from forewarn.control import idempotency, overview
 from forewarn.control.control import Control
 from forewarn.control.measures import CONTENT_TYPE, Measures
@@ -35,6 +36,7 @@ from forewarn.core.errors import Conflict, Refusal
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.operator_json import Json, time_text
 
+ORDERS_BYTES_MAX = 64 * MIB  # of all that is being carried out at once; an inventory has up to 16
 FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
 LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
@@ -64,6 +66,7 @@ class OperatorRoutes:
         self._scratch = scratch
         self._version = version
         self._followers = 0
+        self._room = Room(ORDERS_BYTES_MAX, ORDERS_BYTES_MAX)
         self._copying = False  # one at a time: each takes the size of the database
         self._document = b""
 
@@ -96,11 +99,13 @@ class OperatorRoutes:
     ) -> idempotency.Answer:
         read_query(request, NoQuery)
         key = idempotency.key_of(request.headers.getlist("idempotency-key"))
-        body = await read_body(request, bytes_max=bytes_max)
-        mark = idempotency.fingerprint(request.method, request.url.path, body)
-        # On a thread, because reading an inventory of thousands of VMs takes a while.
-        command = await asyncio.to_thread(order, request, body)
-        return await self._control.submit(idempotency.once(command, key=key, fingerprint=mark))
+        size = declared_bytes(request, bytes_max=bytes_max)
+        with self._room.taking("the operator", size):
+            body = await read_body(request, bytes_max=bytes_max)
+            mark = idempotency.fingerprint(request.method, request.url.path, body)
+            # On a thread, because reading an inventory of thousands of VMs takes a while.
+            command = await asyncio.to_thread(order, request, body)
+            return await self._control.submit(idempotency.once(command, key=key, fingerprint=mark))
 
     # The functions.
 

@@ -195,6 +195,10 @@ class Membership:
             )
         return member
 
+    def need_still(self, member: Member) -> None:
+        """Raises NotMember if the member was revoked or replaced meanwhile."""
+        membership.need_member(self._members, name=member.name, key=member.key)
+
     async def _change(self, after: Members) -> None:
         await asyncio.to_thread(self._keep, after)
         self._members = after

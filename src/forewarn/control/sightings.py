@@ -7,18 +7,20 @@ event loop; commands run on the writer's thread like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import structlog
 
-from forewarn.control import seen_vms
+from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
+from forewarn.control.report_slices import Report, Slice
 from forewarn.control.writer import Command
 from forewarn.core import edits, failing, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
@@ -38,6 +40,7 @@ LOOK_AGAIN_MS = 300_000
 # A report that took so long to look at is followed by a rest of so many times that: no host, by
 # showing ever other thousands of VMs, keeps approvals of all the others waiting.
 LONG_LOOK_MS = 500
+READ_AT_ONCE_VMS_MAX = 256
 RESTS = 4
 
 log = structlog.get_logger(__name__)
@@ -47,12 +50,34 @@ log = structlog.get_logger(__name__)
 class _Look:
     """A report as it came (texts replaced by their digests), and what was made of it."""
 
-    told: tuple[SeenVm, ...]
-    usable: Mapping[str, SeenVm]
-    looked: sighting.Looked
-    problems: Mapping[str, str]
-    inventory: str | None
-    at_monotonic_ms: int
+    told: tuple[SeenVm, ...] = ()
+    usable: Mapping[str, SeenVm] = field(default_factory=dict)
+    looked: sighting.Looked = field(default_factory=sighting.Looked)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    inventory: str | None = None
+    at_monotonic_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taking:
+    """A report while it is being taken, slice by slice. Changed on the writer's thread alone."""
+
+    report: Report
+    number: int
+    problems: dict[str, str]
+    busy: set[str] = field(default_factory=set)
+    waiting: bool = False
+    begun: bool = False
+    inventory: str | None = None
+    spent_ms: int = 0
+
+    def add(self, looked: sighting.Looked, names: Container[str]) -> None:
+        """Keep what one look has found. Of VMs that are not in `names` more is said now."""
+        for name, words in looked.problems.items():
+            said = "" if name in names else self.problems.get(name, "")
+            self.problems[name] = f"{said} {words}".strip()
+        self.busy |= looked.busy
+        self.waiting = self.waiting or looked.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +92,19 @@ class _File:
 class Sightings:
     """What hosts have shown since control was started, and who waits for them."""
 
-    def __init__(self, clock: Clock, *, ring: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        ring: Callable[[str], None] = lambda _: None,
+        slice_vms: int = report_slices.SLICE_VMS_MAX,
+    ) -> None:
         """`ring` is called with the name of a host that has a new adoption to write."""
         self._clock = clock
+        self._slice_vms = slice_vms
+        self._turn = asyncio.Lock()  # one slice of all hosts is with the writer
+        self._reports = 0
+        self._last_report: dict[str, int] = {}  # by host: reports before it do not count any more
         self._looks: dict[str, _Look] = {}
         self._rests_until: dict[str, int] = {}
         self._file = _File()
@@ -86,36 +121,73 @@ class Sightings:
 
     # Reports.
 
-    async def take(self, control: Control, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+    async def take(
+        self,
+        control: Control,
+        host: str,
+        vms: Sequence[SeenVm],
+        *,
+        check: Callable[[], object] = lambda: None,
+    ) -> Mapping[str, str]:
         """Take what a host shows; what of it cannot be used, in words, by VM.
 
-        A report that says nothing new costs no transaction. Raises Invalid for one that no host
-        would make, NotFound for a host that is not in the fleet, and Unavailable.
+        A report that says nothing new costs no transaction. A long one is taken in slices, each a
+        command of its own, and only one slice of all hosts waits for the writer at a time: what
+        others ask goes between. Until the last slice was taken, no VM is missing. Should a host
+        report again meanwhile, the last report counts and the one before is left where it is.
+
+        `check` is called before each slice; what it raises ends the taking. Raises Invalid for a
+        report that no host would make, NotFound for a host that is not in the fleet, and
+        Unavailable.
         """
         seen_vms.refuse_too_many(host, vms)
-        problems = self.settled(host, vms)
+        told = await _aside(vms, report_slices.digested, host, vms)
+        problems = self._settled(host, told)
         if problems is None:
             if self._clock.monotonic_ms() < self._rests_until.get(host, 0):
                 raise Unavailable(f"The last report of host {host} took long; this one waits.")
-            problems = await control.submit(self._timed(host, self.sight(host, vms)))
+            report = await _aside(vms, report_slices.read, host, vms, told)
+            problems = await self._take_slices(control, report, check)
         self._adoptions.shown(host, vms, problems)
         return problems
 
-    def _timed(self, host: str, command: Command[T]) -> Command[T]:
+    async def _take_slices(
+        self, control: Control, report: Report, check: Callable[[], object]
+    ) -> Mapping[str, str]:
+        taking = self._begin(report)
+        problems: Mapping[str, str] = {}
+        try:
+            for command in self._commands(taking):
+                async with self._turn:
+                    check()
+                    problems = await control.submit(self._timed(taking, command))
+        finally:
+            if taking.spent_ms >= LONG_LOOK_MS:
+                rests_ms = RESTS * taking.spent_ms
+                self._rests_until[report.host] = self._clock.monotonic_ms() + rests_ms
+        return problems
+
+    def _begin(self, report: Report) -> _Taking:
+        """From now on this is the report of its host, and any before it is not."""
+        self._reports += 1
+        self._last_report[report.host] = self._reports
+        return _Taking(report=report, number=self._reports, problems=dict(report.unusable))
+
+    def _timed(self, taking: _Taking, command: Command[T]) -> Command[T]:
         def timed(tx: Transaction) -> T:
             began_ms = self._clock.monotonic_ms()
             try:
                 return command(tx)
             finally:
-                ended_ms = self._clock.monotonic_ms()
-                took_ms = ended_ms - began_ms
-                if took_ms >= LONG_LOOK_MS:
-                    self._rests_until[host] = ended_ms + RESTS * took_ms
+                taking.spent_ms += self._clock.monotonic_ms() - began_ms
 
         return timed
 
     def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
         """The answer to a report that says nothing new while nothing waits; else None."""
+        return self._settled(host, report_slices.digested(host, vms))
+
+    def _settled(self, host: str, told: tuple[SeenVm, ...]) -> Mapping[str, str] | None:
         last, memory = self._looks.get(host), self._memory
         if last is None or memory is None or last.looked.waiting or host in memory.blind:
             return None
@@ -127,52 +199,142 @@ class Sightings:
             return None
         # What the writer is doing at this moment may show here, and then costs one more look.
         left = any(n not in memory.scope_of_vm and n not in last.problems for n in last.usable)
-        return last.problems if not left and _digested(host, vms) == last.told else None
+        return last.problems if not left and told == last.told else None
+
+    def commands(self, host: str, vms: Sequence[SeenVm]) -> list[Command[Mapping[str, str]]]:
+        """What the writer has to run, in this order, to take a report; the last one answers it."""
+        report = report_slices.read(host, vms, report_slices.digested(host, vms))
+        return self._commands(self._begin(report))
+
+    def _commands(self, taking: _Taking) -> list[Command[Mapping[str, str]]]:
+        parts = report_slices.slices(taking.report, vms_max=self._slice_vms)
+        if len(parts) == 1:
+            return [self._whole(taking)]
+        return [*(self._slice(taking, part) for part in parts), self._end(taking)]
 
     def sight(self, host: str, vms: Sequence[SeenVm]) -> Command[Mapping[str, str]]:
-        """Make of a report what it means for the fleet; what of it cannot be used, by VM."""
-        told = _digested(host, vms)
-        texts = {seen.name: seen_vms.kept_text(seen) for seen in reversed(vms)}
-        usable, unusable = _read(told)
+        """Make of a whole report what it means for the fleet; what of it cannot be used, by VM."""
+        report = report_slices.read(host, vms, report_slices.digested(host, vms))
+        return self._whole(self._begin(report))
+
+    def _whole(self, taking: _Taking) -> Command[Mapping[str, str]]:
+        report = taking.report
 
         def command(tx: Transaction) -> Mapping[str, str]:
-            tx.need_host(host)
-            self._memory = tx.memory
-            tx.memory.blind.pop(host, None)
-            for gone in [name for name in self._looks if tx.host(name) is None]:
-                del self._looks[gone]
-            last = self._looks.get(host)
-            here = _names_on(tx, host)
-            looked = self._look(tx, host, usable, last)
-            tx.apply(looked.decision)
-            _end_doubts(tx, host, usable)
-            for name in looked.removed_scopes:
-                tx.remove_scope(name)
-            self._define(tx, host, usable, texts)
-            problems = {**unusable, **looked.problems}
-            self._looks[host] = _Look(
-                told=told,
-                usable=usable,
-                looked=looked,
-                problems=problems,
-                inventory=tx.memory.inventory,
-                at_monotonic_ms=self._clock.monotonic_ms(),
-            )
-            tx.on_take_back(partial(self._forget, host, last))
-            here.update(_names_on(tx, host), usable, last.usable if last else ())
+            last = self._open(tx, taking)
+            here = _names_on(tx, report.host)
+            known = self._known(tx, report, last, here.union(report.usable))
+            looked = sighting.step(report.host, known, _now(tx))
+            self._apply(tx, looked)
+            _end_doubts(tx, report, report.usable)
+            self._define(tx, report, report.usable)
+            taking.add(looked, report.usable)
+            self._close(tx, taking)
+            here.update(_names_on(tx, report.host), report.usable, last.usable if last else ())
             self._keep_times(tx, here, looked)
-            tx.memory.shown[host] = {
-                seen.name: Shown(
-                    seen.power,
-                    problems.get(seen.name, ""),
-                    freeze_by_move=seen.traits.freeze_by_move,
-                    when_host_goes_down=seen.traits.when_host_goes_down,
-                )
-                for seen in told
-            }
-            return problems
+            return taking.problems
 
         return command
+
+    def _slice(self, taking: _Taking, part: Slice) -> Command[Mapping[str, str]]:
+        """Look at some VMs of a report. To everybody else the rest is as it was told before."""
+        report, names = taking.report, frozenset(part.names)
+
+        def command(tx: Transaction) -> Mapping[str, str]:
+            last = self._open(tx, taking)
+            known = self._known(tx, report, last, names)
+            looked = sighting.look(
+                report.host,
+                replace(known, empty_scopes=frozenset()),
+                _now(tx),
+                names=names,
+                unsettled=part.unsettled,
+            )
+            self._apply(tx, looked)
+            _end_doubts(tx, report, names)
+            self._define(tx, report, names)
+            taking.add(looked, names)
+            self._keep_partly(tx, taking, last, names)
+            empty = (self._empty_scopes or frozenset()) | looked.empty_scopes
+            self._keep_times(tx, set(names), replace(looked, empty_scopes=empty))
+            return taking.problems
+
+        return command
+
+    def _end(self, taking: _Taking) -> Command[Mapping[str, str]]:
+        """All VMs of a report were looked at: look for those that are not in it."""
+        report = taking.report
+
+        def command(tx: Transaction) -> Mapping[str, str]:
+            last = self._open(tx, taking)
+            here = _names_on(tx, report.host).difference(report.usable)
+            known = self._known(tx, report, last, here)
+            looked = sighting.conclude(report.host, known, _now(tx))
+            self._apply(tx, looked)
+            taking.add(looked, ())
+            self._close(tx, taking)
+            here.update(last.usable if last else ())
+            here.difference_update(report.usable)
+            self._keep_times(tx, here, looked)
+            return taking.problems
+
+        return command
+
+    def _open(self, tx: Transaction, taking: _Taking) -> _Look | None:
+        """What is known of the host before this command. Raises if the report does not count."""
+        host = taking.report.host
+        tx.need_host(host)
+        if self._last_report.get(host) != taking.number:
+            raise Conflict(f"Host {host} has reported again since.", "The last report counts.")
+        self._memory = tx.memory
+        if not taking.begun:
+            taking.begun, taking.inventory = True, tx.memory.inventory
+        tx.memory.blind.pop(host, None)
+        for gone in [name for name in self._looks if tx.host(name) is None]:
+            del self._looks[gone]
+        last = self._looks.get(host)
+        tx.on_take_back(partial(self._forget, host, last))
+        return last
+
+    @staticmethod
+    def _apply(tx: Transaction, looked: sighting.Looked) -> None:
+        tx.apply(looked.decision)
+        for name in looked.removed_scopes:
+            tx.remove_scope(name)
+
+    def _close(self, tx: Transaction, taking: _Taking) -> None:
+        """The whole report was looked at: it is what the host shows."""
+        report = taking.report
+        again = taking.inventory is not tx.memory.inventory  # some of it was compared with another
+        self._looks[report.host] = _Look(
+            told=report.told,
+            usable=report.usable,
+            looked=sighting.Looked(busy=frozenset(taking.busy), waiting=taking.waiting or again),
+            problems=taking.problems,
+            inventory=tx.memory.inventory,
+            at_monotonic_ms=self._clock.monotonic_ms(),
+        )
+        tx.memory.shown[report.host] = _shown(report.told, taking.problems)
+
+    def _keep_partly(
+        self, tx: Transaction, taking: _Taking, last: _Look | None, names: frozenset[str]
+    ) -> None:
+        """Some VMs are as this report shows them, the others as the host showed them before."""
+        report = taking.report
+        before = last or _Look()
+        problems = {n: words for n, words in before.problems.items() if n not in names}
+        problems |= {n: words for n, words in taking.problems.items() if n in names}
+        self._looks[report.host] = _Look(
+            usable={**before.usable, **{name: report.usable[name] for name in names}},
+            looked=sighting.Looked(
+                busy=before.looked.busy.difference(names).union(taking.busy & names), waiting=True
+            ),
+            problems=problems,
+            at_monotonic_ms=self._clock.monotonic_ms(),
+        )
+        told = (report.usable[name] for name in names)
+        known = tx.memory.shown.get(report.host, {})
+        tx.memory.shown[report.host] = {**known, **_shown(told, taking.problems)}
 
     def blind(self, host: str, why: str) -> Command[None]:
         """The hypervisor of a host does not answer: it gets no VMs, and the operator reads why."""
@@ -184,34 +346,28 @@ class Sightings:
 
         return command
 
-    def _look(
-        self, tx: Transaction, host: str, usable: Mapping[str, SeenVm], last: _Look | None
-    ) -> sighting.Looked:
+    def _known(
+        self, tx: Transaction, report: Report, last: _Look | None, names: Collection[str]
+    ) -> sighting.Known:
+        """What else is known while these VMs are judged."""
         now = self._clock.monotonic_ms()
         memory = tx.memory
         file = self._read_file(memory.inventory)
         if self._empty_scopes is None:
             self._empty_scopes = frozenset(s.name for s in memory.scopes.values() if not s.vms)
-        known = sighting.Known(
-            reports={**{name: look.usable for name, look in self._looks.items()}, host: usable},
+        shown = {name: look.usable for name, look in self._looks.items()}
+        return sighting.Known(
+            reports={**shown, report.host: report.usable},
             before=last.usable if last else {},
             file_scopes=file.scopes,
             file_vms=file.vms,
             ever_shown=memory.digests,
-            settling=self._settling(tx, usable),
+            settling=self._settling(tx, names),
             busy_before=last.looked.busy if last else (),
             absent_ms={name: now - since for name, since in self._absent_since.items()},
             twice_ms={name: now - since for name, since in self._twice_since.items()},
             problems_before=last.problems if last else {},
             empty_scopes=self._empty_scopes,
-        )
-        return sighting.step(
-            host,
-            known,
-            scopes=memory.scopes,
-            scope_of_vm=memory.scope_of_vm,
-            fleet=tx,
-            now_ms=tx.now_ms,
         )
 
     def _settling(self, tx: Transaction, vms: Collection[str]) -> frozenset[str]:
@@ -238,14 +394,14 @@ class Sightings:
         return self._file
 
     @staticmethod
-    def _define(
-        tx: Transaction, host: str, usable: Mapping[str, SeenVm], texts: Mapping[str, str]
-    ) -> None:
-        """Keep the definitions that are new, of the VMs that are on this host now."""
-        here = _names_on(tx, host)
-        for name, seen in usable.items():
+    def _define(tx: Transaction, report: Report, names: Collection[str]) -> None:
+        """Keep the definitions that are new, of those of the VMs that are on this host now."""
+        host, texts = report.host, report.texts
+        hosts = _hosts_of(tx, names)
+        for name in names:
+            seen = report.usable[name]
             known = tx.memory.digests.get(name)
-            if known == seen.definition or name not in here:
+            if known == seen.definition or hosts.get(name) != host:
                 continue
             if known is not None and not texts[name]:
                 continue  # a host that cannot say what a VM is now does not unsay what it was
@@ -386,33 +542,43 @@ class Sightings:
         return hosts[0]
 
 
-def _digested(host: str, vms: Sequence[SeenVm]) -> tuple[SeenVm, ...]:
-    """The report without its long texts, by name."""
-    found = (seen_vms.digested(host, seen) for seen in vms)
-    return tuple(sorted(found, key=lambda seen: seen.name))
+async def _aside(vms: Sequence[SeenVm], read: Callable[..., T], *given: object) -> T:
+    """Read a report; a long one on a thread, so that the event loop goes on meanwhile."""
+    if len(vms) <= READ_AT_ONCE_VMS_MAX:
+        return read(*given)
+    return await asyncio.to_thread(read, *given)
 
 
-def _read(told: Sequence[SeenVm]) -> tuple[dict[str, SeenVm], dict[str, str]]:
-    """What of a report can be used, by name, and what is wrong with the rest."""
-    usable: dict[str, SeenVm] = {}
-    unusable: dict[str, str] = {}
-    for seen in told:
-        found = seen_vms.read(seen)
-        if isinstance(found, str):
-            unusable[seen.name] = found
-        else:
-            usable.setdefault(seen.name, found)
-    return usable, unusable
+def _now(tx: Transaction) -> sighting.Now:
+    return sighting.Now(
+        scopes=tx.memory.scopes,
+        scope_of_vm=tx.memory.scope_of_vm,
+        fleet=tx,
+        now_ms=tx.now_ms,
+    )
 
 
-def _end_doubts(tx: Transaction, host: str, usable: Mapping[str, SeenVm]) -> None:
+def _shown(told: Iterable[SeenVm], problems: Mapping[str, str]) -> dict[str, Shown]:
+    return {
+        seen.name: Shown(
+            seen.power,
+            problems.get(seen.name, ""),
+            freeze_by_move=seen.traits.freeze_by_move,
+            when_host_goes_down=seen.traits.when_host_goes_down,
+        )
+        for seen in told
+    }
+
+
+def _end_doubts(tx: Transaction, report: Report, names: Container[str]) -> None:
     """A VM that might run on the host and is shown to run there need not be started any more."""
+    host = report.host
     for scope in tx.scopes_on(host):
         for vm in scope.vms:
-            seen = usable.get(vm.name)
-            if vm.may_run_on != host or seen is None or seen.vm_id != vm.vm_id:
+            if vm.may_run_on != host or vm.name not in names:
                 continue
-            if seen.power is Power.RUNNING:
+            seen = report.usable[vm.name]
+            if seen.vm_id == vm.vm_id and seen.power is Power.RUNNING:
                 now = tx.need_scope(scope.name)
                 tx.apply(failing.found(now, vm.name, host, now_ms=tx.now_ms, policy=tx.policy))
 

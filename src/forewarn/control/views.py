@@ -15,6 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import msgspec
 
@@ -26,6 +27,9 @@ from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, 
 from forewarn.ports import Change
 from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Since
 
+# What a host has never been shown is encoded for it, so many scopes at a time; then the event loop
+# has its turn. A host may have thousands.
+ENCODED_AT_ONCE = 128
 WAITING_PER_HOST_MAX = 8  # one daemon needs one; what is left of broken connections ends by itself
 
 _encode = msgspec.json.Encoder().encode
@@ -144,6 +148,7 @@ class Views:
                 ring = view.ring
                 if ring.is_set():
                     ring = view.ring = asyncio.Event()
+                await self._refresh_all(host, view)
                 found = self._look(host, view, known)
                 if found is not None or self._closed or loop.time() >= give_up_s:
                     return found or self._answer(host, view, (), work=False)
@@ -159,11 +164,18 @@ class Views:
 
     # Looking.
 
+    async def _refresh_all(self, host: str, view: _View) -> None:
+        """Have what the host is shown as it is now, also of what is committed meanwhile."""
+        while True:
+            for name in list(islice(view.marked, ENCODED_AT_ONCE)):
+                self._refresh(host, view, name)
+                view.marked.discard(name)
+            if not view.marked:
+                return
+            await asyncio.sleep(0)
+
     def _look(self, host: str, view: _View, known: int) -> EncodedChanges | None:
-        """What is new for the host, None if nothing is."""
-        for name in view.marked:
-            self._refresh(host, view, name)
-        view.marked.clear()
+        """What is new for the host, None if nothing is. Nothing is marked any more."""
         fresh = [view.shown[name] for name in sorted(view.names) if view.shown[name].since > known]
         work = view.worked > known and self._has_work(host, view)
         if known and not fresh and not work and view.rung <= known:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from forewarn.core import belonging
 from forewarn.core.inventory import ScopeEntry, event_words
 from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.model import MINUTE_MS, Scope, ScopeKind
+from forewarn.core.model import MINUTE_MS, Scope, ScopeKind, Vm
 
 TERMINATE_NOTICE_DEFAULT_MS = 5 * MINUTE_MS
 
@@ -29,16 +29,49 @@ class Groups:
         self._file_scopes = file_scopes
         self._after: dict[str, Scope] = {}
         self._folded: dict[str, str] | None = None
+        # Where each VM of a scope stands in its `vms`, kept while they only change in place or
+        # come: a report may be of thousands of VMs of one scope.
+        self._places: dict[str, dict[str, int]] = {}
 
     def scope(self, name: str) -> Scope | None:
         return self._after.get(name) or self._before.get(name)
 
+    def vm(self, scope: Scope, name: str) -> Vm | None:
+        """The VM of that name in a scope as it is now."""
+        place = self._places_in(scope).get(name)
+        return None if place is None else scope.vms[place]
+
     def put(self, scope: Scope) -> Scope:
         """Take over the next value of a scope, new or known."""
+        self._places.pop(scope.name, None)
+        return self._take_over(scope)
+
+    def put_vm(self, scope: Scope, vm: Vm) -> Scope:
+        """Take over a scope with `vm` in place of the one of the same name, or added as the last.
+
+        `scope` is as it is now but for the VM.
+        """
+        places = self._places_in(scope)
+        vms = list(scope.vms)
+        if vm.name in places:
+            vms[places[vm.name]] = vm
+        else:
+            places[vm.name] = len(vms)
+            vms.append(vm)
+        return self._take_over(replace(scope, vms=tuple(vms)))
+
+    def _take_over(self, scope: Scope) -> Scope:
         if self._folded is not None:
             self._folded.setdefault(scope.name.casefold(), scope.name)
         self._after[scope.name] = scope
         return scope
+
+    def _places_in(self, scope: Scope) -> dict[str, int]:
+        found = self._places.get(scope.name)
+        if found is None or len(found) != len(scope.vms):
+            found = {vm.name: place for place, vm in enumerate(scope.vms)}
+            self._places[scope.name] = found
+        return found
 
     def changed(self) -> tuple[Scope, ...]:
         """The scopes that were put, as they are now."""
@@ -68,10 +101,10 @@ class Groups:
                 f"there is a scope {taken}, and a difference in case is none. "
                 f"Adopt it into a scope: `forewarn vm adopt {vm} --scope {taken}`."
             )
-        others = [other.name for other in there.vms if other.name != vm]
-        if not others:
+        other = _another(there, vm)
+        if other is None:
             return there if there.events else replace(there, kind=kind)
-        why = _why_not(there, others, vm, said)
+        why = _why_not(there, other, vm, said)
         if not why and there.kind is ScopeKind.STANDALONE:
             return replace(there, kind=kind)
         return why or there
@@ -85,9 +118,10 @@ class Groups:
                 "List it there, or give it another scope."
             )
         listed = there or _from_file(self._file_scopes[name])
-        others = [other.name for other in listed.vms if other.name != vm]
-        crowded = listed.kind is ScopeKind.STANDALONE and others
-        return _crowd(name, others) if crowded else listed
+        other = _another(listed, vm)
+        if other is not None and listed.kind is ScopeKind.STANDALONE:
+            return _crowd(name, other)
+        return listed
 
     def _taken(self, name: str) -> str | None:
         """A scope whose name differs from this one in case only."""
@@ -130,7 +164,7 @@ class Groups:
                 yield next(iter(said)), words
                 kind = scope.kind
             elif kind is ScopeKind.STANDALONE and len(said) > 1:
-                yield next(iter(said)), _crowd(name, list(said))
+                yield next(iter(said)), _crowd(name, next(iter(said)))
                 kind = scope.kind
         after = replace(
             scope,
@@ -186,8 +220,13 @@ def _from_file(entry: ScopeEntry) -> Scope:
     )
 
 
-def _why_not(there: Scope, others: list[str], vm: str, said: Traits) -> str:
-    """Why a VM cannot join a scope that others are in; empty if it can."""
+def _another(scope: Scope, vm: str) -> str | None:
+    """The first VM of the scope but this one."""
+    return next((other.name for other in scope.vms if other.name != vm), None)
+
+
+def _why_not(there: Scope, other: str, vm: str, said: Traits) -> str:
+    """Why a VM cannot join a scope that another is in; empty if it can."""
     if not said.scope:
         return (
             f"without a scope it would have one of its own, but there is a scope {there.name}. "
@@ -199,12 +238,12 @@ def _why_not(there: Scope, others: list[str], vm: str, said: Traits) -> str:
     shown = next((event for event in there.events if event.visible), None)
     if becomes_another and shown is not None:
         return f"the kind of scope {there.name} waits until {event_words(shown)} has ended."
-    return "" if becomes_another else _crowd(there.name, others)
+    return "" if becomes_another else _crowd(there.name, other)
 
 
-def _crowd(name: str, others: list[str]) -> str:
+def _crowd(name: str, other: str) -> str:
     return (
-        f"scope {name} is standalone, that of exactly one VM, and {others[0]} is in it. Give the "
+        f"scope {name} is standalone, that of exactly one VM, and {other} is in it. Give the "
         "scope another kind (scope-kind), or the VM another scope."
     )
 

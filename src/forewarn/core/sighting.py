@@ -5,11 +5,14 @@ event depends on waits until that event has ended, and what an action is doing t
 action's report to say. Hosts show everything again and again, so waiting is doing nothing now.
 
 A host that is silent or has failed proves nothing about its VMs.
+
+A report is looked at as a whole (`step`), or in slices (`look`, then `conclude`): a slice says what
+the VMs in it mean, and only the end, when all were looked at, says what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.core import belonging, edits, grouping, whereabouts
@@ -85,25 +88,57 @@ class Looked:
     waiting: bool = False
 
 
-def step(
-    host: str,
-    known: Known,
-    *,
-    scopes: Mapping[str, Scope],
-    scope_of_vm: Mapping[str, str],
-    fleet: Fleet,
-    now_ms: int,
-) -> Looked:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """The fleet as it is while a report is looked at."""
+
+    scopes: Mapping[str, Scope]
+    scope_of_vm: Mapping[str, str]
+    fleet: Fleet
+    now_ms: int
+
+
+def step(host: str, known: Known, now: Now) -> Looked:
     """What must change because of what the host shows, and what of it cannot be used."""
-    there = fleet.host(host)
-    if there is None or there.health is Health.FAILED:
+    if not _counts_at_all(host, now):
         return Looked(waiting=True, empty_scopes=known.empty_scopes)
-    work = _Work(host, known, scopes=scopes, scope_of_vm=scope_of_vm, fleet=fleet, now_ms=now_ms)
+    work = _Work(host, known, now)
     for name in sorted(work.report):
         work.look_at(work.report[name])
     work.look_for_absent()
-    work.settle_scopes()
+    work.settle_scopes(work.report)
     return work.finish()
+
+
+def look(
+    host: str, known: Known, now: Now, *, names: Collection[str], unsettled: Container[str] = ()
+) -> Looked:
+    """What must change because of these VMs of the report. No VM is missing because of it.
+
+    `unsettled` are scopes that VMs of the report belong to which are not looked at yet.
+    """
+    if not _counts_at_all(host, now):
+        return Looked(waiting=True, empty_scopes=known.empty_scopes)
+    work = _Work(host, known, now)
+    for name in sorted(names):
+        work.look_at(work.report[name])
+    work.settle_scopes(names, unsettled)
+    return work.finish()
+
+
+def conclude(host: str, known: Known, now: Now) -> Looked:
+    """What must change because of what the host does not show, once all it shows was looked at."""
+    if not _counts_at_all(host, now):
+        return Looked(waiting=True, empty_scopes=known.empty_scopes)
+    work = _Work(host, known, now)
+    work.look_for_absent()
+    work.settle_scopes(())
+    return work.finish()
+
+
+def _counts_at_all(host: str, now: Now) -> bool:
+    there = now.fleet.host(host)
+    return there is not None and there.health is not Health.FAILED
 
 
 def described(seen: SeenVm, host: str) -> Vm:
@@ -125,23 +160,14 @@ def described(seen: SeenVm, host: str) -> Vm:
 class _Work:
     """The next values while they are being worked out. One use, one report."""
 
-    def __init__(
-        self,
-        host: str,
-        known: Known,
-        *,
-        scopes: Mapping[str, Scope],
-        scope_of_vm: Mapping[str, str],
-        fleet: Fleet,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, host: str, known: Known, now: Now) -> None:
         self.host = host
         self.known = known
         self.report = known.reports[host]
-        self.scope_of_vm = scope_of_vm
-        self.fleet = fleet
-        self.now_ms = now_ms
-        self.groups = grouping.Groups(scopes, file_scopes=known.file_scopes)
+        self.scope_of_vm = now.scope_of_vm
+        self.fleet = now.fleet
+        self.now_ms = now.now_ms
+        self.groups = grouping.Groups(now.scopes, file_scopes=known.file_scopes)
         self.facts: list[Fact] = []
         self.problems: dict[str, str] = {}
         self.absent: set[str] = set()
@@ -156,7 +182,7 @@ class _Work:
         if seen.problem:
             self.problems[seen.name] = seen.problem
         scope = self._scope_of(seen.name)
-        vm = scope.vm(seen.name) if scope else None
+        vm = self.groups.vm(scope, seen.name) if scope else None
         if scope is None or vm is None:
             self._appears(seen)
             return
@@ -193,13 +219,9 @@ class _Work:
             self._problem(name, into)
             return
         vm = vm_of(entry, vm_id=seen.vm_id, host=self.host) if entry else described(seen, self.host)
-        self.groups.put(
-            replace(
-                into,
-                vms=(*into.vms, vm),
-                deleted=tuple(other for other in into.deleted if other != name),
-            )
-        )
+        if name in into.deleted:
+            into = replace(into, deleted=tuple(one for one in into.deleted if one != name))
+        self.groups.put_vm(into, vm)
         if self._folded is not None:  # made once a report: a fleet has many thousand names
             self._folded[name.casefold()] = name
         detail = {"vm_id": vm.vm_id, "power": seen.power.value}
@@ -258,7 +280,7 @@ class _Work:
         after = replace(vm, vm_id=seen.vm_id)
         detail = {"vm_id": seen.vm_id, "power": seen.power.value}
         self._fact(FactKind.VM_SEEN, scope.name, after, detail)
-        self._at_home(self.groups.put(edits.with_vm(scope, after)), after, seen)
+        self._at_home(self.groups.put_vm(scope, after), after, seen)
 
     def _at_home(self, scope: Scope, vm: Vm, seen: SeenVm) -> None:
         self._note_power(scope, vm, seen)
@@ -301,7 +323,7 @@ class _Work:
             )
             return
         if wanted == scope.name:
-            self.groups.put(edits.with_vm(scope, after))
+            self.groups.put_vm(scope, after)
         else:
             said, listed = self.report[vm.name].traits, vm.name in self.known.file_vms
             into = self.groups.into(wanted, vm.name, said, listed_vm=listed)
@@ -313,9 +335,8 @@ class _Work:
             )
             self.groups.put(left)
             self.facts.extend(facts)
-            into = replace(into, vms=(*into.vms, after))
             own = self.groups.incarnation_before(wanted)
-            self.groups.put(belonging.ahead_of(scope, into, own=own))
+            self.groups.put_vm(belonging.ahead_of(scope, into, own=own), after)
         changed = [key for key in _KEYS if getattr(vm, key) != getattr(after, key)]
         if not changed and wanted == scope.name:
             return  # it is surely here now: nothing of what it is has changed
@@ -374,11 +395,7 @@ class _Work:
         seen = self.known.reports[to][vm.name]
         after = replace(vm, host=to, vm_id=seen.vm_id, may_run_on=None)
         scope, left = edits.vm_leaves(
-            edits.with_vm(scope, after),
-            vm.name,
-            because=f"moved to {to}",
-            now_ms=self.now_ms,
-            except_event="",
+            scope, vm.name, because=f"moved to {to}", now_ms=self.now_ms, except_event=""
         )
         self.facts.extend(left)
         operations = self.fleet.operations_on(vm.host)
@@ -388,7 +405,7 @@ class _Work:
         if operation is not None:
             fact = replace(fact, operation_id=operation.operation_id)
         self.facts.append(fact)
-        return self.groups.put(scope), after
+        return self.groups.put_vm(scope, after), after
 
     def _runs_twice(self, scope: Scope, vm: Vm, *, other: str) -> None:
         self.twice.add(vm.name)
@@ -419,6 +436,8 @@ class _Work:
         if acted_on(scope, vm.name):
             self.busy.add(vm.name)
             return
+        if vm.name in self.known.settling:
+            return  # it has come since anybody looked; the report may be older than that
         best = self._best(vm)
         if best != self.host:
             self._moved(scope, vm, best)
@@ -456,11 +475,16 @@ class _Work:
 
     # The end.
 
-    def settle_scopes(self) -> None:
-        """Give the scopes of this host's VMs the kind, notice and approvals that VMs say."""
-        names = {self.scope_of_vm[name] for name in self.report if name in self.scope_of_vm}
+    def settle_scopes(self, vms: Iterable[str], unsettled: Container[str] = ()) -> None:
+        """Give the scopes of these VMs the kind, notice and approvals that VMs say.
+
+        So too the scopes that changed; only those in `unsettled` are left as they are.
+        """
+        names = {self.scope_of_vm[name] for name in vms if name in self.scope_of_vm}
         names.update(scope.name for scope in self.groups.changed())
         for name in sorted(names - self.known.file_scopes.keys()):
+            if name in unsettled:
+                continue
             for vm, words in self.groups.settle(name, self.known.reports):
                 if vm in self.report:
                     self._problem(vm, words)

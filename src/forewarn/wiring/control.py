@@ -23,9 +23,11 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
+from forewarn.api.crowds import PortLimits
+from forewarn.api.guarded_server import GuardedServer
 from forewarn.api.link_app import create_link_app
 from forewarn.api.link_measures import LinkMeasures
-from forewarn.api.link_protocol import LinkProtocol
+from forewarn.api.link_protocol import LinkProtocol, link_limits
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control import inventory, ticker
@@ -82,11 +84,16 @@ class ControlService:
     """The control plane of `forewarn control`. Made and run inside one event loop.
 
     `clock` is what rules decide by. Leases, tokens and certificates follow the machine's own.
+    `limits` are those of the link's port.
     """
 
-    def __init__(self, settings: Settings, store: SqliteStore, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: SqliteStore, clock: Clock, limits: PortLimits
+    ) -> None:
         real = SystemClock()
         self._settings = settings
+        self._limits = limits
+        self._server: GuardedServer | None = None  # of the link, once it listens
         self.parts = ControlParts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
@@ -120,6 +127,7 @@ class ControlService:
             silent_ms=self.parts.dispatch.silent_ms,
             refuses=self._refuses,
             waiting=self.views.waiting,
+            handshakes=lambda: self._server.unfinished() if self._server else 0,
         )
         self.parts.measures.link(self._link_measures)
         self._told_to_stop = asyncio.Event()
@@ -235,7 +243,7 @@ class ControlService:
         )
         config.load()
         config.ssl = context
-        server = uvicorn.Server(config)
+        server = self._server = GuardedServer(config, self._limits)
         renewing = asyncio.get_running_loop().create_task(self._renew_server(context, names))
         try:
             async with listening(
@@ -297,18 +305,25 @@ def _own_name() -> str:
 
 
 def open_control(
-    settings: Settings, *, clock: Clock | None = None, new: bool = False
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    limits: PortLimits | None = None,
+    new: bool = False,
 ) -> ControlService:
     """Open the data folder and build the control plane. Call it inside the event loop that runs it.
 
-    `new`: begin with a new database where the one that was there is lost or would be refused.
-    Raises one of CannotStart.
+    `limits` of the link's port follow from how many descriptors the process may open, unless they
+    are given. `new`: begin with a new database where the one that was there is lost or would be
+    refused. Raises one of CannotStart.
     """
-    raise_descriptor_limit()
+    descriptors = raise_descriptor_limit()
     refuse_shared_folder(settings.data)
     store = SqliteStore.in_folder(settings.data, new=new)
     try:
-        return ControlService(settings, store, clock or SystemClock())
+        return ControlService(
+            settings, store, clock or SystemClock(), limits or link_limits(descriptors)
+        )
     except BaseException:
         store.close()
         raise

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from forewarn.adapters.data_folder import unusable
 from forewarn.adapters.private_files import write_private
 from forewarn.api.guarded_protocol import GuardedProtocol
+from forewarn.api.guarded_server import GuardedServer
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import OPERATOR_URL_FILE
@@ -25,7 +26,7 @@ STARTED_LOOK_EVERY_S = 0.005
 @asynccontextmanager
 async def serving(app: Starlette, listen: str) -> AsyncIterator[str]:
     """Serve the operator API on `listen`; yields its URL. Raises ListenFailed."""
-    server = uvicorn.Server(operator_config(app, GuardedProtocol))
+    server = GuardedServer(operator_config(app, GuardedProtocol))
     async with listening(server, listen, what="the operator API", option="--operator") as where:
         yield f"http://{listen_text(*where)}"
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 
 from forewarn.adapters.shared_folders import refuse_shared_folder
+from forewarn.api.guarded_server import GuardedServer
 from forewarn.api.socket_protocol import SocketProtocol
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import Settings
@@ -38,7 +38,7 @@ async def serving_socket(app: Starlette, settings: Settings) -> AsyncIterator[Pa
     """
     path, usual = settings.operator_socket, settings.usual_socket
     with _bound(path) as sock, _link(usual, to=path):
-        async with running(uvicorn.Server(operator_config(app, SocketProtocol)), sock):
+        async with running(GuardedServer(operator_config(app, SocketProtocol)), sock):
             yield path
 
 

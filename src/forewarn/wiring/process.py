@@ -40,19 +40,23 @@ def stop_signals(told: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def raise_descriptor_limit() -> None:
-    """Let the process open as many files as it is allowed to, up to DESCRIPTORS_MAX.
+def raise_descriptor_limit() -> int:
+    """Let the process open as many files as it is allowed to, up to DESCRIPTORS_MAX; how many.
 
     Shells give 1,024; each guest listener and each connection needs one.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
-    if soft == resource.RLIM_INFINITY or soft >= allowed:
-        return
+    if soft == resource.RLIM_INFINITY:
+        return DESCRIPTORS_MAX
+    if soft >= allowed:
+        return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     except (OSError, ValueError) as error:  # some systems allow less than they say
         log.warning("descriptor_limit_kept", limit=soft, why=str(error))
+        return soft
+    return allowed
 
 
 def die(reason: str) -> None:
