@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true", help="run a busy loop on each core")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended first
     if not given.busy:
         return int(bool(rounds(given.times, given.pytest)))
     with busy_cores():
