@@ -168,7 +168,7 @@ def test_a_damaged_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None
         words = refused(service)
 
         assert f"{database} is damaged" in words
-        assert "forewarn restore FILE" in words
+        assert f"forewarn --data {service.data} restore FILE --force" in words
         assert database.read_bytes() == content
 
 
