@@ -46,7 +46,13 @@ __all__ = ["SETTINGS_FILE_BYTES_MAX", "BadSettings", "Settings", "load"]
 PREFIX = "FOREWARN_"
 # Ours, and read elsewhere: the command line's way to the service, and what tests are told.
 OTHER_VARIABLES = frozenset(
-    {"FOREWARN_URL", "FOREWARN_TOKEN", "FOREWARN_TEST_SEEDS", "FOREWARN_WRITE_GOLDEN"}
+    {
+        "FOREWARN_URL",
+        "FOREWARN_TOKEN",
+        "FOREWARN_TEST_DRAW",
+        "FOREWARN_TEST_SEEDS",
+        "FOREWARN_WRITE_GOLDEN",
+    }
 )
 # The guest's: where its endpoint is, and what its steps are told. A step may call this program.
 GUEST_VARIABLES = frozenset({"FOREWARN_ENDPOINT", "FOREWARN_VM", "FOREWARN_PART", "FOREWARN_STEP"})

@@ -193,12 +193,12 @@ PLANTED = (
     ),
     Planted(
         "a VM is lost",
-        "a VM that may have gone down with the target of its move is forgotten",
+        "a VM that arrives on a host that has failed meanwhile is not declared",
         (
             (
-                "core/whereabouts.py",
-                "        if vm.may_run_on == host and vm.host != host and not acted_on(",
-                "        if not vm.name and vm.host != host and not acted_on(",
+                "control/dispatch.py",
+                "            if held.action.kind is ActionKind.MOVE_VM:\n",
+                "            if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
     ),

@@ -124,7 +124,7 @@ class Run:
             (2, self.late_guests_begin),
         ]
         if self.unlucky:
-            acts.append((10, self.the_worst_moment))
+            acts += [(10, self.the_worst_moment), (4, self.daemon_restarts)]
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
             act = self.rng.choices([act for _, act in acts], weights)[0]
@@ -293,6 +293,14 @@ class Run:
             self.host_fails(host, fenced=self.rng.random() < 0.5)
         elif host is not None and self.world.hosts[host].up:
             self.world.daemon_dies(self.world.hosts[host])
+
+    def daemon_restarts(self) -> None:
+        """It is back before anybody takes it for silent."""
+        host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
+        if host.up:
+            self.world.daemon_dies(host)
+            self.world.pass_time(self.rng.choice([2_000, 9_000, 13_000]))
+            self.world.daemon_returns(host)
 
     def begin_a_move(self) -> None:
         vm = self.rng.choice(list(self.world.judge.domains))

@@ -129,6 +129,7 @@ _VM = {
     "zone": TEXT,
     "os_type": TEXT,
     "computer_name": TEXT,
+    "may_run_on": TEXT_OR_NULL,
 }
 _VM_ITEM = {
     **_VM,

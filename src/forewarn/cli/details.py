@@ -142,7 +142,7 @@ def vm(shown: Json, now: datetime) -> RenderableType:
     fields = _fields(
         [
             ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
-            ("host", shown["host"]),
+            ("host", _where(shown)),
             ("priority", shown["priority"]),
             ("address", shown["address"] or ""),
             ("listen", shown["listen"] or ""),
@@ -155,6 +155,13 @@ def vm(shown: Json, now: datetime) -> RenderableType:
         ]
     )
     return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _where(shown: Json) -> Text:
+    """Its host, and the other one that may run it while nobody knows how its move ended."""
+    where = Text(shown["host"])
+    other = shown.get("may_run_on")  # a service before this one does not say it
+    return where.append(f", or {other}: its move was not reported", style="red") if other else where
 
 
 def _host_down(shown: Json) -> str:

@@ -130,6 +130,7 @@ def vm_json(vm: Vm, scope_name: str) -> Json:
         "zone": vm.zone,
         "os_type": vm.os_type,
         "computer_name": vm.computer_name,
+        "may_run_on": vm.may_run_on,
     }
 
 
