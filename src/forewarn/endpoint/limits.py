@@ -18,9 +18,11 @@ BURST_REQUESTS_MIN = 5
 # Sums of fractions of a second are a little off; the last token of a burst is still a token.
 _ROUNDING_S = 1e-6
 
-# A VM over its rate: so many 429 in a second are written at once. After them each answer waits,
-# its connection is not read meanwhile, and then all that was read before is answered.
+# A VM over its rate: the first so many 429 of a second are written at once. After them a 429 waits,
+# and its connection is not read meanwhile; then it and what was sent behind it are answered, up to
+# so many in a second. Beyond that the rest waits again.
 REFUSALS_AT_ONCE = 10
+REFUSALS_PER_S = 4_096
 REFUSALS_WINDOW_S = 1.0
 REFUSAL_WAITS_S = 1.0
 
@@ -119,13 +121,15 @@ class Refusals:
         self._count = 0
         self._until_s = 0.0
 
-    def at_once(self, now_s: float) -> bool:
-        """Count one more; True if it is among the first of its second."""
+    def may_write(self, now_s: float, *, waited: bool) -> bool:
+        """Count one more and return True, or False if it has to wait. `waited`: it has waited."""
         if now_s >= self._until_s:
             self._until_s = now_s + REFUSALS_WINDOW_S
             self._count = 0
+        if self._count >= (REFUSALS_PER_S if waited else REFUSALS_AT_ONCE):
+            return False
         self._count += 1
-        return self._count <= REFUSALS_AT_ONCE
+        return True
 
 
 def connects(requests_per_s: float) -> Bucket:

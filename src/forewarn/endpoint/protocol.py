@@ -43,6 +43,7 @@ class Connection(asyncio.Protocol):
         "_blank_bytes",
         "_blank_since_s",
         "_discarded",
+        "_drained",
         "_draining",
         "_endpoint",
         "_guest",
@@ -82,7 +83,8 @@ class Connection(asyncio.Protocol):
         self._waits = False  # for a turn: one is asked for, or will be when its time has come
         self._waits_until: asyncio.TimerHandle | None = None
         self._refused: tuple[float, Request] | None = None  # whose 429 waits, and its Retry-After
-        self._draining = False  # what was read before that wait is answered without another
+        self._draining = False  # what was sent behind it is answered without another wait
+        self._drained = 0  # how many of these were, since the last read
         self._writing_since_s: float | None = None
         self._reading_paused = False
 
@@ -409,6 +411,10 @@ class Connection(asyncio.Protocol):
             used += 1
         else:
             self._ask_for_turn()
+        if self._draining and not self._waits:
+            # The kernel may have more of a long row. Who sends one request after the other has not.
+            self._draining = self._drained > 1
+            self._drained = 0
         self._regulate()
         self._close_if_done()
         return used
@@ -429,12 +435,13 @@ class Connection(asyncio.Protocol):
         return True
 
     def _refuse_late(self) -> int:
-        """Write the 429 whose time has come; then all that was read before it came is answered."""
+        """Write the 429 whose time has come; what was sent behind it is answered with it."""
         if self._refused is None:
             return 0
         until_s, request = self._refused
         self._refused = self._waits_until = None
         self._draining = True
+        self._drained = 1
         now_s = self._since_s = self._time_s()
         self._write_throttled(until_s - now_s, request)
         return 1
@@ -456,7 +463,6 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _wait_for_more(self, reader: MessageReader) -> None:
-        self._draining = False
         if not reader.begun:
             self._at = IDLE
             self._reader = None  # most requests come from the cache: idle ones hold no buffer
@@ -548,9 +554,13 @@ class Connection(asyncio.Protocol):
     def _refuse_rate(self, retry_s: float, request: Request) -> None:
         """429, at once if it is one of the first of this second, else when it has waited."""
         guest = self._guest
-        if self._draining or guest is None or guest.refusals.at_once(self._since_s):
+        if self._reader is None:
+            self._draining = False  # it came alone
+        if guest is None or guest.refusals.may_write(self._since_s, waited=self._draining):
+            self._drained += self._draining
             self._write_throttled(retry_s, request)
             return
+        self._draining = False
         self._refused = (self._since_s + retry_s, request)
         self._waits = True
         self._waits_until = asyncio.get_running_loop().call_later(

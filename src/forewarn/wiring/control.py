@@ -121,7 +121,8 @@ class ControlService:
             silent_ms=self.parts.dispatch.silent_ms,
             waiting=self.views.waiting,
         )
-        self.parts.measures.link(self._link_measures)
+        self.parts.measures.add(self._link_measures)
+        self.parts.measures.add(self.parts.lateness.histogram)
         self._told_to_stop = asyncio.Event()
 
     def _show(self, changes: Sequence[Change]) -> None:
@@ -253,7 +254,8 @@ class ControlService:
 
     async def _work_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(run()) for run in (self.parts.pulse, self.parts.ticker.run)]
+        loops = (self.parts.pulse, self.parts.lateness.run, self.parts.ticker.run)
+        tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in [*tasks, stopping]:

@@ -21,6 +21,7 @@ from forewarn.adapters import host_credentials, joining
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.host_credentials import Credentials
+from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
@@ -151,6 +152,7 @@ class HostService:
             wants=self.watch.adopt,
             reconnected=self._reconnected,
         )
+        self.lateness = LoopLateness()
         self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
 
     def _new_keeper(self) -> DocumentKeeper:
@@ -245,6 +247,7 @@ class HostService:
 
     async def _work(self, stop: asyncio.Event) -> None:
         loops = (
+            self.lateness.run,
             self.follower.run,
             self.hosts.run,
             self.guests.run,

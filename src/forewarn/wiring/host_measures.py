@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
@@ -23,6 +24,7 @@ class Measured(Protocol):
     follower: Follower
     guests: LinkedGuests
     hosts: Hosts
+    lateness: LoopLateness
     watch: Watch
 
 
@@ -34,6 +36,8 @@ def host_measures(host: Measured) -> HostMeasures:
     for name, (text, read) in _counters(host).items():
         measures.count(name, text, read)
     measures.add(EndpointMeasures(host.endpoint.counters))
+    measures.add(host.hosts.heartbeat_times)
+    measures.add(host.lateness.histogram)
     return measures
 
 
