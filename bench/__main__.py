@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, fleet, waits, approvals, emulator, guest, link, hosts, rig) only those are made, and the
-file is left alone.
+(polls, attacks, fleet, waits, approvals, emulator, guest, link, hosts, rig) only those are made,
+and the file is left alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import approvals, emulator, figures, guest, hosts, link, polls, rigged, startup, waits
+from bench import (
+    approvals,
+    attacks,
+    emulator,
+    figures,
+    guest,
+    hosts,
+    link,
+    polls,
+    rigged,
+    startup,
+    waits,
+)
 from bench.figures import Figure
 from bench.processes import Failed, raise_open_files, take_client_core
 
@@ -30,6 +42,7 @@ def _fleet_then_start(folder: Path) -> Iterator[Figure]:
 
 MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "polls": polls.against_nginx,
+    "attacks": attacks.on_neighbours,
     "fleet": _fleet_then_start,
     "waits": waits.parked,
     "approvals": approvals.durable,

@@ -21,6 +21,7 @@ from forewarn.wire import problems
 T = TypeVar("T")
 
 _END = b"\r\n\r\n"
+CHUNKED = -1  # the length of a body that does not say it
 _BLANK = re.compile(rb"[\r\n]*")
 _UPGRADE_LINE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 
@@ -47,7 +48,17 @@ class Message:
 class _Parse:
     """What httptools has told us of one message."""
 
-    __slots__ = ("body", "head", "header_count", "headers", "most", "parser", "target", "whole")
+    __slots__ = (
+        "body",
+        "head",
+        "header_count",
+        "headers",
+        "most",
+        "parser",
+        "pieces",
+        "target",
+        "whole",
+    )
 
     def __init__(self, most: int) -> None:
         self.parser: Any = httptools.HttpRequestParser(self)
@@ -57,6 +68,7 @@ class _Parse:
         self.header_count = 0
         self.head: Head | None = None
         self.body = bytearray()
+        self.pieces = 0  # in which the body came
         self.whole = 0
 
     def show(self, data: bytes) -> bool:
@@ -93,6 +105,7 @@ class _Parse:
 
     def on_body(self, body: bytes) -> None:
         self.body += body
+        self.pieces += 1
 
     def on_message_complete(self) -> None:
         self.whole += 1
@@ -118,7 +131,7 @@ class MessageReader:
         self._buffer = bytearray()
         self._fed = 0  # how much of the buffer the parser has seen; only while reading a head
         self._parse: _Parse | None = None
-        self._body_left: int | None = None  # None while reading a head, -1 for a chunked body
+        self._body_left: int | None = None  # None while reading a head; else bytes, or CHUNKED
         self._wire_bytes = 0
         self._continue = False
         self.blank_bytes = 0  # empty lines since the last message
@@ -138,6 +151,11 @@ class MessageReader:
     def in_body(self) -> bool:
         """The head is whole, the body is not."""
         return self._body_left is not None
+
+    @property
+    def in_chunks(self) -> bool:
+        """The same, and the body has no length."""
+        return self._body_left == CHUNKED
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
@@ -212,7 +230,7 @@ class MessageReader:
         if expect and expect != "100-continue":
             raise problems.unsupported_expectation()
         chunked = "transfer-encoding" in head.headers
-        self._body_left = -1 if chunked else int(head.headers.get("content-length", "0"))
+        self._body_left = CHUNKED if chunked else int(head.headers.get("content-length", "0"))
         if self._body_left > self._limits.body_bytes:
             raise problems.body_too_large(self._limits.body_bytes)
         self._wire_bytes = 0
@@ -221,8 +239,8 @@ class MessageReader:
         return message
 
     def _read_body(self, parse: _Parse, left: int) -> Message | None:
-        """`left` is what is missing of a body with a length, -1 for a chunked one."""
-        if left < 0:
+        """`left` is what is missing of a body with a length."""
+        if left == CHUNKED:
             self._read_chunks(parse)
         else:
             stop = min(left, len(self._buffer))
@@ -254,6 +272,8 @@ class MessageReader:
         limits = self._limits
         if len(parse.body) > limits.body_bytes or self._wire_bytes > limits.chunked_bytes:
             raise problems.body_too_large(limits.body_bytes)
+        if parse.pieces > limits.chunks and self._body_left == CHUNKED:
+            raise problems.too_many_chunks(limits.chunks)
 
     def _ended(self, parse: _Parse, key: bytes | None) -> Message:
         if parse.whole != 1 or parse.head is None:

@@ -424,15 +424,27 @@ class Connection(asyncio.Protocol):
         try:
             message = reader.next_message()
         except GuestProblem as problem:
+            self._take_token()  # what is no request counts as one
             self._refuse(problem, close=True)
             return False
         if message is not None:
             self._at = IDLE
             self._handle(message)
+        elif reader.in_chunks and self._retry_s():
+            # To find its end would cost more than all else: it is not looked for.
+            self._refuse(problems.too_many_requests(math.ceil(self._retry_s())), close=True)
+            return False
         elif not reader.unseen:
             self._wait_for_more(reader)
             return False
         return True
+
+    def _take_token(self) -> None:
+        if self._guest is not None:
+            self._guest.bucket.take(self._time_s())
+
+    def _retry_s(self) -> float:
+        return 0.0 if self._guest is None else self._guest.bucket.retry_s(self._time_s())
 
     def _refuse_late(self) -> int:
         """Write the 429 whose time has come; what was sent behind it is answered with it."""

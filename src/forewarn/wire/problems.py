@@ -148,6 +148,14 @@ def body_too_large(limit_bytes: int) -> GuestProblem:
     )
 
 
+def too_many_chunks(limit: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-many-chunks",
+        f"Payload too large. A body in at most {limit} chunks is accepted",
+    )
+
+
 def head_too_large(limit_bytes: int) -> GuestProblem:
     """The request line and headers together are beyond the limit."""
     return GuestProblem(
