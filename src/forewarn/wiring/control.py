@@ -122,7 +122,7 @@ class ControlService:
             waiting=self.views.waiting,
         )
         self.parts.measures.add(self._link_measures)
-        self.parts.measures.add(self.parts.lateness.histogram)
+        self.parts.measures.add(self.parts.lateness)
         self._told_to_stop = asyncio.Event()
 
     def _show(self, changes: Sequence[Change]) -> None:

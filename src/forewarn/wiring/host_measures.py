@@ -37,7 +37,7 @@ def host_measures(host: Measured) -> HostMeasures:
         measures.count(name, text, read)
     measures.add(EndpointMeasures(host.endpoint.counters))
     measures.add(host.hosts.heartbeat_times)
-    measures.add(host.lateness.histogram)
+    measures.add(host.lateness)
     return measures
 
 

@@ -51,7 +51,7 @@ class Service:
             Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
             ring=self._ring,
         )
-        self._parts.measures.add(self._parts.lateness.histogram)
+        self._parts.measures.add(self._parts.lateness)
         self._endpoint = Endpoint(
             Guests(self._parts.control, self._parts.traces),
             now_ms=clock.now_ms,
