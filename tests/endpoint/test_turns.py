@@ -89,6 +89,17 @@ def test_answers_keep_their_order_over_many_turns() -> None:
         assert wire.statuses == [200, 200, 404, 200, 200, 400] * 50
 
 
+def test_a_repeated_poll_does_not_overtake_what_waits_for_its_turn() -> None:
+    with in_memory() as world:
+        wire = world.connect()
+        world.send(wire, POLL)
+        world.turns_until(lambda: len(wire.said) == 1)
+        world.send(wire, NOWHERE * 100)
+        world.send(wire, POLL)
+        world.turns_until(lambda: len(wire.said) == 102)
+        assert wire.statuses == [200] + [404] * 100 + [200]
+
+
 def test_a_repeated_poll_waits_for_no_turn() -> None:
     with in_memory() as world:
         wire = world.connect()
@@ -188,10 +199,8 @@ def test_nothing_is_left_of_a_connection_that_ends_while_it_waits(how: str, rate
     with in_memory(requests_per_s=rate) as world:
         wire = world.connect()
         ending = get("/nowhere", "Connection: close") if how == "close-header" else NOWHERE
-        world.send(wire, NOWHERE * 3 + ending + NOWHERE * 100)
-        world.turns_until(lambda: bool(wire.said))
-        for _ in range(10):
-            world.turn()
+        world.send(wire, NOWHERE * 3 + ending + NOWHERE * 500)
+        world.turns_until(lambda: len(wire.said) > 3)
         connection = wire._connection
         if how == "vanish":
             world.turn(wire.vanish)
@@ -199,9 +208,9 @@ def test_nothing_is_left_of_a_connection_that_ends_while_it_waits(how: str, rate
             world.turn(connection.cut)
         elif how == "endpoint":
             world.loop.run_until_complete(world.endpoint.close())
+        assert len(world.endpoint.turns) == 0
         del connection
         world.turns_until(lambda: not world.endpoint.connections)
-        assert len(world.endpoint.turns) == 0
         gc.collect()
         kept = [it for it in gc.get_objects() if isinstance(it, Connection)]
         assert not any(it._endpoint is world.endpoint for it in kept), "something still holds it"
