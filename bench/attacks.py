@@ -3,7 +3,8 @@
 `forewarn serve` has one core; the attacker and those who watch have the other. One VM attacks with
 the rate limit as it ships. Meanwhile other VMs ask, on connections that they keep and on new ones,
 an operator asks, fifty simulated hosts beat, and the service measures how late its own loop is.
-The attacker yields to those who watch: they must not be what is measured.
+The attacker yields to those who watch: they must not be what is measured. At last a host daemon is
+flooded by one of its VMs, whose heartbeats go to a control over TLS.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.controls import control
 from bench.figures import Figure
-from bench.fleets import BenchFleet, fleet
+from bench.fleets import fleet
 from bench.guests import Line, Operator, enable, poll_request
-from bench.processes import Failed, Forewarn, cpu_s, forewarn, resident_mib, waited_s
+from bench.hosts import daemon_of, until_served
+from bench.processes import CLIENT_CORE, Failed, cpu_s, forewarn, resident_mib, waited_s
 
 SECONDS = 15.0
 GIVE_UP_S = 30.0
@@ -32,6 +35,7 @@ LATENESS_MS_MAX = 20.0
 GET_MS_MAX = 100.0
 OPERATOR_MS_MAX = 100.0
 HEARTBEAT_MS_MAX = 1_000.0
+HOST_VMS = 50
 STRANGER = "127.9.9.9"
 
 # The name in the table, the kind of `attacker`, and whether a VM does it.
@@ -54,11 +58,58 @@ def on_neighbours(folder: Path) -> Iterator[Figure]:
         folder / "serve", machines.inventory(), settings={"FOREWARN_GUEST_REQUESTS_PER_SECOND": "5"}
     ) as service:
         enable(service.guest_port, [vm.address for vm in machines.vms])
-        _own(service)  # from the first look at it the lateness is measured finely
-        yield from _figures("nothing", *_watched(service, machines, None))
+        operator = Operator(service)
+        target = Target(
+            pid=service.pid,
+            port=service.guest_port,
+            others=tuple((service.guest_port, vm.address) for vm in machines.vms[3:]),
+            metrics=operator.metrics,
+            operator=operator,
+        )
+        _own(target)  # from the first look at it the lateness is measured finely
+        yield from _figures("No attack", *_watched(target, None))
         for name, kind, known in ATTACKS:
             source = machines.vms[1].address if known else STRANGER
-            yield from _figures(name, *_watched(service, machines, (kind, source)))
+            yield from _figures(f"One VM: {name}", *_watched(target, (kind, source)))
+    yield from _on_a_host(folder)
+
+
+def _on_a_host(folder: Path) -> Iterator[Figure]:
+    """The worst of them on a host daemon."""
+    with (
+        control(folder / "control", core=CLIENT_CORE, yielding=True) as joined,
+        daemon_of(folder, joined, vms=HOST_VMS) as daemon,
+    ):
+        until_served(daemon.ports)
+        first, *others = daemon.ports.values()
+        target = Target(
+            pid=daemon.pid,
+            port=first,
+            others=tuple((port, "127.0.0.1") for port in others),
+            metrics=lambda: _page(daemon.metrics_port),
+        )
+        _own(target)
+        found = _watched(target, ("flood-128", "127.0.0.1"))
+        yield from _figures("One VM of a host: pipelined flood, 128 connections", *found)
+
+
+def _page(port: int) -> str:
+    line = Line(port)
+    try:
+        return line.ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").body.decode()
+    finally:
+        line.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is attacked at `port`, and who else asks it: port and source address of each."""
+
+    pid: int
+    port: int
+    others: tuple[tuple[int, str], ...]
+    metrics: Callable[[], str]
+    operator: Operator | None = None
 
 
 @dataclass(slots=True)
@@ -110,8 +161,8 @@ class Own:
     heartbeats: Histogram
 
 
-def _own(service: Forewarn) -> Own:
-    text = Operator(service).ask("GET", "/metrics").body.decode()
+def _own(target: Target) -> Own:
+    text = target.metrics()
     return Own(
         histogram(text, "forewarn_loop_lateness_seconds"),
         histogram(text, "forewarn_heartbeat_seconds"),
@@ -142,49 +193,45 @@ def attacking(port: int, attack: tuple[str, str] | None) -> Iterator[list[dict[s
             process.communicate()
 
 
-def _watched(
-    service: Forewarn, machines: BenchFleet, attack: tuple[str, str] | None
-) -> tuple[Waits, Own, dict[str, Any]]:
+def _watched(target: Target, attack: tuple[str, str] | None) -> tuple[Waits, Own, dict[str, Any]]:
     """Ask as others would while one attacks; then what they and the service have to tell."""
     time.sleep(SETTLE_S)  # what the last attack has left is over
-    others = [vm.address for vm in machines.vms[3:]]
-    with attacking(service.guest_port, attack) as told:
+    pid = target.pid
+    with attacking(target.port, attack) as told:
         time.sleep(0.5)  # it is under way
-        before, used_s, began_s = _own(service), cpu_s(service.pid), time.perf_counter()
-        waited_before_s = waited_s(service.pid)
-        waits = _ask(service, others)
-        after = _own(service)
-        percent = (cpu_s(service.pid) - used_s) / (time.perf_counter() - began_s) * 100
+        before, used_s, began_s = _own(target), cpu_s(pid), time.perf_counter()
+        waited_before_s = waited_s(pid)
+        waits = _ask(target)
+        after = _own(target)
+        percent = (cpu_s(pid) - used_s) / (time.perf_counter() - began_s) * 100
     own = Own(after.lateness.since(before.lateness), after.heartbeats.since(before.heartbeats))
     about = {
         "cpu_percent": percent,
-        "resident_mib": resident_mib(service.pid),
+        "resident_mib": resident_mib(pid),
         # What the rest of the machine did to it meanwhile: none of it is the attack's.
-        "waited_for_core_ms": (waited_s(service.pid) - waited_before_s) * 1_000,
+        "waited_for_core_ms": (waited_s(pid) - waited_before_s) * 1_000,
     }
     return waits, own, {**about, **(told[0] if told else {})}
 
 
-def _ask(service: Forewarn, others: Sequence[str]) -> Waits:
+def _ask(target: Target) -> Waits:
     """One GET after the other, each of another VM, by turns on a kept and on a new connection."""
     waits = Waits()
-    request = poll_request()
-    operator = Operator(service)
-    kept: dict[str, Line] = {}
+    kept: dict[tuple[int, str], Line] = {}
     end_s = time.perf_counter() + SECONDS
     number = 0
     try:
         while time.perf_counter() < end_s:
             began_s = time.perf_counter()
-            source = others[number % len(others)]
-            if number // len(others) % 2:
-                waits.new_ms.append(_timed_ms(lambda: _get_anew(service.guest_port, source)))  # noqa: B023
+            other = target.others[number % len(target.others)]
+            if number // len(target.others) % 2:
+                waits.new_ms.append(_timed_ms(_get_anew, *other))
             else:
-                if source not in kept:
-                    kept[source] = Line(service.guest_port, source)
-                waits.kept_ms.append(_timed_ms(lambda: _get(kept[source], request)))  # noqa: B023
-            if number % OPERATOR_EVERY == 0:
-                waits.operator_ms.append(_timed_ms(lambda: _operate(operator)))
+                if other not in kept:
+                    kept[other] = Line(*other)
+                waits.kept_ms.append(_timed_ms(_get, kept[other], poll_request()))
+            if number % OPERATOR_EVERY == 0 and target.operator is not None:
+                waits.operator_ms.append(_timed_ms(_operate, target.operator))
             number += 1
             time.sleep(max(0.0, ASK_EVERY_S - (time.perf_counter() - began_s)))
     finally:
@@ -193,9 +240,9 @@ def _ask(service: Forewarn, others: Sequence[str]) -> Waits:
     return waits
 
 
-def _timed_ms(act: Any) -> float:
+def _timed_ms(act: Callable[..., None], *args: object) -> float:
     began_s = time.perf_counter()
-    act()
+    act(*args)
     return (time.perf_counter() - began_s) * 1_000
 
 
@@ -234,7 +281,7 @@ def _figures(name: str, waits: Waits, own: Own, about: Mapping[str, Any]) -> Ite
     }
     answers = ", ".join(f"{n:,} x {s}" for s, n in sorted(about.get("statuses", {}).items()))
     yield Figure(
-        name=f"One VM: {name}; lateness of the loop, p99.9",
+        name=f"{name}; lateness of the loop, p99.9",
         measured=own.lateness.share_ms(0.999),
         unit="ms",
         at_most=LATENESS_MS_MAX,
@@ -245,25 +292,26 @@ def _figures(name: str, waits: Waits, own: Own, about: Mapping[str, Any]) -> Ite
         raw=raw,
     )
     yield Figure(
-        name=f"One VM: {name}; another VM's GET, p99",
+        name=f"{name}; another VM's GET, p99",
         measured=_p(gets_ms, 0.99),
         unit="ms",
         at_most=GET_MS_MAX,
         note=f"{len(gets_ms):,}, p50 {_p(gets_ms, 0.5):.1f}, longest {max(gets_ms):.0f} ms; p99 on "
         f"a kept connection {_p(waits.kept_ms, 0.99):.1f}, new {_p(waits.new_ms, 0.99):.1f} ms",
     )
+    if waits.operator_ms:
+        yield Figure(
+            name=f"{name}; the operator's call, p99",
+            measured=_p(waits.operator_ms, 0.99),
+            unit="ms",
+            at_most=OPERATOR_MS_MAX,
+            note=f"{len(waits.operator_ms):,}, p50 {_p(waits.operator_ms, 0.5):.1f}, "
+            f"longest {max(waits.operator_ms):.0f} ms",
+        )
     yield Figure(
-        name=f"One VM: {name}; the operator's call, p99",
-        measured=_p(waits.operator_ms, 0.99),
-        unit="ms",
-        at_most=OPERATOR_MS_MAX,
-        note=f"{len(waits.operator_ms):,}, p50 {_p(waits.operator_ms, 0.5):.1f}, "
-        f"longest {max(waits.operator_ms):.0f} ms",
-    )
-    yield Figure(
-        name=f"One VM: {name}; the slowest heartbeat",
+        name=f"{name}; the slowest heartbeat",
         measured=own.heartbeats.share_ms(1.0),
         unit="ms",
         at_most=HEARTBEAT_MS_MAX,
-        note=f"less than; {own.heartbeats.total:,.0f} heartbeats of 50 hosts",
+        note=f"less than; {own.heartbeats.total:,.0f} heartbeats",
     )

@@ -313,6 +313,19 @@ def test_a_confirmation_that_breaks_ends_nothing_and_is_sent_again(failure: Exce
 @pytest.mark.parametrize(
     "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
 )
+def test_how_long_every_heartbeat_took_is_counted_also_if_it_failed() -> None:
+    async def run() -> Bench:
+        bench = Bench()
+        await bench.hosts.heartbeat()
+        bench.link.refuse("heartbeat", Unavailable("away"))
+        await bench.hosts.heartbeat()
+        return bench
+
+    [times] = asyncio.run(run()).hosts.heartbeat_times.collect()
+    counts = {sample.name: sample.value for sample in times.samples}
+    assert counts["forewarn_heartbeat_seconds_count"] == 4
+
+
 def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
     failure: Exception,
 ) -> None:
