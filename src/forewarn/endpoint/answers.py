@@ -89,11 +89,8 @@ class Throttling:
         self._date = b""
         self._by_retry_s: dict[int, bytes] = {}
 
-    def answer(self, retry_s: int, *, date: bytes, close: bool, without_body: bool) -> bytes:
+    def answer(self, retry_s: int, date: bytes) -> bytes:
         """The refusal that says to ask again in so many seconds."""
-        if close or without_body:
-            problem = problems.too_many_requests(retry_s)
-            return refusal(problem, date=date, close=close, without_body=without_body)
         if date is not self._date:
             self._date = date
             self._by_retry_s.clear()

@@ -122,12 +122,12 @@ class Refusals:
         self._count = 0
         self._until_s = 0.0
 
-    def may_write(self, now_s: float, *, waited: bool) -> bool:
-        """Count one more and return True, or False if it has to wait. `waited`: it has waited."""
+    def may_write(self, now_s: float, most: int) -> bool:
+        """Count one more and return True, or False if there were so many already."""
         if now_s >= self._until_s:
             self._until_s = now_s + REFUSALS_WINDOW_S
             self._count = 0
-        if self._count >= (REFUSALS_PER_S if waited else REFUSALS_AT_ONCE):
+        if self._count >= most:
             return False
         self._count += 1
         return True

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
-from forewarn.endpoint.limits import REFUSAL_WAITS_S
+from forewarn.endpoint.limits import REFUSAL_WAITS_S, REFUSALS_AT_ONCE, REFUSALS_PER_S
 from forewarn.endpoint.messages import Message, MessageReader
 from forewarn.endpoint.pages import Document, Guest, Link
 from forewarn.endpoint.routes import Ask, Request
@@ -38,6 +37,7 @@ class Connection(asyncio.Protocol):
     """See the module. Everything here runs on the event loop's thread."""
 
     __slots__ = (
+        "_again",
         "_approving",
         "_at",
         "_blank_bytes",
@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._refused: tuple[float, Request] | None = None  # whose 429 waits, and its Retry-After
         self._draining = False  # what was sent behind it is answered without another wait
         self._drained = 0  # how many of these were, since the last read
+        self._again = b""  # the 429 that was written last in this turn
         self._writing_since_s: float | None = None
         self._reading_paused = False
 
@@ -397,6 +398,7 @@ class Connection(asyncio.Protocol):
         Called by `turns`. At most so many; returns how many it were.
         """
         self._waits = False
+        self._again = b""
         used = self._refuse_late()
         while used < most and self._at <= BODY and self._writing_since_s is None:
             reader = self._reader
@@ -405,7 +407,8 @@ class Connection(asyncio.Protocol):
             request = reader.take_known(self._heads)
             if request is not None:
                 self._at = IDLE
-                self._poll(request)
+                if not (self._again and self._refuse_again(request)):
+                    self._poll(request)
             elif not self._read_one(reader):
                 break
             used += 1
@@ -455,7 +458,7 @@ class Connection(asyncio.Protocol):
         self._draining = True
         self._drained = 1
         now_s = self._since_s = self._time_s()
-        self._write_throttled(until_s - now_s, request)
+        self._throttle(max(1, math.ceil(until_s - now_s)), request)
         return 1
 
     def _stop_waiting(self) -> None:
@@ -568,9 +571,10 @@ class Connection(asyncio.Protocol):
         guest = self._guest
         if self._reader is None:
             self._draining = False  # it came alone
-        if guest is None or guest.refusals.may_write(self._since_s, waited=self._draining):
-            self._drained += self._draining
-            self._write_throttled(retry_s, request)
+        most = REFUSALS_PER_S if self._draining else REFUSALS_AT_ONCE
+        if guest is None or guest.refusals.may_write(self._since_s, most):
+            self._drained += 1
+            self._throttle(math.ceil(retry_s), request)
             return
         self._draining = False
         self._refused = (self._since_s + retry_s, request)
@@ -580,21 +584,31 @@ class Connection(asyncio.Protocol):
         )
         self._regulate()
 
-    def _write_throttled(self, retry_s: float, request: Request) -> None:
+    def _throttle(self, retry_s: int, request: Request) -> None:
+        if request.without_body or self._closes(request):
+            self._refuse(problems.too_many_requests(retry_s), request)
+            return
         endpoint = self._endpoint
-        endpoint.counters.others[HTTPStatus.TOO_MANY_REQUESTS] += 1
-        endpoint.counters.refusals[problems.RATE_LIMIT] += 1
-        endpoint.dates.now_ms()
-        close = self._closes(request)
-        answer = endpoint.throttling.answer(
-            max(1, math.ceil(retry_s)),
-            date=endpoint.dates.line,
-            close=close,
-            without_body=request.without_body,
-        )
-        self._transport.write(answer)
-        if close:
-            self._close()
+        endpoint.counters.throttled += 1
+        dates = endpoint.dates
+        dates.now_ms()
+        self._again = endpoint.throttling.answer(retry_s, dates.line)
+        self._transport.write(self._again)
+
+    def _refuse_again(self, request: Request) -> bool:
+        """Write the same 429 again: in one turn no time passes, so no token has come.
+
+        False if this one has to be looked at.
+        """
+        guest = self._guest
+        if request.close or self._last or not self._draining or guest is None:
+            return False
+        if not guest.refusals.may_write(self._since_s, REFUSALS_PER_S):
+            return False
+        self._drained += 1
+        self._endpoint.counters.throttled += 1
+        self._transport.write(self._again)
+        return True
 
     def _refuse(
         self, problem: GuestProblem, request: Request | None = None, *, close: bool = False
