@@ -215,7 +215,8 @@ class MemoryWorld:
 
     def pass_s(self, seconds: float) -> None:
         """Let so much time pass."""
-        self.loop.run_until_complete(asyncio.sleep(seconds))
+        self.loop.call_later(seconds, self.loop.stop)
+        self.loop.run_forever()
 
     @property
     def now_s(self) -> float:

@@ -310,9 +310,6 @@ def test_a_confirmation_that_breaks_ends_nothing_and_is_sent_again(failure: Exce
     assert bench.hosts.failures == (1 if isinstance(failure, ZeroDivisionError) else 0)
 
 
-@pytest.mark.parametrize(
-    "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
-)
 def test_how_long_every_heartbeat_took_is_counted_also_if_it_failed() -> None:
     async def run() -> Bench:
         bench = Bench()
@@ -326,6 +323,9 @@ def test_how_long_every_heartbeat_took_is_counted_also_if_it_failed() -> None:
     assert counts["forewarn_heartbeat_seconds_count"] == 4
 
 
+@pytest.mark.parametrize(
+    "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
+)
 def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
     failure: Exception,
 ) -> None:

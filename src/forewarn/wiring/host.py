@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -152,8 +153,12 @@ class HostService:
             wants=self.watch.adopt,
             reconnected=self._reconnected,
         )
-        self.lateness = LoopLateness()
         self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+
+    @cached_property
+    def lateness(self) -> LoopLateness:
+        """How late the event loop is."""
+        return LoopLateness()
 
     def _new_keeper(self) -> DocumentKeeper:
         return DocumentKeeper(

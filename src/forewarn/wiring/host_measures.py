@@ -24,8 +24,10 @@ class Measured(Protocol):
     follower: Follower
     guests: LinkedGuests
     hosts: Hosts
-    lateness: LoopLateness
     watch: Watch
+
+    @property
+    def lateness(self) -> LoopLateness: ...
 
 
 def host_measures(host: Measured) -> HostMeasures:
