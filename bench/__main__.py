@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, fleet, waits, approvals, emulator, guest, link, reports, hosts, rig) only those are made,
-and the file is left alone.
+(polls, attacks, fleet, waits, approvals, emulator, guest, link, reports, hosts, rig) only those
+are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench import (
     approvals,
+    attacks,
     emulator,
     figures,
     guest,
@@ -42,6 +43,7 @@ def _fleet_then_start(folder: Path) -> Iterator[Figure]:
 
 MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "polls": polls.against_nginx,
+    "attacks": attacks.on_neighbours,
     "fleet": _fleet_then_start,
     "waits": waits.parked,
     "approvals": approvals.durable,

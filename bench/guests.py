@@ -176,11 +176,15 @@ class Operator:
             raise Failed(f"an order was refused: {refused[0].body!r}")
         return [json.loads(answer.body)["event_id"] for answer in answers]
 
+    def metrics(self) -> str:
+        """All of /metrics."""
+        return self.ask("GET", "/metrics").body.decode()
+
     def metric(self, name: str) -> float:
         """One number of /metrics, added up over its labels."""
         found = [
             float(line.rpartition(" ")[2])
-            for line in self.ask("GET", "/metrics").body.decode().splitlines()
+            for line in self.metrics().splitlines()
             if line.startswith((f"{name} ", f"{name}{{"))
         ]
         if not found:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.controls import Control, control
 from bench.figures import Figure
@@ -49,10 +50,10 @@ def in_daily_life(folder: Path) -> Iterator[Figure]:
     folder.mkdir(parents=True)
     with (
         control(folder / "control", core=CLIENT_CORE, yielding=True) as running_control,
-        _daemon(folder, running_control) as daemon,
+        daemon_of(folder, running_control, vms=VMS) as daemon,
         ExitStack() as opened,
     ):
-        _until_served(daemon.ports)
+        until_served(daemon.ports)
         guests = [Guest(Line(port)) for port in daemon.ports.values()]
         for guest in guests:
             opened.callback(guest.line.close)
@@ -69,23 +70,26 @@ class Daemon:
 
     pid: int
     ports: Mapping[str, int]
+    metrics_port: int
 
 
 @contextmanager
-def _daemon(folder: Path, joined: Control) -> Iterator[Daemon]:
+def daemon_of(folder: Path, joined: Control, *, vms: int) -> Iterator[Daemon]:
+    """Run a host daemon with so many simulated VMs, joined to a control."""
     log = folder / "host.log"
     command = [sys.executable, "-m", "bench.simulated_host", str(folder / "host")]
-    command += [joined.hosts_url, joined.invite(HOST), str(VMS)]
+    command += [joined.hosts_url, joined.invite(HOST), str(vms)]
     with running(command, log, clean_environment()) as process:
         wait(process, log, lambda: _said(log) is not None)
-        yield Daemon(process.pid, _said(log) or {})
+        said = _said(log) or {}
+        yield Daemon(process.pid, dict(said["ports"]), int(said["metrics"]))
 
 
-def _said(log: Path) -> dict[str, int] | None:
-    """Where the VMs ask, once the daemon has said so."""
+def _said(log: Path) -> dict[str, Any] | None:
+    """Where the VMs and the metrics are, once the daemon has said so."""
     for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.startswith("{") and line.endswith("\n"):
-            return dict(json.loads(line)["ports"])
+            return dict(json.loads(line))
     return None
 
 
@@ -108,7 +112,7 @@ class Waits:
     orders: int = 0
 
 
-def _until_served(ports: Mapping[str, int]) -> None:
+def until_served(ports: Mapping[str, int]) -> None:
     """Wait until control has made an inventory of the VMs and the daemon serves each of them."""
     until_s = time.perf_counter() + SERVED_LIMIT_S
     waited_for = list(ports.values())

@@ -104,6 +104,12 @@ def cpu_s(pid: int) -> float:
     return total_ns / 1e9
 
 
+def waited_s(pid: int) -> float:
+    """How long the main thread of a process has waited for a core so far, though it could run."""
+    text = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii")
+    return int(text.split()[1]) / 1e9
+
+
 def resident_mib(pid: int) -> float:
     """Resident memory of a process now."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():

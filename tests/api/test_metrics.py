@@ -138,7 +138,7 @@ def test_ticker_lag_and_store_failures_are_shown() -> None:
 
 def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
     measures, counters = Measures(), Counters()
-    measures.endpoint(EndpointMeasures(counters))
+    measures.add(EndpointMeasures(counters))
     counters.polls_200 += 3
     counters.polls_304 += 2
     counters.parked = 7

@@ -53,7 +53,7 @@ def test_one_guest_over_its_rate_is_refused_and_others_are_not() -> None:
         assert world.client().ask(POLL).status == 429, "another connection of the same VM"
         assert world.client("127.0.0.2").ask(POLL).status == 200
         assert world.client("127.0.0.3").ask(POLL).status == 200
-        assert world.endpoint.counters.refusals["rate-limit"] == 6
+        assert world.endpoint.counters.refused()["rate-limit"] == 6
 
 
 def test_every_kind_of_request_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
@@ -12,7 +13,10 @@ from dataclasses import replace
 import pytest
 
 from endpoint_world import DB, POLL, Client, World, a_vm, running
-from forewarn.host.listeners import ListenFailed, cannot_listen
+from forewarn.endpoint.limits import RECEIVE_BUFFER_BYTES
+from forewarn.endpoint.pages import Guest
+from forewarn.host.identity import Identity
+from forewarn.host.listeners import Listeners, ListenFailed, cannot_listen
 
 
 def name_at(world: World, address: tuple[str, int]) -> str:
@@ -61,6 +65,27 @@ def test_a_vms_own_listener_answers_for_that_vm_whatever_the_source() -> None:
             "web_1": "web_1",
             "db_0": "db_0",
         }
+
+
+def test_what_a_guest_sends_and_is_not_read_takes_little_of_the_kernel() -> None:
+    class Watching(Identity):
+        kept_bytes = 0
+
+        def by_peer(self, transport: asyncio.BaseTransport) -> Guest | None:
+            pipe = transport.get_extra_info("socket")
+            self.kept_bytes = pipe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            return super().by_peer(transport)
+
+    with running() as world:
+        watching = Watching()
+        listeners = Listeners(world.endpoint, watching)
+        address = world.wait_for(listeners.open_shared("127.0.0.1:0"))
+        client = Client(address, "127.0.0.1")
+        assert client.ask(POLL).status == 403
+        client.close()
+        world.wait_for(listeners.close())
+    # The kernel doubles what it is told, for its own needs.
+    assert 0 < watching.kept_bytes <= 2 * RECEIVE_BUFFER_BYTES
 
 
 def test_a_listener_of_a_vm_we_do_not_know_answers_nobody() -> None:

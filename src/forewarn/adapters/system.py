@@ -12,6 +12,14 @@ import uuid
 NANOSECONDS_PER_MS = 1_000_000
 
 
+def monotonic_s() -> float:
+    """The monotonic clock in seconds and their fractions, for what lasts less than a millisecond.
+
+    It has nothing to do with `Clock`, and no decision may rest on it.
+    """
+    return time.monotonic()
+
+
 class SystemClock:
     """`ports.Clock` on the clocks of the machine."""
 

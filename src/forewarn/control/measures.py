@@ -119,13 +119,9 @@ class Measures:
         for scope in scopes:
             self._keep_open(scope)
 
-    def endpoint(self, counters: Collector) -> None:
-        """Ask the guest endpoint for its numbers too, at every scrape. Call it once."""
-        self._registry.register(counters)
-
-    def link(self, counters: Collector) -> None:
-        """Ask the link for its numbers too, at every scrape. Call it once."""
-        self._registry.register(counters)
+    def add(self, numbers: Collector) -> None:
+        """Ask somebody else for their numbers too, at every scrape. Once for each."""
+        self._registry.register(numbers)
 
     def count(self, name: str, text: str, read: Callable[[], int]) -> None:
         """Ask for this number too, at every scrape. It only grows. Once per name."""

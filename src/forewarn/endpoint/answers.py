@@ -9,6 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from forewarn.core.model import SECOND_MS
+from forewarn.wire import problems
 from forewarn.wire.documents import http_date
 from forewarn.wire.problems import GuestProblem
 
@@ -77,6 +78,28 @@ def refusal(problem: GuestProblem, *, date: bytes, close: bool, without_body: bo
         close=close,
         without_body=without_body,
     )
+
+
+class Throttling:
+    """The 429 of a VM over its rate. It is said often, so its bytes are made once per second."""
+
+    __slots__ = ("_by_retry_s", "_date")
+
+    def __init__(self) -> None:
+        self._date = b""
+        self._by_retry_s: dict[int, bytes] = {}
+
+    def answer(self, retry_s: int, date: bytes) -> bytes:
+        """The refusal that says to ask again in so many seconds."""
+        if date is not self._date:
+            self._date = date
+            self._by_retry_s.clear()
+        answer = self._by_retry_s.get(retry_s)
+        if answer is None:
+            problem = problems.too_many_requests(retry_s)
+            answer = refusal(problem, date=date, close=False, without_body=False)
+            self._by_retry_s[retry_s] = answer
+        return answer
 
 
 def closing(answer: bytes) -> bytes:

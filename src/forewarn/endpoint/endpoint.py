@@ -13,13 +13,14 @@ from typing import Any
 import structlog
 
 from forewarn.core.errors import Unavailable
-from forewarn.endpoint.answers import Dates
-from forewarn.endpoint.limits import CACHED_HEADS, Limits, Timeouts
+from forewarn.endpoint.answers import Dates, Throttling
+from forewarn.endpoint.limits import CACHED_HEADS, CONNECTS_PER_S, Bucket, Limits, Timeouts
 from forewarn.endpoint.pages import Guest, Link, Page
 from forewarn.endpoint.protocol import Connection, Identify
 from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Counters, Service
 from forewarn.endpoint.stages import patience_s
+from forewarn.endpoint.turns import Taker, Turns
 from forewarn.wire.instance import Place
 
 _log = structlog.get_logger(__name__)
@@ -51,6 +52,9 @@ class Endpoint:
         self.counters = Counters()
         self.connections: set[Connection] = set()
         self.strangers: set[Link] = set()
+        self.connects_of_strangers = Bucket(CONNECTS_PER_S)
+        self.turns = Turns(self._turn_broke)
+        self.throttling = Throttling()
         self.heads: dict[bytes, Request] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
@@ -108,6 +112,11 @@ class Endpoint:
             self.failed("enabling a scope failed", scope=page.name)
         finally:
             page.enabling = None
+
+    def _turn_broke(self, taker: Taker) -> None:
+        self.failed("a turn of a connection failed")
+        if isinstance(taker, Connection):
+            taker.abort()
 
     def failed(self, what: str, **context: str) -> None:
         """Log and count an error of ours, from inside its `except`."""

@@ -1,6 +1,7 @@
 """Every limit of the endpoint, by name and with its unit, and the rate limit of one VM.
 
-Only numbers and the bucket live here. All times are seconds of the event loop's monotonic clock.
+Only numbers, the bucket and the count of refusals live here. All times are seconds of the event
+loop's monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,6 +18,27 @@ BURST_REQUESTS_MIN = 5
 # Sums of fractions of a second are a little off; the last token of a burst is still a token.
 _ROUNDING_S = 1e-6
 
+# A VM over its rate: the first so many 429 of a second are written at once. After them a 429 waits,
+# and its connection is not read meanwhile; then it and what was sent behind it are answered, up to
+# so many in a second. Beyond that the rest waits again.
+REFUSALS_AT_ONCE = 10
+REFUSALS_PER_S = 4_096
+REFUSALS_WINDOW_S = 1.0
+REFUSAL_WAITS_S = 1.0
+
+# New connections of one VM in a second, and of all strangers together. A VM that may ask more often
+# may connect more often; one without a rate limit has none here either.
+CONNECTS_PER_S = 200.0
+
+# A turn of the event loop handles so many requests of all guests, and of one connection so many.
+# A piece of a chunked body counts as a request.
+REQUESTS_PER_TURN = 16
+REQUESTS_PER_TURN_OF_CONNECTION = 8
+CHUNKED_BYTES_AT_ONCE = 1_024
+
+# What the kernel keeps of a connection that is not read: a read brings no more than about this.
+RECEIVE_BUFFER_BYTES = 64 * 1_024
+
 # Heads up to this size are kept with their parsed form: polls repeat byte for byte.
 CACHED_HEAD_BYTES = 1_024
 CACHED_HEADS = 1_024
@@ -29,9 +51,12 @@ class Limits:
     head_bytes: int = 16 * 1_024
     headers: int = 100
     body_bytes: int = 64 * 1_024
-    # A chunked body of one-byte chunks is six times as long on the wire.
+    # A chunked body is longer on the wire, and each chunk is a call of the parser.
     chunked_bytes: int = 512 * 1_024
+    chunks: int = 1_024
     pipelined_bytes: int = 64 * 1_024
+    # Empty lines between two requests. RFC 9112 (2.2) asks to ignore one; old clients send one.
+    blank_bytes: int = 256
     connections_per_guest: int = 128
     connections_of_strangers: int = 64
     parked_per_guest: int = 32
@@ -70,6 +95,11 @@ class Bucket:
         self._burst_s = (burst - 1) * self._every_s + _ROUNDING_S
         self._full_at_s = 0.0
 
+    def retry_s(self, now_s: float) -> float:
+        """What `take` would return. Takes nothing."""
+        ahead_s = self._full_at_s - now_s
+        return ahead_s - self._burst_s if ahead_s > self._burst_s else 0.0
+
     def take(self, now_s: float) -> float:
         """Take one token: 0.0 if there was one, else the seconds until there will be."""
         full_at_s = self._full_at_s
@@ -81,3 +111,28 @@ class Bucket:
             return ahead_s - self._burst_s
         self._full_at_s = full_at_s + self._every_s
         return 0.0
+
+
+class Refusals:
+    """How many 429 one VM was given in this second. Only who is over its rate is counted."""
+
+    __slots__ = ("_count", "_until_s")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._until_s = 0.0
+
+    def may_write(self, now_s: float, most: int) -> bool:
+        """Count one more and return True, or False if there were so many already."""
+        if now_s >= self._until_s:
+            self._until_s = now_s + REFUSALS_WINDOW_S
+            self._count = 0
+        if self._count >= most:
+            return False
+        self._count += 1
+        return True
+
+
+def connects(requests_per_s: float) -> Bucket:
+    """The limit on new connections of a VM with this rate limit."""
+    return Bucket(max(CONNECTS_PER_S, requests_per_s) if requests_per_s > 0 else 0.0)

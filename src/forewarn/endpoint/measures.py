@@ -33,7 +33,7 @@ class EndpointMeasures(Collector):
         refusals = CounterMetricFamily(
             "forewarn_guest_refusals", "Requests of guests refused, by reason.", labels=("reason",)
         )
-        for reason, count in sorted(now.refusals.items()):
+        for reason, count in sorted(now.refused().items()):
             refusals.add_metric((reason,), count)
         yield refusals
         yield CounterMetricFamily(

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from forewarn.core.model import Scope, Vm
-from forewarn.endpoint.limits import Bucket
+from forewarn.endpoint.limits import Bucket, Refusals
 
 # How many parked polls are answered before others get their turn.
 WOKEN_AT_ONCE = 256
@@ -149,6 +149,7 @@ class Guest:
         "asked",
         "bucket",
         "connections",
+        "connects",
         "document",
         "expected",
         "gone",
@@ -158,13 +159,16 @@ class Guest:
         "polled_serial",
         "read_ids",
         "read_serial",
+        "refusals",
         "vm",
     )
 
-    def __init__(self, vm: Vm, page: Page, bucket: Bucket) -> None:
+    def __init__(self, vm: Vm, page: Page, bucket: Bucket, connects: Bucket | None = None) -> None:
         self.vm = vm
         self.page = page
         self.bucket = bucket
+        self.connects = connects or Bucket(0)
+        self.refusals = Refusals()
         self.asked: object = None
         self.document: Document | None = None
         self.polled_ms = 0

@@ -1,7 +1,8 @@
 """One connection of a guest: HTTP/1.1 over an asyncio transport.
 
 A connection handles one request at a time and answers in order; what a client sends meanwhile
-stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`.
+stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`,
+and when a request that is here is handled in `turns`: a few of one connection, then others.
 
 The hot path is a poll whose bytes were seen before: `data_received` finds its parsed form, and
 `_poll` checks identity, rate limit and what the guest has, and writes bytes that are ready.
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
+from forewarn.endpoint.limits import REFUSAL_WAITS_S, REFUSALS_AT_ONCE, REFUSALS_PER_S
 from forewarn.endpoint.messages import Message, MessageReader
 from forewarn.endpoint.pages import Document, Guest, Link
 from forewarn.endpoint.routes import Ask, Request
@@ -35,9 +37,14 @@ class Connection(asyncio.Protocol):
     """See the module. Everything here runs on the event loop's thread."""
 
     __slots__ = (
+        "_again",
         "_approving",
         "_at",
+        "_blank_bytes",
+        "_blank_since_s",
         "_discarded",
+        "_drained",
+        "_draining",
         "_endpoint",
         "_guest",
         "_heads",
@@ -46,12 +53,15 @@ class Connection(asyncio.Protocol):
         "_last_answer",
         "_reader",
         "_reading_paused",
+        "_refused",
         "_request",
         "_since_s",
         "_tag",
         "_time_s",
         "_transport",
         "_until_s",
+        "_waits",
+        "_waits_until",
         "_writing_since_s",
     )
 
@@ -68,6 +78,14 @@ class Connection(asyncio.Protocol):
         self._last = False  # the client has closed its side
         self._approving = self._last_answer = False  # an approval is under way; then all ends
         self._discarded = 0
+        self._blank_bytes = 0  # empty lines since the request of `_blank_since_s`
+        self._blank_since_s = 0.0
+        self._waits = False  # for a turn: one is asked for, or will be when its time has come
+        self._waits_until: asyncio.TimerHandle | None = None
+        self._refused: tuple[float, Request] | None = None  # whose 429 waits, and its Retry-After
+        self._draining = False  # what was sent behind it is answered without another wait
+        self._drained = 0  # how many of these were, since the last read
+        self._again = b""  # the 429 that was written last in this turn
         self._writing_since_s: float | None = None
         self._reading_paused = False
 
@@ -80,6 +98,12 @@ class Connection(asyncio.Protocol):
         self._since_s = self._time_s()
         endpoint.opened(self)
         guest = self._guest = self._identify(transport)
+        connects = endpoint.connects_of_strangers if guest is None else guest.connects
+        if connects.take(self._since_s):
+            endpoint.counters.refusals["connects"] += 1
+            self._at = CLOSING
+            self.abort()  # without a word: whoever connects like this reads none
+            return
         crowd: set[Link] = endpoint.strangers if guest is None else guest.connections
         limit = endpoint.limits
         most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
@@ -94,7 +118,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._at == PARKED:
             self._unpark()
+        self._stop_waiting()
         self._at = CLOSING
+        self._reader = None
         if self._guest is not None:
             self._guest.connections.discard(self)
         self._endpoint.closed(self)
@@ -110,7 +136,7 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """A client may close its side and still read an answer; one that is parked has left."""
         self._last = True
-        return self._at == BUSY
+        return self._at == BUSY or self._waits
 
     def pause_writing(self) -> None:
         self._writing_since_s = self._time_s()
@@ -118,9 +144,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_since_s = None
-        self._regulate()
-        if self._reader is not None and self._at <= BODY:
-            self._read_on()
+        self._read_on()
 
     # -- called by the endpoint, the page and the guest ----------------------------------------
 
@@ -285,17 +309,18 @@ class Connection(asyncio.Protocol):
             self._refuse(problems.nobody(), close=True)
             return
         endpoint = self._endpoint
+        now_s = self._since_s = self._time_s()
+        retry_s = guest.bucket.retry_s(now_s)
+        if retry_s:  # before all else: who is over its rate costs, and changes, as little as can be
+            self._refuse_rate(retry_s, routes.unrouted(message.head))
+            return
         request = routes.route(message.head, endpoint.rules)
         if message.key is not None:
             endpoint.remember(message.key, request)
         if request.ask is Ask.POLL:
             self._poll(request)
             return
-        now_s = self._since_s = self._time_s()
-        retry_s = guest.bucket.take(now_s)
-        if retry_s:
-            self._refuse_rate(retry_s, request)
-            return
+        guest.bucket.take(now_s)
         try:
             if request.problem is not None:
                 raise request.problem
@@ -348,33 +373,116 @@ class Connection(asyncio.Protocol):
         if self._reader is None:
             self._reader = MessageReader(self._endpoint.limits)
         self._reader.feed(data)
-        if self._at in (BUSY, PARKED):
-            self._regulate()
-        else:
-            self._read_on()
+        self._ask_for_turn()
+        self._regulate()
 
     def _read_on(self) -> None:
-        """Handle the requests that are here until one has to wait or none is whole."""
-        reader = self._reader
-        while reader is not None and self._at <= BODY and self._writing_since_s is None:
-            try:
-                message = reader.next_message()
-            except GuestProblem as problem:
-                self._refuse(problem, close=True)
-                return
-            if message is None:
-                self._wait_for_more(reader)
+        """What kept the next request waiting is over: go on with what is here, in turns."""
+        self._ask_for_turn()
+        self._regulate()
+        self._close_if_done()
+
+    def _ask_for_turn(self) -> None:
+        if (
+            self._reader is not None
+            and not self._waits
+            and self._at <= BODY
+            and self._writing_since_s is None
+        ):
+            self._waits = True
+            self._endpoint.turns.ask(self, self._guest)
+
+    def turn(self, most: int) -> int:
+        """Handle the requests that are here until one has to wait or none is whole.
+
+        Called by `turns`. At most so many; returns how many it were.
+        """
+        self._waits = False
+        self._again = b""
+        used = self._refuse_late()
+        while used < most and self._at <= BODY and self._writing_since_s is None:
+            reader = self._reader
+            if reader is None or self._waits:
                 break
+            request = reader.take_known(self._heads)
+            if request is not None:
+                self._at = IDLE
+                if not (self._again and self._refuse_again(request)):
+                    self._poll(request)
+            elif not self._read_one(reader):
+                break
+            used += 1
+        else:
+            self._ask_for_turn()
+        if self._draining and not self._waits:
+            # The kernel may have more of a long row. Who sends one request after the other has not.
+            self._draining = self._drained > 1
+            self._drained = 0
+        self._regulate()
+        self._close_if_done()
+        return used
+
+    def _read_one(self, reader: MessageReader) -> bool:
+        """Handle the next request, or look at a piece of it; False if nothing is to be done."""
+        try:
+            message = reader.next_message()
+        except GuestProblem as problem:
+            self._take_token()  # what is no request counts as one
+            self._refuse(problem, close=True)
+            return False
+        if message is not None:
             self._at = IDLE
             self._handle(message)
-        self._regulate()
-        if self._last and self._at == IDLE:
+        elif reader.in_chunks and self._retry_s():
+            # To find its end would cost more than all else: it is not looked for.
+            self._refuse(problems.too_many_requests(math.ceil(self._retry_s())), close=True)
+            return False
+        elif not reader.unseen:
+            self._wait_for_more(reader)
+            return False
+        return True
+
+    def _take_token(self) -> None:
+        if self._guest is not None:
+            self._guest.bucket.take(self._time_s())
+
+    def _retry_s(self) -> float:
+        return 0.0 if self._guest is None else self._guest.bucket.retry_s(self._time_s())
+
+    def _refuse_late(self) -> int:
+        """Write the 429 whose time has come; what was sent behind it is answered with it."""
+        if self._refused is None:
+            return 0
+        until_s, request = self._refused
+        self._refused = self._waits_until = None
+        self._draining = True
+        self._drained = 1
+        now_s = self._since_s = self._time_s()
+        self._throttle(max(1, math.ceil(until_s - now_s)), request)
+        return 1
+
+    def _stop_waiting(self) -> None:
+        """Want no turn any more."""
+        if not self._waits:
+            return
+        self._waits = False
+        self._refused = None
+        if self._waits_until is not None:
+            self._waits_until.cancel()
+            self._waits_until = None
+        self._endpoint.turns.leave(self, self._guest)
+
+    def _close_if_done(self) -> None:
+        """Close once all that a client sent before it closed its side is answered."""
+        if self._last and self._at == IDLE and self._reader is None and not self._waits:
             self._close()
 
     def _wait_for_more(self, reader: MessageReader) -> None:
         if not reader.begun:
             self._at = IDLE
             self._reader = None  # most requests come from the cache: idle ones hold no buffer
+            if reader.blank_bytes:
+                self._count_blank(reader.blank_bytes)
             return
         at = BODY if reader.in_body else HEAD
         if self._at != at:
@@ -383,11 +491,21 @@ class Connection(asyncio.Protocol):
         if reader.take_continue():
             self._transport.write(answers.CONTINUE)
 
+    def _count_blank(self, blank_bytes: int) -> None:
+        """Empty lines and no request: they add up until a request comes."""
+        if self._blank_since_s != self._since_s:
+            self._blank_since_s = self._since_s
+            self._blank_bytes = 0
+        self._blank_bytes += blank_bytes
+        limit_bytes = self._endpoint.limits.blank_bytes
+        if self._blank_bytes > limit_bytes:
+            self._refuse(problems.blank_lines(limit_bytes), close=True)
+
     def _regulate(self) -> None:
-        """Read from the socket only while there is room for what it brings."""
+        """Read only while there is room for what comes, and nothing here waits for its turn."""
         pipelined = self._at in (BUSY, PARKED) and self._reader is not None
         full = pipelined and self._unread_bytes() > self._endpoint.limits.pipelined_bytes
-        pause = self._writing_since_s is not None or full
+        pause = self._writing_since_s is not None or full or self._waits
         if pause == self._reading_paused or self._transport.is_closing():
             return
         self._reading_paused = pause
@@ -449,7 +567,48 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _refuse_rate(self, retry_s: float, request: Request) -> None:
-        self._refuse(problems.too_many_requests(math.ceil(retry_s)), request)
+        """429, at once if it is one of the first of this second, else when it has waited."""
+        guest = self._guest
+        if self._reader is None:
+            self._draining = False  # it came alone
+        most = REFUSALS_PER_S if self._draining else REFUSALS_AT_ONCE
+        if guest is None or guest.refusals.may_write(self._since_s, most):
+            self._drained += 1
+            self._throttle(math.ceil(retry_s), request)
+            return
+        self._draining = False
+        self._refused = (self._since_s + retry_s, request)
+        self._waits = True
+        self._waits_until = asyncio.get_running_loop().call_later(
+            REFUSAL_WAITS_S, self._endpoint.turns.ask, self, guest
+        )
+        self._regulate()
+
+    def _throttle(self, retry_s: int, request: Request) -> None:
+        if request.without_body or self._closes(request):
+            self._refuse(problems.too_many_requests(retry_s), request)
+            return
+        endpoint = self._endpoint
+        endpoint.counters.throttled += 1
+        dates = endpoint.dates
+        dates.now_ms()
+        self._again = endpoint.throttling.answer(retry_s, dates.line)
+        self._transport.write(self._again)
+
+    def _refuse_again(self, request: Request) -> bool:
+        """Write the same 429 again: in one turn no time passes, so no token has come.
+
+        False if this one has to be looked at.
+        """
+        guest = self._guest
+        if request.close or self._last or not self._draining or guest is None:
+            return False
+        if not guest.refusals.may_write(self._since_s, REFUSALS_PER_S):
+            return False
+        self._drained += 1
+        self._endpoint.counters.throttled += 1
+        self._transport.write(self._again)
+        return True
 
     def _refuse(
         self, problem: GuestProblem, request: Request | None = None, *, close: bool = False
@@ -481,6 +640,7 @@ class Connection(asyncio.Protocol):
 
         Closing with unread bytes would reset the connection, and the client would never see why.
         """
+        self._stop_waiting()
         self._at = LINGERING
         self._since_s = self._time_s()
         self._reader = None
@@ -492,6 +652,7 @@ class Connection(asyncio.Protocol):
     def _close(self) -> None:
         if self._at == PARKED:
             self._unpark()
+        self._stop_waiting()
         self._at = CLOSING
         self._since_s = self._time_s()
         self._reader = None

@@ -61,6 +61,18 @@ class Request:
     without_body: bool = False
 
 
+_UNROUTED = {
+    (close, without_body): Request(ask=Ask.NOTHING, close=close, without_body=without_body)
+    for close in (False, True)
+    for without_body in (False, True)
+}
+
+
+def unrouted(head: Head) -> Request:
+    """How to answer a head that is refused whatever it asks for."""
+    return _UNROUTED[not head.keep_alive, head.method == "HEAD"]
+
+
 def route(head: Head, rules: RequestRules) -> Request:
     """What this head asks for; never raises."""
     close = not head.keep_alive

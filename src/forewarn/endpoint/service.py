@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
+from forewarn.wire.problems import RATE_LIMIT
+
 
 class Service(Protocol):
     """What a poll or an approval may cause. Called on the event loop's thread only."""
@@ -32,7 +34,8 @@ class Service(Protocol):
 class Counters:
     """Plain numbers for /metrics. They only grow, except the two that say how many there are now.
 
-    Polls are counted apart from `others` because they are the hot path; `answers` adds them up.
+    Polls and what is over the rate are counted apart, because there are many of them: `answers` and
+    `refused` add everything up.
     """
 
     __slots__ = (
@@ -45,6 +48,7 @@ class Counters:
         "polls_200",
         "polls_304",
         "refusals",
+        "throttled",
         "waits",
     )
 
@@ -59,10 +63,20 @@ class Counters:
         self.failures = 0  # errors of ours, each of them logged
         self.others: Counter[int] = Counter()  # answers that are no polls, by status
         self.refusals: Counter[str] = Counter()  # by the reason of the problem
+        self.throttled = 0  # requests of VMs over their rate, answered 429
 
     def answers(self) -> dict[int, int]:
         """Every answer given so far, by status."""
         total = Counter(self.others)
+        if self.throttled:
+            total[429] += self.throttled
         total[200] += self.polls_200
         total[304] += self.polls_304
+        return dict(total)
+
+    def refused(self) -> dict[str, int]:
+        """Every refusal so far, by its reason."""
+        total = Counter(self.refusals)
+        if self.throttled:
+            total[RATE_LIMIT] += self.throttled
         return dict(total)

@@ -11,7 +11,7 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.protocol import Identify
 from forewarn.host.channel_plan import ENDPOINT_V4, ENDPOINT_V6, ChannelProblem
 from forewarn.host.channel_rules import PORT
-from forewarn.host.listeners import LISTEN_BACKLOG
+from forewarn.host.listeners import LISTEN_BACKLOG, bound_reads
 from forewarn.ports import Interface
 
 # Binds to the interface itself and not to whatever has its name. Not named by Python.
@@ -60,6 +60,7 @@ def _listening(interface: Interface, family: socket.AddressFamily) -> socket.soc
             listening.bind((ENDPOINT_V6, PORT, 0, interface.ifindex))
         else:
             listening.bind((ENDPOINT_V4, PORT))
+        bound_reads(listening)
         listening.listen(LISTEN_BACKLOG)
     except OSError:
         listening.close()

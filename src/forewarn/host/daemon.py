@@ -14,6 +14,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
+from forewarn.host.measures import heartbeat_times
 from forewarn.host.ringing import rung
 from forewarn.ports import HostLink, Hypervisor
 
@@ -70,6 +71,7 @@ class Hosts:
         self._unconfirmed: dict[tuple[str, str], int] = {}
         self.failures = 0
         self.heartbeats = 0
+        self.heartbeat_times = heartbeat_times()
         self.set_names(names)
 
     @property
@@ -132,7 +134,9 @@ class Hosts:
 
     async def heartbeat(self) -> None:
         """One heartbeat of every host. Those that fail are logged and counted."""
+        now_s = asyncio.get_running_loop().time
         for executor in list(self._executors.values()):
+            began_s = now_s()
             try:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
                     await executor.heartbeat()
@@ -143,6 +147,7 @@ class Hosts:
             except Exception:
                 log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
                 self.failures += 1
+            self.heartbeat_times.observe(now_s() - began_s)
 
     def _say_once(self, what: str, host: str, why: str, **more: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from forewarn.core.model import Phase, Scope, Vm
-from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket
+from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
@@ -105,7 +105,8 @@ class Documents:
     def _admit(self, vm: Vm, page: Page) -> Guest:
         guest = self._guests.get(vm.name)
         if guest is None:
-            guest = self._guests[vm.name] = Guest(vm, page, Bucket(self._requests_per_s))
+            rate = self._requests_per_s
+            guest = self._guests[vm.name] = Guest(vm, page, Bucket(rate), connects(rate))
             self._identity.learn(guest)
             return guest
         if guest.vm is vm and guest.page is page:

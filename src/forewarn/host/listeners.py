@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from forewarn.core.addresses import read_listen
 from forewarn.endpoint.endpoint import Endpoint
+from forewarn.endpoint.limits import RECEIVE_BUFFER_BYTES
 from forewarn.endpoint.pages import Guest
 from forewarn.host.identity import Identity
 
@@ -24,6 +25,14 @@ _Connect = Callable[[], asyncio.Protocol]
 
 class ListenFailed(Exception):  # noqa: N818 - says what is the case
     """A listener could not be opened; nothing was changed. The message says whose and why."""
+
+
+def bound_reads(listening: socket.socket) -> None:
+    """Let the kernel keep little of what is not read yet, for each connection to this socket.
+
+    Otherwise it keeps megabytes of each, and hands over more at once than a turn should look at.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
 
 
 def cannot_listen(listen: str) -> str | None:
@@ -165,6 +174,8 @@ async def _open(whose: str, listen: str, connect: _Connect) -> asyncio.Server:
             f"Cannot open {whose} on {listen}: no socket could be made. "
             "Allow the process more open files, or close connections."
         )
+    for listening in server.sockets:
+        bound_reads(listening)
     return server
 
 

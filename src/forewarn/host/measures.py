@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HEARTBEAT_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+def heartbeat_times() -> Histogram:
+    """How long control takes to answer the heartbeats of the hosts of one process."""
+    return Histogram(
+        "forewarn_heartbeat_seconds",
+        "From a heartbeat to control's answer.",
+        buckets=HEARTBEAT_BUCKETS_S,
+        registry=None,
+    )
 
 
 class _Asked(Collector):

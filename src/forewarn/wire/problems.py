@@ -17,6 +17,8 @@ from forewarn.wire.api_versions import NEWEST_THREE
 # What a refusal quotes of a request is cut to these, so that a refusal is always small.
 QUOTED_CHARS_MAX = 64
 
+RATE_LIMIT = "rate-limit"  # the reason that is given most often
+
 PROBLEM_CONTENT_TYPE = "application/problem+json"
 
 _ACCEPTED_BODY = 'a body like {"StartRequests":[{"EventId":"<id from the document>"}]}'
@@ -159,11 +161,27 @@ def too_many_start_requests(count: int, limit: int) -> GuestProblem:
     )
 
 
+def blank_lines(limit_bytes: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.BAD_REQUEST,
+        "blank-lines",
+        f"Bad request. At most {limit_bytes} bytes of empty lines are accepted before a request",
+    )
+
+
 def body_too_large(limit_bytes: int) -> GuestProblem:
     return GuestProblem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "body-too-large",
         f"Payload too large. A body of at most {limit_bytes} bytes is accepted",
+    )
+
+
+def too_many_chunks(limit: int) -> GuestProblem:
+    return GuestProblem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-many-chunks",
+        f"Payload too large. A body in at most {limit} chunks is accepted",
     )
 
 
@@ -201,7 +219,7 @@ def nobody() -> GuestProblem:
 def too_many_requests(retry_after_s: int) -> GuestProblem:
     return GuestProblem(
         HTTPStatus.TOO_MANY_REQUESTS,  # E10
-        "rate-limit",
+        RATE_LIMIT,
         f"Too many requests. Ask again in {retry_after_s} s; once per second is enough",
         headers=(("Retry-After", str(retry_after_s)),),
     )

@@ -13,6 +13,7 @@ from importlib.metadata import version as version_of
 
 import structlog
 
+from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.api.doorbell import Doorbell
@@ -110,6 +111,7 @@ class ControlParts:
         self.memory = Memory(snapshot, self.dispatch)
         self.measures = Measures(version=version_of("forewarn"))
         self.measures.loaded(snapshot.scopes)
+        self.lateness = LoopLateness()
         self.writer = self._writer(adapters.ids)
         self.control = Control(
             writer=self.writer, store=self.store, clock=self.clock, dispatch=self.dispatch
@@ -186,6 +188,7 @@ class Assembly(ControlParts):
         self.fleet_changed = asyncio.Event()
 
     def _count_what_breaks(self) -> None:
+        self.measures.add(self.hosts.heartbeat_times)
         self.measures.count(
             "forewarn_host_errors",
             "Steps, heartbeats and confirmations of hosts that broke or hung.",
@@ -199,7 +202,7 @@ class Assembly(ControlParts):
 
     def serve_guests(self, endpoint: Endpoint) -> Listeners:
         """Let guests ask this endpoint. The listeners are open once they are told what to open."""
-        self.measures.endpoint(EndpointMeasures(endpoint.counters))
+        self.measures.add(EndpointMeasures(endpoint.counters))
         return Listeners(endpoint, self.identity)
 
     def _show_all(self, changes: Sequence[Change]) -> None:

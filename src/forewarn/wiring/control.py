@@ -129,7 +129,8 @@ class ControlService:
             waiting=self.views.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
         )
-        self.parts.measures.link(self._link_measures)
+        self.parts.measures.add(self._link_measures)
+        self.parts.measures.add(self.parts.lateness)
         self._told_to_stop = asyncio.Event()
 
     def _joined(self) -> list[str]:
@@ -265,7 +266,8 @@ class ControlService:
 
     async def _work_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(run()) for run in (self.parts.pulse, self.parts.ticker.run)]
+        loops = (self.parts.pulse, self.parts.lateness.run, self.parts.ticker.run)
+        tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
         for task in [*tasks, stopping]:

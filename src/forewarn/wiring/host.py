@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from forewarn.adapters import host_credentials, joining
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.host_credentials import Credentials
+from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
@@ -164,6 +166,11 @@ class HostService:
             judged=self.hosts.beat,
         )
 
+    @cached_property
+    def lateness(self) -> LoopLateness:
+        """How late the event loop is."""
+        return LoopLateness()
+
     def _new_keeper(self) -> DocumentKeeper:
         return DocumentKeeper(
             self._settings.data,
@@ -267,6 +274,7 @@ class HostService:
 
     async def _work(self, stop: asyncio.Event) -> None:
         loops = (
+            self.lateness.run,
             self.follower.run,
             self.hosts.run,
             self.guests.run,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
@@ -25,6 +26,9 @@ class Measured(Protocol):
     hosts: Hosts
     watch: Watch
 
+    @property
+    def lateness(self) -> LoopLateness: ...
+
 
 def host_measures(host: Measured) -> HostMeasures:
     """Everything a host daemon counts, read when somebody asks."""
@@ -34,6 +38,8 @@ def host_measures(host: Measured) -> HostMeasures:
     for name, (text, read) in _counters(host).items():
         measures.count(name, text, read)
     measures.add(EndpointMeasures(host.endpoint.counters))
+    measures.add(host.hosts.heartbeat_times)
+    measures.add(host.lateness)
     return measures
 
 

@@ -55,6 +55,7 @@ class Service:
             Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
             ring=self._ring,
         )
+        self._parts.measures.add(self._parts.lateness)
         self._endpoint = Endpoint(
             Guests(self._parts.control, self._parts.traces),
             now_ms=clock.now_ms,
@@ -157,6 +158,7 @@ class Service:
         loop = asyncio.get_running_loop()
         loops = (
             self._parts.pulse,
+            self._parts.lateness.run,
             self._parts.ticker.run,
             self._parts.hosts.run,
             self._parts.traces.run,
