@@ -28,7 +28,7 @@ from forewarn.adapters.data_folder import (
     migrate,
 )
 from forewarn.adapters.store import SqliteStore
-from forewarn.core.model import Fact, FactKind
+from forewarn.core.model import ActionKind, Fact, FactKind
 from forewarn.ports import Change
 
 
@@ -183,3 +183,27 @@ def test_operations_of_an_older_database_are_loaded_as_they_were(tmp_path: Path)
         [operation] = store.load().operations
     assert (operation.operation_id, operation.host) == ("o-1", "h1")
     assert (operation.duration_s, operation.description) == (None, None)
+
+
+def test_actions_of_an_older_database_are_kept_when_they_get_a_new_kind(tmp_path: Path) -> None:
+    folder = resources.files("forewarn.adapters").joinpath("sql")
+    older = [folder.joinpath(name).read_text("utf-8") for name in MIGRATIONS[:3]]
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
+        migrate(connection, older)
+        connection.execute(
+            "INSERT INTO operation VALUES ('o-1', 1, 0, 'h1', 'Freeze', 'maintenance', 'started',"
+            " 0, 'operator', NULL, NULL, '[]', 1, 2, NULL, '', NULL, NULL)"
+        )
+        connection.execute(
+            "INSERT INTO action VALUES ('o-1', NULL, 'o-1', 0, 'freeze-host', 'h1', NULL, NULL, 5,"
+            " 'claimed', 3, 'boot', NULL, 'words')"
+        )
+    with closing(SqliteStore.in_folder(tmp_path)) as store:
+        [operation] = store.load().operations
+    action = operation.action
+    assert action is not None
+    assert (action.kind, action.epoch, action.boot_id) == (ActionKind.FREEZE_HOST, 3, "boot")
+    with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
+        connection.execute("UPDATE action SET kind = 'find-vm'")
+        names = connection.execute("SELECT name FROM sqlite_master WHERE tbl_name = 'action'")
+        assert {"action_of_event", "action_of_operation"} <= {name for (name,) in names}

@@ -254,6 +254,25 @@ def test_a_host_that_fails_twice_declares_its_vms_once(cloud: Cloud) -> None:
     assert declared(cloud)[0].actions[0].host is None
 
 
+def test_a_vm_that_goes_down_again_where_it_started_is_declared_anew() -> None:
+    """Though another VM of the first failure still waits for its place."""
+    hosts = [Host(name="h1"), Host(name="h2", capacity=1), Host(name="h3", closed=True)]
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "b": (0, "h1")}), hosts=hosts)
+    cloud.fail("h1", fenced=True)
+    [first] = declared(cloud)
+    cloud.tick()
+    cloud.work()
+    assert (cloud.where("a"), cloud.where("b")) == ("h2", "h1")
+    cloud.fail("h2", fenced=True)
+    again = next(event for event in declared(cloud) if event.event_id != first.event_id)
+    assert (again.host, again.resources) == ("h2", ("a",))
+    assert cloud.event(first).resources == ("b",)
+    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.tick()
+    cloud.work()
+    assert (cloud.where("a"), cloud.where("b")) == ("h3", "h3")
+
+
 def test_the_target_of_a_move_that_is_done_may_fail_while_its_event_still_runs() -> None:
     cloud = Cloud(scope("one", {"a": (0, "h1"), "b": (0, "h1")}))
     [move] = cloud.events_of(cloud.maintain("h1", EventType.REDEPLOY))

@@ -21,6 +21,8 @@ BROKE = (
     2_000_147,  # a VM on the move started on its target while it ran on its source
     2_001_974,
     4_100_077,  # a daemon that was down for ten seconds cost its guests as much of their notice
+    9_000_036,  # a host was frozen under a VM that might have come there
+    9_000_050,  # a VM that went down again where it had started elsewhere was not declared anew
 )
 # Far from the seeds that are always played, and from those that planted bugs are looked for in.
 DRAWN_FROM, DRAWN_TO = 10_000_000, 2_000_000_000

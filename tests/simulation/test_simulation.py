@@ -121,6 +121,29 @@ def test_a_seed_replays_the_same_run() -> None:
     assert journals[0]
 
 
+def test_a_seed_replays_the_same_run_in_every_process(tmp_path: Path) -> None:
+    """Nothing depends on the order of sets, which is another in each process."""
+    telling = tmp_path / "telling.py"
+    telling.write_text(
+        "import sys\n"
+        "from simulation.run import run_seed\n"
+        "with open(sys.argv[1], 'w') as story:\n"
+        "    for seed in (9, 9_000_092):\n"
+        "        story.write('\\n'.join(run_seed(seed).trace))\n"
+    )
+    for number in ("1", "2", "3"):
+        subprocess.run(
+            [sys.executable, str(telling), str(tmp_path / number)],
+            env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": number},
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=100,
+        )
+    stories = [(tmp_path / number).read_text() for number in ("1", "2", "3")]
+    assert "healing" in stories[0]
+    assert stories == [stories[0]] * 3
+
+
 def test_the_worlds_are_rich_enough() -> None:
     """A few dozen worlds together see every event type, started and really hitting a VM."""
     seen: dict[str, int] = {}

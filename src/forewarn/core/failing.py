@@ -218,10 +218,11 @@ def _declare(
     """One Started event per update domain of the scope on the host, which has nowhere to go yet."""
     order = scheduling.Order(event_type=EventType.REBOOT, cause=Cause.FAILURE, by=by)
     declared = {
-        name
+        action.vm  # one that has started elsewhere meanwhile is down anew
         for event in scope.events
         if event.cause is Cause.FAILURE and event.phase is Phase.STARTED
-        for name in event.resources
+        for action in event.actions
+        if not action.ended
     }
     vms = tuple(vm for vm in scope.vms if vm.host == host and vm.name not in declared)
     facts: list[Fact] = []
