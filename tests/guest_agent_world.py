@@ -312,7 +312,7 @@ def approved(cloud: Cloud, event: Event) -> bool:
 def finish(cloud: Cloud, event: Event) -> None:
     """Turn the clock until the event has started and is gone."""
     if approved(cloud, event):
-        cloud.expect_started(event)
+        cloud.expect_started(event, within=60)
     elif cloud.event(event).started is None:
         cloud.clock.advance(minutes=15)
     while not cloud.event(event).gone:
@@ -326,7 +326,7 @@ def play(cloud: Cloud, guest: Guest, event: Event) -> None:
         "it is approved, or that is refused",
     )
     if approved(cloud, event):
-        cloud.expect_started(event)
+        cloud.expect_started(event, within=60)
     elif cloud.event(event).started is None:
         cloud.clock.advance(minutes=15)
     guest.wait_for(

@@ -99,7 +99,7 @@ def test_a_reboot_is_prepared_approved_started_and_recovered_from(
         cloud.expect_approved(event, by="vm0", within=WITHIN_S)
         wait_until(lambda: guest.steps_done() == ["prepared", "started"], "the start")
         cloud.clock.next()
-        cloud.expect_gone(event)
+        cloud.expect_gone(event, within=60)
         wait_until(
             lambda: guest.steps_done() == ["prepared", "started", "recovered"], "the recovery"
         )
@@ -138,7 +138,7 @@ def test_a_failed_prepare_step_blocks_approval_and_the_status_says_so(
         # Somebody has looked at it, and says go ahead in its stead.
         approved = guest.command("approve", event.event_id, "--endpoint", guest.url)
         assert approved.returncode == 0
-        cloud.expect_approved(event)
+        cloud.expect_approved(event, within=60)
 
 
 def test_an_agent_that_is_killed_during_a_step_is_gone_on_for_and_the_step_runs_once(

@@ -45,7 +45,7 @@ def test_a_step_that_still_runs_is_waited_for(
         guest.wait_for(lambda: "a step still runs" in guest.said(), "it is found")
         guest.kill()  # and once more, while it waits for it
         guest.start()
-        cloud.expect_polled("vm0", more_than=cloud.polls("vm0"))
+        cloud.expect_polled("vm0", more_than=cloud.polls("vm0"), within=60)
         assert len(guest.ran(part, step)) == 1
         if part == "prepare":
             cloud.expect_not_approved(event)

@@ -59,7 +59,7 @@ def test_a_vm_that_is_about_to_go_for_good_is_prepared_and_approves(
         guest.configure(guest.rule(head=f"types = [{types}]", each='limit = "5s"'))
         guest.start()
         event = order(cloud)
-        cloud.expect_approved(event, by="vm0")
+        cloud.expect_approved(event, by="vm0", within=60)
         guest.wait_ended("started", "note")
         guest.kill()
         assert guest.order("ended") == ["prepare-drain", "prepare-stop", "started-note"]
@@ -106,7 +106,7 @@ def test_an_event_first_seen_as_started_is_not_prepared_for_and_is_recovered_fro
 ) -> None:
     with guest_of(cloud, tmp_path) as guest:
         guest.live()
-        cloud.expect_polled("vm0")
+        cloud.expect_polled("vm0", within=60)
         (event,) = cloud.fail("vm0")
         guest.wait_ended("started", "note")
         cloud.repair("vm0")
@@ -121,9 +121,9 @@ def test_an_event_that_names_another_vm_is_left_alone(tmp_path: Path) -> None:
     with Cloud(scopes=["web:2"]) as cloud, guest_of(cloud, tmp_path, "web_0") as guest:
         guest.live()
         other = cloud.restart("web_1")
-        cloud.expect_read("web_0", other)
+        cloud.expect_read("web_0", other, within=60)
         mine = cloud.restart("web_0")
-        cloud.expect_approved(mine, by="web_0")
+        cloud.expect_approved(mine, by="web_0", within=60)
         guest.stop()
         assert {one.event_id for one in guest.ran()} == {mine.event_id}
         cloud.expect_not_approved(other)
@@ -139,7 +139,7 @@ def test_a_freeze_shorter_than_the_rule_wants_is_noted_and_left_alone(
         event = cloud.maintain("vm0", "Freeze", duration=duration).event
         guest.wait_for(lambda: guest.facts(Kind.APPEARED), "it is noted")
         if taken:
-            cloud.expect_approved(event)
+            cloud.expect_approved(event, within=60)
         finish(cloud, event)
         guest.wait_closed()
         guest.stop()
@@ -202,7 +202,7 @@ def test_a_step_is_told_the_event_as_it_stands_in_the_document(tmp_path: Path) -
         event = cloud.restart("web_1")
         shown = cloud.document("web_1")["Events"]
         guest.start()
-        cloud.expect_approved(event)
+        cloud.expect_approved(event, within=60)
         guest.stop()
         given = json.loads((guest.folder / "given-prepare").read_text(encoding="utf-8"))
         assert [given["event"]] == shown

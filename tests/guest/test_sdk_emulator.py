@@ -60,7 +60,7 @@ def test_an_event_is_followed_from_its_announcement_to_its_end(cloud: Cloud) -> 
         assert change.event.names(guest.client.me())
         assert change.seconds_left == pytest.approx(900, abs=60)
         guest.client.approve(change.event.event_id)
-        cloud.expect_approved(reboot, by="vm0")
+        cloud.expect_approved(reboot, by="vm0", within=60)
         assert guest.next()[0] == "started"
         cloud.clock.advance(minutes=20)
         what, change = guest.next()
@@ -115,7 +115,7 @@ def test_every_version_is_read_with_the_same_names_and_times(cloud: Cloud, versi
         assert event.not_before == reboot.not_before.replace(microsecond=0)
         assert client.api_version == version
         client.approve(event.event_id)
-    cloud.expect_approved(reboot, by="web_0")
+    cloud.expect_approved(reboot, by="web_0", within=60)
 
 
 def test_a_version_that_the_service_does_not_have_gives_way(cloud: Cloud) -> None:
@@ -152,9 +152,9 @@ def test_a_bad_day_delays_news_and_loses_none(
         reboot = cloud.restart("vm0")
         what, change = guest.next()
         assert (what, change.event.event_id) == ("appeared", reboot.event_id)
-        cloud.expect_met(fault)
+        cloud.expect_met(fault, within=60)
         guest.client.approve(reboot.event_id)
-        cloud.expect_approved(reboot, by="vm0")
+        cloud.expect_approved(reboot, by="vm0", within=60)
 
 
 def test_an_answer_that_stalls_is_given_up_in_seconds(cloud: Cloud) -> None:
@@ -171,7 +171,7 @@ def test_an_approval_whose_answer_is_lost_has_arrived_and_can_be_repeated(cloud:
         reboot = cloud.restart("vm0")
         fault = cloud.faults.add("reset", method="POST", count=1)
         client.approve(reboot.event_id)  # over the kept connection, and once more over a new one
-        cloud.expect_met(fault)
+        cloud.expect_met(fault, within=60)
         client.approve(reboot.event_id)
     assert {one.by for one in cloud.approvals(reboot)} == {"vm0"}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud
+from system_world import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "queue-worker"
 RUN_SECONDS_MAX = 100
@@ -57,16 +58,24 @@ def test_the_tests_of_the_example_fail_without(what: str, tmp_path: Path) -> Non
 
 def test_the_example_runs_as_its_readme_says(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "todo").mkdir()
-    (tmp_path / "todo" / "1").write_text(f"echo done >> {tmp_path}/log\n")
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    (tmp_path / "todo" / "1").write_text(
+        f"touch {begun}\nuntil test -e {go}; do sleep 0.05; done\necho done >> {tmp_path}/log\n"
+    )
     worker = subprocess.Popen(
         [sys.executable, EXAMPLE / "queue_worker.py", tmp_path, "--url", cloud.vm("vm0").url]
     )
     try:
         cloud.expect_polled("vm0", within=PATIENCE_S)
+        wait_until(begun.exists, "the job has begun")
         event = cloud.restart("vm0")
+        cloud.expect_read("vm0", event, within=PATIENCE_S)
+        cloud.expect_not_approved(event, within=0.3)
+        go.touch()
         cloud.expect_approved(event, by="vm0", within=PATIENCE_S)
         assert (tmp_path / "log").read_text() == "done\n"
         assert (tmp_path / "done" / "1").exists()
     finally:
+        go.touch()
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE_S) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from simulate_process import environment_of, simulating
 from system_world import FOREWARN
 
-RUN_LIMIT_S = 60.0
+RUN_LIMIT_S = 300.0
 
 
 def test_the_emulator_keeps_every_sentence_for_the_command_line_too(tmp_path: Path) -> None:
