@@ -230,6 +230,24 @@ def test_a_turn_that_breaks_ends_its_connection_and_no_other() -> None:
         assert broken.statuses == []
 
 
+def test_requests_leave_no_garbage_that_has_to_be_collected() -> None:
+    """A collection stops the loop, for longer the more the process holds."""
+    with in_memory() as world:
+        wire, broken = world.connect(), world.connect(OTHER)
+        chunked = get(URL, META, "Transfer-Encoding: chunked", method="POST")
+        upgrade = get(URL, META, "Connection: Upgrade", "Upgrade: h2c")
+        gc.collect()
+        gc.disable()
+        try:
+            world.send(wire, (VERSIONS + upgrade + post(APPROVAL) + NOWHERE) * 50)
+            world.send(broken, chunked + b"no length\r\n")
+            world.turns_until(lambda: len(wire.said) == 200 and len(broken.said) == 1)
+            kept = [it for it in gc.get_objects() if type(it).__name__ == "_Parse"]
+            assert kept == []
+        finally:
+            gc.enable()
+
+
 def test_the_ring_goes_from_guest_to_guest() -> None:
     async def go() -> list[str]:
         order: list[str] = []

@@ -121,6 +121,10 @@ class _Parse:
     def on_message_complete(self) -> None:
         self.whole += 1
 
+    def forget(self) -> None:
+        """Let go of the parser, which holds this: else only a collection of garbage would."""
+        self.parser = None
+
 
 class MessageReader:
     """Collects what a client sends. After it raised a GuestProblem it must not be used again."""
@@ -167,6 +171,11 @@ class MessageReader:
     def in_chunks(self) -> bool:
         """The same, and the body has no length."""
         return self._body_left == CHUNKED
+
+    def forget(self) -> None:
+        """Nothing more is read. Let go of what would otherwise hold itself."""
+        if self._parse is not None:
+            self._parse.forget()
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
@@ -218,6 +227,7 @@ class MessageReader:
         head = bytes(buffer[:stop])
         del buffer[:stop]
         if upgrades:
+            parse.forget()
             parse = self._parse = _without_upgrade(head, self._limits.headers)
         return self._head_ended(parse, head)
 
@@ -289,6 +299,7 @@ class MessageReader:
     def _ended(self, parse: _Parse, key: bytes | None) -> Message:
         if parse.whole != 1 or parse.head is None:
             raise problems.broken_http()
+        parse.forget()
         self._parse = None
         self._fed = self.blank_bytes = 0
         self._body_left = None

@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
             self._unpark()
         self._stop_waiting()
         self._at = CLOSING
-        self._reader = None
+        self._drop_reader()
         if self._guest is not None:
             self._guest.connections.discard(self)
         self._endpoint.closed(self)
@@ -643,11 +643,16 @@ class Connection(asyncio.Protocol):
         self._stop_waiting()
         self._at = LINGERING
         self._since_s = self._time_s()
-        self._reader = None
+        self._drop_reader()
         if self._transport.can_write_eof() and not self._last:
             self._transport.write_eof()
         else:
             self._transport.close()
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.forget()
+            self._reader = None
 
     def _close(self) -> None:
         if self._at == PARKED:
@@ -655,5 +660,5 @@ class Connection(asyncio.Protocol):
         self._stop_waiting()
         self._at = CLOSING
         self._since_s = self._time_s()
-        self._reader = None
+        self._drop_reader()
         self._transport.close()
