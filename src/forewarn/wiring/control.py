@@ -42,7 +42,7 @@ from forewarn.wiring.operator_server import (
     operator_token,
     serving,
 )
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -171,6 +171,7 @@ class ControlService:
             )
             async with serving(app, settings.operator) as url:
                 with Announcement(settings.data, url):
+                    settle_memory()
                     started(await self._where(url, link))
                     await self._work_until_stopped()
 

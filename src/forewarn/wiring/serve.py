@@ -20,7 +20,7 @@ from forewarn.host.listeners import ListenFailed
 from forewarn.settings import Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.operator_server import Announcement, operator_token, serving
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -115,6 +115,7 @@ class Service:
         )
         async with serving(app, settings.operator) as url:
             with Announcement(settings.data, url):
+                settle_memory()
                 started(self._where(guest, url))
                 await self._work_until_stopped()
                 parts.doorbell.close()
