@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from forewarn.adapters.operator_token import operator_token
 from forewarn.core.errors import Unavailable
 from forewarn.host.listeners import ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE
-from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit
+from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit, settle_memory
 from forewarn.wiring.serve import keep_arranged
 
 WAIT_S = 60
@@ -114,3 +115,11 @@ def test_a_token_is_written_to_no_file_that_somebody_has_put_in_its_way(
     assert kept.read_text() == f"{token}\n"
     assert (kept.stat().st_mode & 0o777, kept.is_symlink()) == (0o600, False)
     assert theirs.read_text() == ""
+
+
+def test_later_collections_do_not_look_at_what_was_loaded_at_the_start() -> None:
+    try:
+        settle_memory()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

@@ -46,7 +46,7 @@ from forewarn.wiring.operator_server import (
     serving,
 )
 from forewarn.wiring.operator_socket import serving_socket
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -186,6 +186,7 @@ class ControlService:
             )
             async with serving(app, settings.operator) as url, serving_socket(app, settings):
                 with Announcement(settings.data, url):
+                    settle_memory()
                     started(self._where(url, link))
                     await self._work_until_stopped()
 

@@ -42,7 +42,7 @@ from forewarn.host_settings import HostSettings
 from forewarn.ports import Clock, Elsewhere, Hypervisor, Machines
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -245,6 +245,7 @@ class HostService:
             if await self._connect(stop):
                 await self.watch.look()
                 await self.hosts.heartbeat()
+                settle_memory()
                 seen = self.watch.seen
                 count = None if seen is None else len(seen)
                 started(HostWhere(self.name, self.control, self._settings.data, where, count))

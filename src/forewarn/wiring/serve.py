@@ -23,7 +23,7 @@ from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.operator_server import Announcement, serving
 from forewarn.wiring.operator_socket import serving_socket
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -120,6 +120,7 @@ class Service:
         )
         async with serving(app, settings.operator) as url, serving_socket(app, settings):
             with Announcement(settings.data, url):
+                settle_memory()
                 started(self._where(guest, url))
                 await self._work_until_stopped()
                 parts.doorbell.close()
