@@ -95,3 +95,13 @@ def test_a_host_that_refuses_control_is_seen_in_the_list_and_says_why_when_it_is
     obeys = {**HOST, "refuses": "", "placement": "open"}
     assert "refus" not in printed(tables.hosts([obeys], now))
     assert "refus" not in printed(details.host(obeys, now))
+
+
+def test_a_vm_that_may_be_on_two_hosts_names_both() -> None:
+    assert "h1, or h2: its move was not reported" in shown(may_run_on="h2")
+    assert "or h2" not in shown(may_run_on=None)
+
+
+def test_a_vm_that_stays_off_says_so() -> None:
+    assert "off by its owner: it stays off" in shown(power="off", off=True)
+    assert "stays off" not in shown(power="off", off=False)

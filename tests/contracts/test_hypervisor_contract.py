@@ -25,7 +25,8 @@ from libvirt_world import World, domain_xml, refusal
 T = TypeVar("T")
 
 DURATION_S = 5
-DOING = [kind for kind in ActionKind if kind is not ActionKind.FIND_VM]  # that one only looks
+# One of the others only looks, and one is done where the VM is already.
+DOING = [kind for kind in ActionKind if kind not in (ActionKind.FIND_VM, ActionKind.DEFINE_VM)]
 
 
 class Bench(Protocol):
@@ -42,6 +43,10 @@ class Bench(Protocol):
     def power_on(self, host: str) -> None: ...
 
     def fail_next(self, name: str, reason: str) -> None: ...
+
+    def switch_off(self, vm: str) -> None:
+        """As its owner would."""
+        ...
 
     def where(self, vm: str) -> str | None: ...
 
@@ -66,6 +71,9 @@ class SimulatedBench:
 
     def fail_next(self, name: str, reason: str) -> None:
         self.simulated.fail_next(name, reason)
+
+    def switch_off(self, vm: str) -> None:
+        self.simulated.switch(vm, on=False)
 
     def where(self, vm: str) -> str | None:
         return self.simulated.where(vm)
@@ -126,6 +134,10 @@ class LibvirtBench:
     def fail_next(self, name: str, reason: str) -> None:  # noqa: ARG002 - there is one VM
         for libvirt in self.world.libvirts.values():
             libvirt.refuse["undefine"] = libvirt.refuse["move"] = refusal(reason)
+
+    def switch_off(self, vm: str) -> None:
+        self.world.elsewhere.definitions[vm] = domain_xml(vm)
+        self.world.on("h1", lambda s: s.destroy(vm))
 
     def where(self, vm: str) -> str | None:
         places = [host for host in ("h1", "h2") if self.world.view(host, vm) is not None]
@@ -287,6 +299,36 @@ def test_a_host_does_not_say_where_a_vm_is_while_it_moves_it(bench: Bench) -> No
     assert found_on(bench, "h1") is SightKind.UNDER_WAY
     bench.wait_for_the_end()
     assert (found_on(bench, "h1"), found_on(bench, "h2")) == (SightKind.FAILED, SightKind.DONE)
+
+
+def test_a_vm_that_is_there_need_not_be_defined_and_is_left_as_it_is(bench: Bench) -> None:
+    bench.power_off("h1")
+    bench.power_on("h1")
+    define = an_action(ActionKind.DEFINE_VM, target_host="h1")
+    assert look(bench, define) is SightKind.DONE
+    assert found_on(bench, "h1") is SightKind.FAILED
+
+
+def test_a_vm_that_is_defined_on_another_host_is_left_off_there(bench: Bench) -> None:
+    bench.switch_off("vm")
+    bench.power_off("h1")
+    define = an_action(ActionKind.DEFINE_VM, host="h2", target_host="h2")
+    assert look(bench, define) is SightKind.NOT_BEGUN
+    now(bench.hypervisor.begin("h2", define))
+    bench.wait_for_the_end()
+    assert look(bench, define) is SightKind.DONE
+    assert found_on(bench, "h2") is SightKind.FAILED
+
+
+@pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.REBOOT_VM])
+def test_what_is_done_to_a_vm_that_is_off_leaves_it_off(bench: Bench, kind: ActionKind) -> None:
+    bench.switch_off("vm")
+    action = replace(on_target(kind), boot_id=now(bench.hypervisor.boot_id("h1")))
+    now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.DONE
+    assert bench.where("vm") == ("h2" if kind is ActionKind.MOVE_VM else "h1")
+    assert {found_on(bench, host) for host in ("h1", "h2")} == {SightKind.FAILED}
 
 
 def test_a_move_whose_target_goes_off_leaves_the_vm_where_it_ran(bench: Bench) -> None:

@@ -24,6 +24,8 @@ NOTICE_MS = {
 }
 # VMs of a failed host are brought back within a day, or the operator is told that they were not.
 FAILURE_DEADLINE_MS = 24 * 3_600_000
+# A VM that was off for a minute stays so; hosts are heard, and documents committed, a while later.
+OFF_COUNTS_AFTER_MS = 90_000
 RULED = {"Freeze", "Reboot", "Redeploy"}
 TYPE_OF_ACTION = {
     ActionKind.FREEZE_HOST: {"Freeze"},
@@ -52,6 +54,7 @@ class Published:
     approved: bool = False
     gone: bool = False
     failure: bool = False
+    quiet: bool = False  # all its VMs were off when it started
 
 
 @dataclass
@@ -91,6 +94,10 @@ class Judge:
         self.polled_scopes: set[str] = set()
         self.silent_orders: dict[str, set[str]] = {}  # vm -> types ordered while nobody listened
         self.down_since: dict[str, int] = {}  # VMs that went off with a host of which this was said
+        self.off_since: dict[str, int] = {}  # VMs that their owners switched off, and left so
+        self.quiet_ms: dict[str, int] = {}  # since when nothing was wrong with such a VM
+        self.surely_off: set[str] = set()  # those that must stay off
+        self.ever_switched = False
         self.stats: dict[str, int] = {}
 
     def count(self, what: str) -> None:
@@ -121,13 +128,14 @@ class Judge:
         """I2 as guests see it: no ruled event turns Started beside another domain's."""
         domains: dict[str, set[int]] = {"already": set(), "newly": set()}
         for event in document["Events"]:
-            if event["EventStatus"] != "Started" or not event["Resources"]:
-                continue
             known = self.events.get(event["EventId"])
+            started = event["EventStatus"] == "Started" and event["Resources"]
+            if known is None or not started or self._is_quiet(known, event["Resources"]):
+                continue
             domain = self.domains[event["Resources"][0]][1]
-            if known is not None and known.status == "Started":
+            if known.status == "Started":
                 domains["already"].add(domain)
-            elif known is not None and known.event_type in RULED:
+            elif known.event_type in RULED:
                 domains["newly"].add(domain)
         if scope in self.broken_scopes:
             return
@@ -136,6 +144,12 @@ class Judge:
         for domain in domains["newly"]:
             if domains["already"] - {domain}:
                 raise Broken(f"I2: domain {domain} of {scope} started beside another")
+
+    def _is_quiet(self, known: Published, resources: list[str]) -> bool:
+        """True if it began with nobody but VMs that are off: it impacts nobody."""
+        if known.status != "Started":
+            known.quiet = all(name in self.off_since for name in resources)
+        return known.quiet
 
     def _event_committed(self, scope: str, event: dict[str, Any], wall_ms: int) -> None:
         known = self.events.get(event["EventId"])
@@ -220,7 +234,7 @@ class Judge:
 
     def impact_begins(self, action: Action, hit: list[str]) -> None:
         """A hypervisor begins to act."""
-        if action.kind is ActionKind.START_VM:
+        if action.kind in (ActionKind.START_VM, ActionKind.DEFINE_VM):
             return  # the failure itself was the impact
         types = TYPE_OF_ACTION[action.kind]
         for vm in hit:
@@ -264,6 +278,28 @@ class Judge:
         others = sorted(running_on - {host})
         if others:
             raise Broken(f"a VM runs twice: {vm} starts on {host} and runs on {others[0]}")
+
+    def switched(self, vm: str, *, on: bool, real_ms: int) -> None:
+        """Its owner has switched a VM on or off."""
+        self.ever_switched = True
+        self.count(f"switched {'on' if on else 'off'}")
+        for known in (self.off_since, self.quiet_ms):
+            known.pop(vm, None)
+        self.surely_off.discard(vm)
+        if not on:
+            self.off_since[vm] = real_ms
+
+    def is_off(self, vm: str, *, quiet: bool, runs: bool, real_ms: int) -> None:
+        """How a VM is that its owner switched off: for long enough, it must not run again."""
+        if runs and vm in self.surely_off:
+            raise Broken(f"power: {vm} was switched off by its owner and runs")
+        if runs:  # it was off too shortly for anybody to know that it was meant
+            self.switched(vm, on=True, real_ms=real_ms)
+            return
+        if not quiet:
+            self.quiet_ms.pop(vm, None)
+        elif real_ms - self.quiet_ms.setdefault(vm, real_ms) >= OFF_COUNTS_AFTER_MS:
+            self.surely_off.add(vm)
 
     def went_down(self, vms: list[str], real_ms: int) -> None:
         """A host is off with these VMs, and the service was told so: it must bring them back."""

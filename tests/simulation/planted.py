@@ -151,16 +151,8 @@ PLANTED = (
         (
             (
                 "adapters/simulated_hypervisor.py",
-                (
-                    "        self._settle()\n        self._dead.add(host)\n"
-                    "        self._down.update(vm for vm, where in self._vms.items()"
-                    " if where == host)\n"
-                ),
-                (
-                    "        self._dead.add(host)\n"
-                    "        self._down.update(vm for vm, where in self._vms.items()"
-                    " if where == host)\n"
-                ),
+                "        self._settle()\n        self._dead.add(host)\n",
+                "        self._dead.add(host)\n",
             ),
             (
                 "adapters/simulated_hypervisor.py",
@@ -186,8 +178,8 @@ PLANTED = (
         (
             (
                 "core/failing.py",
-                "        if other is not None:\n            return whereabouts.looked_for(",
-                "        if other == home:\n            return whereabouts.looked_for(",
+                "        if other is not None and not vm.off:\n",
+                "        if other == home:\n",
             ),
         ),
     ),
@@ -199,6 +191,17 @@ PLANTED = (
                 "control/dispatch.py",
                 "            if held.action.kind is ActionKind.MOVE_VM:\n",
                 "            if held.action.kind is ActionKind.FIND_VM:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "power",
+        "a VM that its owner switched off is started when its host fails",
+        (
+            (
+                "core/failing.py",
+                "    kind = ActionKind.DEFINE_VM if vm.off else ActionKind.START_VM\n",
+                "    kind = ActionKind.START_VM\n",
             ),
         ),
     ),

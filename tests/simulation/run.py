@@ -17,6 +17,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
 from forewarn.core.model import (
     MINUTE_MS,
+    Action,
     EventType,
     Health,
     Host,
@@ -124,7 +125,11 @@ class Run:
             (2, self.late_guests_begin),
         ]
         if self.unlucky:
-            acts += [(10, self.the_worst_moment), (4, self.daemon_restarts)]
+            acts += [
+                (10, self.the_worst_moment),
+                (4, self.daemon_restarts),
+                (6, self.owner_switches),
+            ]
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
             act = self.rng.choices([act for _, act in acts], weights)[0]
@@ -287,6 +292,9 @@ class Run:
             self.begin_a_move()
             return
         move = self.rng.choice(moves)
+        if self.rng.random() < 0.25:
+            self.arrives_unseen(move)
+            return
         if self.rng.random() < 0.3:
             self.world.pass_time(self.rng.choice([5_000, 60_000, 1_000_000]))
         host = self.rng.choice([move.host, move.target_host])
@@ -295,21 +303,41 @@ class Run:
         elif host is not None and self.world.hosts[host].up:
             self.world.daemon_dies(self.world.hosts[host])
 
+    def owner_switches(self) -> None:
+        """Somebody switches a VM off, or one that is off on again, and perhaps leaves it so."""
+        vm = self.rng.choice(list(self.world.judge.domains))
+        on = vm in self.world.judge.off_since
+        self.world.owner_switches(vm, on=on)
+        if not on and self.rng.random() < 0.7:
+            self.world.pass_time(self.rng.choice([30_000, 300_000]))
+
+    def arrives_unseen(self, move: Action) -> None:
+        """Nobody is there to see a VM arrive, and its new host fails before anybody says so."""
+        source, target = self.world.hosts[move.host or ""], move.target_host or ""
+        if source.up and source.name != target:
+            self.world.daemon_dies(source)
+            self.world.pass_time(self.rng.choice([60_000, 1_000_000]))
+            self.host_fails(target, fenced=self.rng.random() < 0.7)
+            if not self.world.hypervisor.inner.dead(source.name):
+                self.world.daemon_returns(source)
+
     def daemon_restarts(self) -> None:
-        """It is back before anybody takes it for silent."""
+        """Each time it is back before anybody takes it for silent."""
         host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
-        if host.up:
+        for _ in range(self.rng.choice([1, 4]) if host.up else 0):
             self.world.daemon_dies(host)
-            self.world.pass_time(self.rng.choice([2_000, 9_000, 13_000]))
+            self.world.pass_time(self.rng.choice([2_000, 9_000]))
             self.world.daemon_returns(host)
+            self.world.pass_time(5_000)
 
     def begin_a_move(self) -> None:
         vm = self.rng.choice(list(self.world.judge.domains))
         self.world.hypervisor.inner.slow_next(vm, extra_s=self.rng.choice([30, 600, 3_000]))
         self.world.judge.ordered([vm], EventType.REDEPLOY.value)
         command = maintenance.order_vm(vm, EventType.REDEPLOY, by="owner")
+        before = self.open_events()
         if self.order(command, f"Redeploy {vm}"):
-            for event_id in self.open_events():
+            for event_id in [one for one in self.open_events() if one not in before]:
                 self.world.judge.may_be_approved(event_id)
                 if self.order(maintenance.approve_event(event_id, by="op"), f"approve {event_id}"):
                     self.world.judge.approved(event_id)
@@ -319,6 +347,7 @@ class Run:
 
     def revive(self, host: str) -> None:
         self.world.hypervisor.inner.boot_host(host)
+        self.world.failed.discard(host)
         if not self.world.hosts[host].up:
             self.world.daemon_returns(self.world.hosts[host])
 

@@ -17,10 +17,12 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.control import metadata, ticker
 from forewarn.control.dispatch import Dispatch
 from forewarn.control.memory import Memory
+from forewarn.control.powers import Powers
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
+from forewarn.core.machines import Power
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -41,10 +43,9 @@ from simulation.sim_clock import SimClock, SimIds
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
-# A host is heard every five seconds. That it is not is noticed a second later, and by design the
-# time until then is not taken out of a notice unless the host stays silent.
+# A host is heard every five seconds. That it is not is noticed a second later: until then what it
+# showed counts as shown, by design.
 UNNOTICED_MS = 6_000
-SILENT_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -82,13 +83,19 @@ class JudgedHypervisor:
     async def begin(self, host: str, action: Action) -> None:
         if action.kind is ActionKind.START_VM and action.vm is not None:
             self._judge.started_somewhere(action.vm, host, self._may_run_on(action.vm))
+        told = [vm for vm in self.vms_on(host) if action.is_about(vm, "")]
+        strangers = [v for v in self.vms_on(host) if self.inner.runs(v) and v not in told]
+        if action.kind is ActionKind.REBOOT_HOST and strangers:
+            raise HypervisorFailed(
+                f"{strangers} had no notice"
+            )  # as hosts do; a Freeze lets them be
         try:
             await self.inner.begin(host, action)
         except HypervisorFailed:
             if action.kind is ActionKind.START_VM:
                 self._judge.excused(action.vm or "")
             raise
-        hit = [action.vm] if action.vm else self.vms_on(host)
+        hit = [vm for vm in ([action.vm] if action.vm else told) if self.inner.runs(vm)]
         self._under_way[action.action_id] = hit
         self._judge.impact_begins(action, hit)
 
@@ -116,7 +123,6 @@ class SimHost:
     heard_ms: int = 0  # when it was heard last, in real time
     shown: dict[str, bytes] = field(default_factory=dict)
     dark: dict[str, bytes] = field(default_factory=dict)  # what it showed when its daemon died
-    dark_ms: int = 0
 
 
 class World:
@@ -149,10 +155,12 @@ class World:
         self.writer: Writer | None = None
         self.memory: Memory | None = None
         self.dispatch: Dispatch | None = None
+        self.powers = Powers(self.clock)
         self._last_beat_ms = 0
         self._rendered: dict[str, tuple[Scope, bytes]] = {}
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
         self.trace: list[str] = []
+        self.failed: set[str] = set()  # hosts that the service was told have failed
         self.start_service()
         self.submit(lambda tx: tx.apply(Decision(scopes=tuple(scopes), hosts=tuple(hosts))))
 
@@ -165,6 +173,7 @@ class World:
         """Start the service on whatever is durable."""
         snapshot = self.store.load()
         self.dispatch = Dispatch(self.clock)
+        self.powers = Powers(self.clock)
         self.memory = Memory(snapshot, self.dispatch)
         self.writer = Writer(
             memory=self.memory,
@@ -260,11 +269,16 @@ class World:
             return
         for vm, (scope, _) in self.judge.domains.items():
             host = self.hosts.get(self.hypervisor.inner.where(vm) or "")
-            if host is None or not host.up or scope not in host.shown:
+            if host is None:
                 continue
-            for event_id, resources in self._events_named(host.shown[scope]):
+            text, counted_ms = host.shown.get(scope), ms
+            if not host.up:
+                text = host.dark.get(scope)
+                unnoticed_ms = UNNOTICED_MS - (self.clock.real_ms - host.heard_ms)
+                counted_ms = max(0, min(ms, unnoticed_ms))
+            for event_id, resources in self._events_named(text) if text else ():
                 if vm in resources:
-                    self.judge.readable(vm, event_id, ms)
+                    self.judge.readable(vm, event_id, counted_ms)
 
     def _events_named(self, text: bytes) -> list[tuple[str, list[str]]]:
         """The events of a document and whom they name; read once, it is asked at every beat."""
@@ -287,12 +301,15 @@ class World:
                 self.host_turn(host)
         self.tick()
         self._note_running()
+        self._judge_powers()
 
     def declared(self, host: str) -> None:
         """The service was told that a host has failed; its VMs are down with it if it is off."""
+        self.failed.add(host)
         inner = self.hypervisor.inner
         if inner.dead(host):
-            down = [vm for vm in self.hypervisor.vms_on(host) if not inner.runs(vm)]
+            here = self.hypervisor.vms_on(host)
+            down = [vm for vm in here if not inner.runs(vm) and vm not in self.judge.off_since]
             self.judge.went_down(down, self.clock.real_ms)
 
     def _note_running(self) -> None:
@@ -323,23 +340,48 @@ class World:
             run_now(host.executor.heartbeat())
             host.heard_ms = self.clock.real_ms
             self.fetch(host)
+            self._show_powers(host)
             run_now(host.executor.step())
         except (Unavailable, Refusal):
             return
 
+    def owner_switches(self, vm: str, *, on: bool) -> None:
+        """The owner of a VM switches it on or off, where it is."""
+        inner = self.hypervisor.inner
+        where = inner.where(vm)
+        if where is None or inner.dead(where) or (not on and not inner.runs(vm)):
+            return
+        self.say(f"  {vm} is switched {'on' if on else 'off'} on {where}")
+        inner.switch(vm, on=on)
+        self.judge.switched(vm, on=on, real_ms=self.clock.real_ms)
+
+    def _show_powers(self, host: SimHost) -> None:
+        """The host shows which of its VMs run. Only worlds whose owners switch VMs need it."""
+        if self.judge.ever_switched:
+            inner = self.hypervisor.inner
+            powers = {
+                vm: Power.RUNNING if inner.runs(vm) else Power.OFF
+                for vm in self.hypervisor.vms_on(host.name)
+            }
+            self.submit(lambda tx: self.powers.seen(tx, host.name, powers))
+
+    def _judge_powers(self) -> None:
+        """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
+        busy = {action.vm or action.host for _, action in self.hypervisor.inner.under_way()}
+        for vm in list(self.judge.off_since):
+            where = self.hypervisor.inner.where(vm) or ""
+            host = self.hosts.get(where)
+            well = host is not None and host.up and self.writer is not None
+            quiet = well and vm not in busy and where not in busy and where not in self.failed
+            self.judge.is_off(
+                vm, quiet=quiet, runs=self.hypervisor.inner.runs(vm), real_ms=self.clock.real_ms
+            )
+
     def daemon_dies(self, host: SimHost) -> None:
         host.up, host.shown, host.dark = False, {}, host.shown
-        host.dark_ms = self.clock.real_ms
 
     def daemon_returns(self, host: SimHost) -> None:
-        """It speaks to control first of all. What nobody could notice counts as readable."""
-        if self.clock.real_ms - host.heard_ms < SILENT_MS:
-            missed_ms = min(self.clock.real_ms - host.dark_ms, UNNOTICED_MS)
-            for vm in self.hypervisor.vms_on(host.name):
-                text = host.dark.get(self.judge.domains[vm][0])
-                for event_id, resources in self._events_named(text) if text else ():
-                    if vm in resources:
-                        self.judge.readable(vm, event_id, missed_ms)
+        """It speaks to control first of all."""
         host.up, host.dark = True, {}
         self.host_turn(host)
 
@@ -359,6 +401,8 @@ class World:
     def guest_document(self, vm: str) -> dict[str, Any] | None:
         """What a GET by this VM answers; None if it gets no answer."""
         scope_name, _ = self.judge.domains[vm]
+        if vm in self.judge.off_since:
+            return None
         host = self.hosts.get(self.hypervisor.inner.where(vm) or "")
         if host is None or not host.up or self.writer is None:
             return None

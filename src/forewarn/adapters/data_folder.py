@@ -50,6 +50,7 @@ MIGRATIONS = (
     "sightings.sql",
     "whereabouts.sql",
     "lineage.sql",
+    "power.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.

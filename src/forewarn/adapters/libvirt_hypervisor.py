@@ -123,7 +123,7 @@ class LibvirtHypervisor:
             )
         if action.kind is ActionKind.REBOOT_HOST:
             await self._refuse_strangers(action)
-        if action.kind not in (*_OF_HOST, ActionKind.START_VM):
+        if action.kind not in (*_OF_HOST, ActionKind.START_VM, ActionKind.DEFINE_VM):
             await self._refuse_vm(action)
         self._start(action)
 
@@ -225,9 +225,7 @@ class LibvirtHypervisor:
             return sight_of(mark)
         if view is None:
             return await self._looked_for(action)
-        if action.kind is ActionKind.START_VM and view.active:
-            return self._started(view)
-        return Sight(SightKind.NOT_BEGUN)
+        return self._started(action, view)
 
     async def _looked_for(self, action: Action) -> Sight | None:
         """What an action has come to whose VM is not here."""
@@ -250,8 +248,12 @@ class LibvirtHypervisor:
             return Sight(SightKind.DONE)
         return Sight(SightKind.FAILED, f"{action.vm} does not run on host {self._host}")
 
-    def _started(self, view: View) -> Sight:
-        """What an active domain says of an action that is to start it here."""
+    def _started(self, action: Action, view: View) -> Sight:
+        """What a domain without the mark of an action says of it: only what is there is done."""
+        if action.kind is ActionKind.DEFINE_VM:
+            return Sight(SightKind.DONE)
+        if action.kind is not ActionKind.START_VM or not view.active:
+            return Sight(SightKind.NOT_BEGUN)
         mark = open_mark(view)
         coming = mark is not None and mark.kind is ActionKind.MOVE_VM and mark.host != self._host
         if coming and view.power is Power.PAUSED:

@@ -133,6 +133,11 @@ def deleting(here: Place | None, patience: Patience) -> Next:
     return shutting_down(here, patience) if here.active else Next(Step.UNDEFINE)
 
 
+def defining(here: Place | None) -> Next:
+    """There, and left as it is: one that was switched off stays off."""
+    return Next(Step.DEFINE) if here is None else Next(Step.DONE)
+
+
 def starting(here: Place | None, found: Power | None) -> Next:
     """Running here, from the definition that is here or that is known of it.
 

@@ -46,6 +46,7 @@ GIVE_UP_AFTER_MS = {
     ActionKind.MOVE_VM: 55 * MINUTE_MS,
     ActionKind.DELETE_VM: 9 * MINUTE_MS,
     ActionKind.START_VM: 55 * MINUTE_MS,
+    ActionKind.DEFINE_VM: 55 * MINUTE_MS,
     ActionKind.FIND_VM: 55 * MINUTE_MS,
 }
 
@@ -245,6 +246,8 @@ class Work:
         patience = self.patience(mark)
         if self.action.kind is ActionKind.DELETE_VM:
             return libvirt_steps.deleting(here, patience)
+        if self.action.kind is ActionKind.DEFINE_VM:
+            return libvirt_steps.defining(here)
         if self.action.kind is ActionKind.START_VM:
             return libvirt_steps.starting(here, mark.found)
         return libvirt_steps.rebooting(here, mark, patience)

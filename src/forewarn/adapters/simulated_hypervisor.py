@@ -39,6 +39,7 @@ class SimulatedHypervisor:
         self._held_ms: dict[str, int] = {}  # by event or operation
         self._dead: set[str] = set()
         self._down: set[str] = set()  # VMs that went down with their host
+        self._off: set[str] = set()  # VMs that their owners switched off
         self._changed: Callable[[], None] = lambda: None
 
     # What a test or the emulator arranges.
@@ -54,6 +55,14 @@ class SimulatedHypervisor:
     def carry(self, vm: str, host: str) -> None:
         """Have a VM run on another host from now on, by other hands than ours."""
         self._vms[vm] = host
+
+    def switch(self, vm: str, *, on: bool) -> None:
+        """Have its owner switch a VM on or off; one that went down with its host stays down."""
+        self._settle()
+        if on:
+            self._off.discard(vm)
+        else:
+            self._off.add(vm)
 
     def fail_next(self, name: str, reason: str) -> None:
         """Let the next action on this VM (or host) fail, when its time is over, with a reason."""
@@ -81,7 +90,8 @@ class SimulatedHypervisor:
         """
         self._settle()
         self._dead.add(host)
-        self._down.update(vm for vm, where in self._vms.items() if where == host)
+        here = {vm for vm, where in self._vms.items() if where == host}
+        self._down |= here - self._off
         self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
         self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
         for key, begun in self._begun.items():
@@ -98,9 +108,9 @@ class SimulatedHypervisor:
         return host in self._dead
 
     def runs(self, vm: str) -> bool:
-        """True if the VM is there and did not go down with its host."""
+        """True if the VM is there, is not switched off and did not go down with its host."""
         self._settle()
-        return vm in self._vms and vm not in self._down
+        return vm in self._vms and vm not in self._down and vm not in self._off
 
     def where(self, vm: str) -> str | None:
         """The host a VM is really on."""
@@ -132,13 +142,16 @@ class SimulatedHypervisor:
             return Sight(SightKind.UNDER_WAY)
         if action.kind is ActionKind.REBOOT_HOST and await self.boot_id(host) != action.boot_id:
             return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
-        if (
-            action.kind is ActionKind.START_VM
-            and self._runs_on(action.vm or "", host)
-            and _owner(action) not in self._held_ms  # else it takes its time all the same
-        ):
-            return Sight(SightKind.DONE)  # it got here before its old host was given up
-        return Sight(SightKind.NOT_BEGUN)
+        return Sight(SightKind.DONE if self._is_done(host, action) else SightKind.NOT_BEGUN)
+
+    def _is_done(self, host: str, action: Action) -> bool:
+        """Whether what the action is to bring about is so already."""
+        vm = action.vm or ""
+        if action.kind is ActionKind.DEFINE_VM:
+            return self._vms.get(vm) == host
+        # It got here before its old host was given up; a held event takes its time all the same.
+        started = action.kind is ActionKind.START_VM and self._runs_on(vm, host)
+        return started and _owner(action) not in self._held_ms
 
     async def begin(self, host: str, action: Action) -> None:
         self._refuse_dead(host)
@@ -154,7 +167,8 @@ class SimulatedHypervisor:
     def _has(self, host: str, action: Action) -> bool:
         """Whether there is a VM to do it to: one that starts may have been anywhere before."""
         where = self._vms.get(action.vm or "")
-        return where is not None and (where == host or action.kind is ActionKind.START_VM)
+        anywhere = action.kind in (ActionKind.START_VM, ActionKind.DEFINE_VM)
+        return where is not None and (where == host or anywhere)
 
     def _found(self, host: str, vm: str) -> Sight:
         """Whether the VM runs on the host, once nothing there can still take it elsewhere."""
@@ -165,7 +179,7 @@ class SimulatedHypervisor:
         return Sight(SightKind.FAILED, f"{vm} does not run on host {host}")
 
     def _runs_on(self, vm: str, host: str) -> bool:
-        return self._vms.get(vm) == host and vm not in self._down
+        return self._vms.get(vm) == host and self.runs(vm)
 
     def _refuse_dead(self, host: str) -> None:
         if host in self._dead:
@@ -196,6 +210,8 @@ class SimulatedHypervisor:
         elif action.target_host is not None and action.vm is not None:
             self._vms[action.vm] = action.target_host
             self._down.discard(action.vm)
+            if action.kind is ActionKind.START_VM:
+                self._off.discard(action.vm)
         elif action.kind is ActionKind.REBOOT_HOST:
             self._boots[host] = self._boots.get(host, 0) + 1
         self._done[key] = Sight(SightKind.DONE)

@@ -137,6 +137,7 @@ def vm_cells(vm: Vm, *, scope: str, position: int) -> Cells:
         "os_type": vm.os_type,
         "computer_name": vm.computer_name,
         "may_run_on": vm.may_run_on,
+        "off": int(vm.off),
     }
 
 
@@ -155,6 +156,7 @@ def vm_value(row: Row) -> Vm:
         os_type=row["os_type"],
         computer_name=row["computer_name"],
         may_run_on=row["may_run_on"],
+        off=bool(row["off"]),
     )
 
 

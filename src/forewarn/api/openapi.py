@@ -130,6 +130,7 @@ _VM = {
     "os_type": TEXT,
     "computer_name": TEXT,
     "may_run_on": TEXT_OR_NULL,
+    "off": YES_NO,
 }
 _VM_ITEM = {
     **_VM,

@@ -15,6 +15,7 @@ from forewarn.cli import tables, times
 Json = dict[str, Any]
 Rows = Iterable[tuple[str, RenderableType]]
 
+OFF = "off by its owner: it stays off whatever happens to its host, and nobody waits for it"
 MOVED = "moves it, if another host can take it"
 _KEPT = {
     "yes": Text("kept", style="bold green"),
@@ -61,7 +62,9 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             ("description", shown["description"]),
             (
                 "silent",
-                "yes: nobody in the scope polls, so nobody is told" if shown["silent"] else "",
+                "yes: nobody in the scope polls, or the VM is off, so nobody is told"
+                if shown["silent"]
+                else "",
             ),
             *(("action", _action(action)) for action in shown["actions"]),
         ]
@@ -148,7 +151,7 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("listen", shown["listen"] or ""),
             ("tags", tags),
             ("vm id", shown["vm_id"]),
-            ("power", shown["power"] or ""),
+            ("power", OFF if shown.get("off") else shown["power"] or ""),
             ("host down", _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
@@ -287,7 +290,9 @@ def silence(answer: Json) -> list[RenderableType]:
     if not names:
         return []
     are = "scope is" if len(names) == 1 else "scopes are"
-    text = f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls)."
+    text = (
+        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off."
+    )
     return [Text(text, style="yellow")]
 
 

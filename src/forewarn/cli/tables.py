@@ -68,7 +68,8 @@ def vms(items: Items, now: datetime) -> RenderableType:
     del now
     if not items:
         return "There are no VMs. `forewarn inventory apply FILE` adds some."
-    powered = any(vm["power"] for vm in items)  # else nobody knows, and nobody will
+    # Else nobody knows, and nobody will.
+    powered = any(vm["power"] or vm.get("off") for vm in items)
     columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS")
     table = new_table(*columns, *(["POWER"] if powered else []), numbers=("DOMAIN", "EVENTS"))
     for vm in items:
@@ -87,7 +88,8 @@ def vms(items: Items, now: datetime) -> RenderableType:
 
 def power(vm: dict[str, Any]) -> Text:
     """Whether a VM runs, and whether there is a problem with it that `vm show` tells."""
-    found = Text(vm["power"] or "unknown", style="" if vm["power"] == "running" else "yellow")
+    known = "off, stays off" if vm.get("off") else vm["power"] or "unknown"
+    found = Text(known, style="" if vm["power"] == "running" else "yellow")
     return found.append(", problem", style="red") if vm["problem"] else found
 
 

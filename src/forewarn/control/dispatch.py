@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 
+from forewarn.control import powers
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing, notice
@@ -232,6 +233,7 @@ class Dispatch:
             if not _may_act(tx, host):
                 return []
             now = self._clock.monotonic_ms()
+            powers.booted(tx, host, boot_id)
             self._succeed(tx, host, daemon, now)
             taken: list[Action] = []
             for held in list(self._open_actions(tx, host)):

@@ -49,6 +49,9 @@ def hosts_mentioned(scope: Scope) -> set[str]:
     return hosts
 
 
+_COMING = (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.DEFINE_VM)
+
+
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
     """(host, VM) for each VM of the scope that a started action is bringing to a host.
 
@@ -59,7 +62,7 @@ def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
             yield vm.may_run_on, vm
     for event in scope.events:
         for action in event.actions:
-            coming = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
+            coming = action.kind in _COMING
             if not coming or action.ended or action.target_host is None:
                 continue
             comes = scope.vm(action.vm or "")
@@ -96,6 +99,9 @@ class Memory:
         self.refusing: dict[str, str] = {}
         # True where hosts have daemons of their own, and only those are heard that have joined.
         self.hosts_join = False
+        # In which boot each host asked last, and VMs that a boot since may have taken down.
+        self.boots: dict[str, str] = {}
+        self.went_down: set[str] = set()
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}

@@ -20,6 +20,7 @@ from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import parse
 from forewarn.control.memory import Memory, Shown, Transaction
+from forewarn.control.powers import Powers
 from forewarn.control.report_slices import Report, Slice
 from forewarn.control.writer import Command
 from forewarn.core import edits, failing, planning, sighting
@@ -89,6 +90,9 @@ class _File:
     vms: Mapping[str, VmEntry] = field(default_factory=dict)
 
 
+_BRINGING = (ActionKind.START_VM, ActionKind.DEFINE_VM, ActionKind.MOVE_VM)
+
+
 class Sightings:
     """What hosts have shown since control was started, and who waits for them."""
 
@@ -113,6 +117,7 @@ class Sightings:
         self._absent_since: dict[str, int] = {}
         self._twice_since: dict[str, int] = {}
         self._empty_scopes: frozenset[str] | None = None
+        self._powers = Powers(clock)
         self._adoptions = Adoptions(str(clock.now_ms()), ring)
 
     def on_adoption(self, ring: Callable[[str], None]) -> None:
@@ -227,6 +232,7 @@ class Sightings:
             looked = sighting.step(report.host, known, _now(tx))
             self._apply(tx, looked)
             _end_doubts(tx, report, report.usable)
+            looked = self._look_at_powers(tx, report, looked)
             self._define(tx, report, report.usable)
             taking.add(looked, report.usable)
             self._close(tx, taking)
@@ -271,6 +277,7 @@ class Sightings:
             known = self._known(tx, report, last, here)
             looked = sighting.conclude(report.host, known, _now(tx))
             self._apply(tx, looked)
+            looked = self._look_at_powers(tx, report, looked)
             taking.add(looked, ())
             self._close(tx, taking)
             here.update(last.usable if last else ())
@@ -279,6 +286,15 @@ class Sightings:
             return taking.problems
 
         return command
+
+    def _look_at_powers(
+        self, tx: Transaction, report: Report, looked: sighting.Looked
+    ) -> sighting.Looked:
+        """Take over which VMs of the whole report are off; look again while one is about to be."""
+        waits = self._powers.seen(
+            tx, report.host, {name: seen.power for name, seen in report.usable.items()}
+        )
+        return replace(looked, waiting=True) if waits else looked
 
     def _open(self, tx: Transaction, taking: _Taking) -> _Look | None:
         """What is known of the host before this command. Raises if the report does not count."""
@@ -474,7 +490,7 @@ class Sightings:
         def command(tx: Transaction) -> str | None:
             scope = tx.memory.scopes.get(tx.memory.scope_of_vm.get(vm, ""))
             comes = scope is not None and any(
-                action.kind in (ActionKind.START_VM, ActionKind.MOVE_VM)
+                action.kind in _BRINGING
                 and (action.vm, action.target_host, action.ended) == (vm, host, False)
                 for event in scope.events
                 if event.phase is Phase.STARTED

@@ -117,7 +117,13 @@ def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]
         for group in planning.groups_of(
             scope,
             operation.host,
-            tuple(v for v in scope.vms if v.host == operation.host and v.name not in told),
+            tuple(
+                v
+                for v in scope.vms
+                if v.host == operation.host
+                and v.name not in told
+                and not (v.off and explain.whole_host(operation))
+            ),
         )
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from forewarn.core import edits, notice
+from forewarn.core import edits, notice, planning
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
@@ -36,22 +36,25 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
     facts = [Fact(kind=FactKind.ENABLED, at_ms=now_ms, scope=scope.name, vm=vm)]
     events: list[ScheduledEvent] = []
     for event in scope.events:
-        if not _appears(event):
+        if not _may_appear(event) or planning.all_off(scope, event):
             events.append(event)
             continue
-        not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
-        shown = replace(event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms))
+        shown, fact = appears(event, now_ms)
         events.append(shown)
-        facts.append(
-            event_fact(
-                FactKind.APPEARED, event, now_ms, detail={"not_before_ms": shown.not_before_ms}
-            )
-        )
+        facts.append(fact)
     enabled = replace(scope, enabled=True, polled_ms=now_ms, events=tuple(events))
     return Decision(scopes=(enabled,), facts=tuple(facts))
 
 
-def _appears(event: ScheduledEvent) -> bool:
+def appears(event: ScheduledEvent, now_ms: int) -> tuple[ScheduledEvent, Fact]:
+    """A silent event as guests see it from now on, with its full minimum notice."""
+    not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
+    shown = replace(event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms))
+    detail = {"not_before_ms": shown.not_before_ms}
+    return shown, event_fact(FactKind.APPEARED, event, now_ms, detail=detail)
+
+
+def _may_appear(event: ScheduledEvent) -> bool:
     return (
         event.silent
         and event.phase is Phase.SCHEDULED

@@ -34,7 +34,12 @@ from forewarn.core.model import (
 LOST = "no report by the deadline"
 
 # What says, when it is done, where a VM runs.
-_PLACING = (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.FIND_VM)
+_PLACING = (
+    ActionKind.MOVE_VM,
+    ActionKind.START_VM,
+    ActionKind.DEFINE_VM,
+    ActionKind.FIND_VM,
+)
 
 
 def claimed(action: Action, boot_id: str) -> Action:
@@ -230,8 +235,9 @@ def finish_event(
     fact = event_fact(FactKind.COMPLETED, event, now_ms)
     if event.event_type not in (EventType.REBOOT, EventType.REDEPLOY):
         return scope, (fact,)
+    awaited = tuple(vm.name for vm in scope.vms if vm.name in event.resources and not vm.off)
     scope, facts = edits.begin_recovery(
-        scope, event.update_domain, event.resources, now_ms, policy.domain_recovery_ms
+        scope, event.update_domain, awaited, now_ms, policy.domain_recovery_ms
     )
     return scope, (fact, *facts)
 

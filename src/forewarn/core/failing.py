@@ -237,14 +237,15 @@ def _declare(
         actions = tuple(
             Action(
                 action_id=f"{event_id}/{name}",
-                kind=ActionKind.START_VM,
+                kind=ActionKind.DEFINE_VM if group.off else ActionKind.START_VM,
                 host=None,
                 vm=name,
                 duration_s=policy.reboot_s,
             )
             for name in group.vm_names
         )
-        facts.extend(starting.exemption_facts(scope, event, now_ms))
+        if not group.off:
+            facts.extend(starting.exemption_facts(scope, event, now_ms))
         facts.append(scheduling.scheduled_fact(event))
         facts.append(event_fact(FactKind.STARTED, event, now_ms, by=by, detail={"declared": True}))
         # Not by scheduling.schedule: a full scope does not keep a host from failing.
@@ -416,13 +417,19 @@ def _placed(
     if home.health is not Health.FAILED:
         if not fleet.alive(home.name):
             return None
-        if other is not None:
+        if other is not None and not vm.off:
             return whereabouts.looked_for(action, home.name)
-        return replace(action, host=home.name, target_host=home.name)
+        return _at(action, vm, home.name)
     if not home.fenced:
         return None
     target = other or planning.choose_target(scope, vm, fleet, planned)
     there = fleet.host(target) if target else None
     if there is None or there.health is Health.FAILED:
         return None  # as for the only host of the fleet: it has to come back
-    return replace(action, host=there.name, target_host=there.name)
+    return _at(action, vm, there.name)
+
+
+def _at(action: Action, vm: Vm, host: str) -> Action:
+    """The action as one that brings the VM back on this host; off, if it was switched off."""
+    kind = ActionKind.DEFINE_VM if vm.off else ActionKind.START_VM
+    return replace(action, kind=kind, host=host, target_host=host)

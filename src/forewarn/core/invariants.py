@@ -85,14 +85,22 @@ def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
             raise InvariantBroken(f"I1: {event.event_id} starts before its NotBefore")
         if notice.readable_ms(event, now_ms) < event.minimum_notice_ms:
             raise InvariantBroken(f"I6: {event.event_id} starts without its minimum notice")
-    if event.event_type not in RULED:
+    if event.event_type not in RULED or _impacts_nobody(after, event):
         return
     for other in after.events:
         both = event.breaks_domains and other.operation_id == event.operation_id
-        if other.phase is Phase.STARTED and other.update_domain != event.update_domain and not both:
+        if _impacts_nobody(after, other) or both:
+            continue
+        if other.phase is Phase.STARTED and other.update_domain != event.update_domain:
             raise InvariantBroken(
                 f"I2: {event.event_id} starts while domain {other.update_domain} is started"
             )
+
+
+def _impacts_nobody(scope: Scope, event: ScheduledEvent) -> bool:
+    """True if all its VMs were switched off by their owners."""
+    off = {vm.name for vm in scope.vms if vm.off}
+    return bool(event.resources) and off.issuperset(event.resources)
 
 
 def _check_one_started_per_vm(after: Scope) -> None:

@@ -87,6 +87,7 @@ class ActionKind(StrEnum):
     REBOOT_VM = "reboot-vm"
     MOVE_VM = "move-vm"
     START_VM = "start-vm"
+    DEFINE_VM = "define-vm"  # have it there, and leave it off
     FIND_VM = "find-vm"  # only look whether it runs there; nothing is done to it
     DELETE_VM = "delete-vm"
 
@@ -116,7 +117,8 @@ class Vm:
     """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6).
 
     `may_run_on` is a second host that may run it: an action was bringing it there, and no host
-    has said how that ended. Until that is known the VM starts nowhere else.
+    has said how that ended. Until that is known the VM starts nowhere else. `off` is that its
+    owner switched it off: it is left so, and nobody waits for it.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Vm:
     os_type: str = "Linux"
     computer_name: str = ""
     may_run_on: str | None = None
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,51 +7,81 @@ from dataclasses import dataclass
 from itertools import islice
 
 from forewarn.core.fleet import Fleet
-from forewarn.core.model import Health, Host, Scope, Vm
+from forewarn.core.model import Health, Host, ScheduledEvent, Scope, Vm
 
 HOSTS_NAMED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """VMs of one scope and one update domain on one host: what one event can name (L42)."""
+    """VMs of one scope and one update domain on one host: what one event can name (L42).
+
+    A VM that is off is in a group of its own: nobody waits for it.
+    """
 
     scope: str
     update_domain: int
     host: str
     vm_names: tuple[str, ...]
+    off: bool = False
 
 
 def groups_of(scope: Scope, host: str, vms: tuple[Vm, ...]) -> tuple[Group, ...]:
-    """The groups that `vms` of one scope on one host form, by update domain."""
-    domains = sorted({vm.update_domain for vm in vms})
-    return tuple(
+    """The groups that `vms` of one scope on one host form, by update domain, then those off."""
+    domains = sorted({vm.update_domain for vm in vms if not vm.off})
+    running = tuple(
         Group(
             scope=scope.name,
             update_domain=domain,
             host=host,
-            vm_names=tuple(vm.name for vm in vms if vm.update_domain == domain),
+            vm_names=tuple(v.name for v in vms if v.update_domain == domain and not v.off),
         )
         for domain in domains
     )
+    off = tuple(
+        Group(
+            scope=scope.name,
+            update_domain=vm.update_domain,
+            host=host,
+            vm_names=(vm.name,),
+            off=True,
+        )
+        for vm in vms
+        if vm.off
+    )
+    return running + off
 
 
-def plan(host: str, fleet: Fleet) -> tuple[Group, ...]:
-    """Every group on the host, by scope name and update domain."""
+def all_off(scope: Scope, event: ScheduledEvent) -> bool:
+    """True if every VM of the event was switched off: it impacts nobody."""
+    found = [scope.vm(name) for name in event.resources]
+    return bool(found) and all(vm is not None and vm.off for vm in found)
+
+
+def plan(host: str, fleet: Fleet, *, with_off: bool) -> tuple[Group, ...]:
+    """Every group on the host, by scope name and update domain; VMs that are off only if asked.
+
+    What is done to a host as a whole does nothing to a VM that is off.
+    """
     return tuple(
         group
         for scope in fleet.scopes_on(host)
-        for group in groups_of(scope, host, tuple(vm for vm in scope.vms if vm.host == host))
+        for group in groups_of(
+            scope,
+            host,
+            tuple(vm for vm in scope.vms if vm.host == host and (with_off or not vm.off)),
+        )
     )
 
 
 def scopes_with_two_domains(host: str, fleet: Fleet) -> Mapping[str, tuple[int, ...]]:
     """Scopes with several update domains on the host or on the way to it, and those domains."""
     domains: dict[str, set[int]] = {}
-    for group in plan(host, fleet):
+    for group in plan(host, fleet, with_off=False):
         domains.setdefault(group.scope, set()).add(group.update_domain)
     for name, vm in fleet.arriving(host):
-        domains.setdefault(name, set()).add(vm.update_domain)
+        if not vm.off:
+            domains.setdefault(name, set()).add(vm.update_domain)
     return {name: tuple(sorted(found)) for name, found in domains.items() if len(found) > 1}
 
 

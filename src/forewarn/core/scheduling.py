@@ -47,6 +47,8 @@ EVENTS_PER_SCOPE_MAX = 1_000
 FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`notice.DEADLINE_MS`)
 DESCRIPTION_CHARS_MAX = 200
 AUTO_APPROVED_BY = "policy"
+# A deletion takes its time all the same: its owner may still want to cancel it.
+_NOTHING_TO_ONE_THAT_IS_OFF = (EventType.REBOOT, EventType.REDEPLOY)
 
 # Contract 3.7; Preempt and Terminate carry no text as far as anyone has seen.
 DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
@@ -117,7 +119,7 @@ def new_event(
     """
     source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
     least_ms = notice.minimum_notice_ms(scope, order.event_type)
-    silent = not is_enabled(scope, policy)
+    silent = group.off or not is_enabled(scope, policy)
     declared = order.cause is Cause.FAILURE
     noticed_ms = max(now_ms + least_ms, order.not_before_ms or 0)
     not_before_ms = edits.whole_second_ms(noticed_ms)
@@ -207,7 +209,11 @@ def order_for_vm(
     if order.cause is Cause.ORDER:
         _refuse_too_many_user_events(scope, policy)
     group = planning.Group(
-        scope=scope.name, update_domain=vm.update_domain, host=vm.host, vm_names=(vm.name,)
+        scope=scope.name,
+        update_domain=vm.update_domain,
+        host=vm.host,
+        vm_names=(vm.name,),
+        off=vm.off and order.event_type in _NOTHING_TO_ONE_THAT_IS_OFF,
     )
     event = new_event(scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy)
     scope, facts = schedule(scope, event)
@@ -255,9 +261,9 @@ def maintain(
     """
     _refuse_words(order)
     _refuse_unfit_host(host, order, fleet)
-    groups = planning.plan(host.name, fleet)
-    broken = planning.scopes_with_two_domains(host.name, fleet)
     whole_host = order.event_type is not EventType.REDEPLOY
+    groups = planning.plan(host.name, fleet, with_off=not whole_host)
+    broken = planning.scopes_with_two_domains(host.name, fleet)
     if whole_host and broken and not break_domains:
         raise TwoDomainsOnHost(
             f"{order.event_type.value} of host {host.name} would hit "

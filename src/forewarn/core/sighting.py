@@ -277,7 +277,7 @@ class _Work:
         self.facts.extend(left)
         detail = {"because": "another VM has its name now", "vm_id": vm.vm_id}
         self._fact(FactKind.VM_GONE, scope.name, vm, detail)
-        after = replace(vm, vm_id=seen.vm_id)
+        after = replace(vm, vm_id=seen.vm_id, may_run_on=None, off=False)
         detail = {"vm_id": seen.vm_id, "power": seen.power.value}
         self._fact(FactKind.VM_SEEN, scope.name, after, detail)
         self._at_home(self.groups.put_vm(scope, after), after, seen)
@@ -292,8 +292,9 @@ class _Work:
         if entry is None and seen.problem and seen.traits == Traits():
             return  # its metadata cannot be read: it stays what it was
         after = vm_of(entry, vm_id=seen.vm_id, host=vm.host) if entry else described(seen, vm.host)
-        if acted_on(scope, vm.name) or not (seen.power is Power.RUNNING or self._not_there(vm)):
-            after = edits.as_known(after, vm)  # else it is here, and surely nowhere else
+        after = edits.as_known(after, vm)
+        if not acted_on(scope, vm.name) and (seen.power is Power.RUNNING or self._not_there(vm)):
+            after = replace(after, may_run_on=None)  # it is here, and surely nowhere else
         wanted = entry.scope if entry else seen.traits.scope or vm.name
         self._become(scope, vm, after, wanted=wanted)
 

@@ -85,6 +85,7 @@ def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEve
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
+        and not planning.all_off(scope, other)
         and not (event.breaks_domains and other.operation_id == event.operation_id)
     )
 
@@ -138,7 +139,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
                 until_ms=other.deadline_ms,
                 remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
             )
-    if not obeys_domains(event):
+    if not obeys_domains(event) or planning.all_off(scope, event):
         return
     for other in started_elsewhere(scope, event):
         yield Hold(
@@ -337,6 +338,8 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
                 remedy="That operation ends by itself.",
             )
     for scope_name, vm in fleet.arriving(operation.host):
+        if vm.off:
+            continue
         scope = fleet.scope(scope_name)
         events = scope.events if scope else ()
         bringing = (e for e in events if e.phase is Phase.STARTED and vm.name in e.resources)
@@ -378,8 +381,9 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
 
 
 def vm_names_on(host: str, fleet: Fleet) -> tuple[str, ...]:
-    """Names of the VMs that are on the host now."""
-    return tuple(vm.name for scope in fleet.scopes_on(host) for vm in scope.vms if vm.host == host)
+    """Names of the VMs that are on the host now and were not switched off."""
+    vms = (vm for scope in fleet.scopes_on(host) for vm in scope.vms)
+    return tuple(vm.name for vm in vms if vm.host == host and not vm.off)
 
 
 def choose_targets(event: ScheduledEvent, scope: Scope, fleet: Fleet) -> dict[str, str | None]:
@@ -440,8 +444,12 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
     others = [
         other.event_id
         for other in scope.events
-        if other.phase is Phase.STARTED and other.update_domain != event.update_domain
+        if other.phase is Phase.STARTED
+        and other.update_domain != event.update_domain
+        and not planning.all_off(scope, other)
     ]
+    if planning.all_off(scope, event):
+        return ()
     if not others and not event.breaks_domains:
         return ()
     return (

@@ -56,7 +56,7 @@ def unreported(scope: Scope, action: Action) -> Scope:
     """The scope after an action is given up: if a host had taken it, nobody knows how it went."""
     vm = scope.vm(action.vm or "")
     target = action.target_host
-    brings = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM)
+    brings = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.DEFINE_VM)
     if vm is None or not brings or action.phase is not ActionPhase.CLAIMED:
         return scope
     if target is None or target == vm.host:

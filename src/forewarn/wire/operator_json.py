@@ -131,6 +131,7 @@ def vm_json(vm: Vm, scope_name: str) -> Json:
         "os_type": vm.os_type,
         "computer_name": vm.computer_name,
         "may_run_on": vm.may_run_on,
+        "off": vm.off,
     }
 
 

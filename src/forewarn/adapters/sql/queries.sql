@@ -63,16 +63,16 @@ UPDATE scope SET incarnation = incarnation + :added, revision = revision + 1;
 -- name: upsert_vm
 -- Write a VM, new or known, with its place in its scope.
 INSERT INTO vm (name, scope, position, vm_id, update_domain, host, priority, address, listen, tags,
-                fault_domain, zone, os_type, computer_name, may_run_on)
+                fault_domain, zone, os_type, computer_name, may_run_on, off)
 VALUES (:name, :scope, :position, :vm_id, :update_domain, :host, :priority, :address, :listen,
-        :tags, :fault_domain, :zone, :os_type, :computer_name, :may_run_on)
+        :tags, :fault_domain, :zone, :os_type, :computer_name, :may_run_on, :off)
 ON CONFLICT (name) DO UPDATE
    SET position = excluded.position, vm_id = excluded.vm_id,
        update_domain = excluded.update_domain, host = excluded.host,
        priority = excluded.priority, address = excluded.address, listen = excluded.listen,
        tags = excluded.tags, fault_domain = excluded.fault_domain, zone = excluded.zone,
        os_type = excluded.os_type, computer_name = excluded.computer_name,
-       may_run_on = excluded.may_run_on
+       may_run_on = excluded.may_run_on, off = excluded.off
  WHERE vm.scope = excluded.scope;
 
 -- name: delete_vm

@@ -8,8 +8,8 @@ CREATE TABLE action_after (
     operation_id TEXT REFERENCES operation (operation_id),
     position     BIGINT NOT NULL,
     kind         TEXT NOT NULL CHECK (kind IN
-        ('freeze-host', 'reboot-host', 'reboot-vm', 'move-vm', 'start-vm', 'find-vm',
-         'delete-vm')),
+        ('freeze-host', 'reboot-host', 'reboot-vm', 'move-vm', 'start-vm', 'define-vm',
+         'find-vm', 'delete-vm')),
     host         TEXT,
     vm           TEXT,
     target_host  TEXT,

@@ -1,0 +1,95 @@
+"""Which VMs are off by their owners' wish, from what hosts show of them.
+
+A VM counts as off once it was seen off for a minute without a break, on a host that is heard and
+has not failed, while nothing of ours was under way there. One that a boot of its host may have
+taken down does not: nobody switched it off. How long is kept in memory only; that it counts is
+durable. Used by the writer's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forewarn.control.memory import Transaction
+from forewarn.core import power, scheduling
+from forewarn.core.machines import Power
+from forewarn.core.model import SECOND_MS, Health, Scope
+from forewarn.core.whereabouts import acted_on
+from forewarn.ports import Clock
+
+# Hosts show their VMs every ten seconds; after a longer pause nobody knows what was in between.
+UNBROKEN_MS = 30 * SECOND_MS
+
+
+class Powers:
+    """For how long VMs have been off, by name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._off_since: dict[str, int] = {}
+        self._seen_ms: dict[str, int] = {}  # by host
+
+    def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
+        """Take over what a host shows of its own VMs. True while a VM is on its way to be off."""
+        now_ms = self._clock.monotonic_ms()
+        broken = now_ms - self._seen_ms.get(host, now_ms) > UNBROKEN_MS
+        self._seen_ms[host] = now_ms
+        quiet = _quiet(tx, host) and not broken
+        waits = False
+        for scope in tx.scopes_on(host):
+            for vm in scope.vms:
+                shown = powers.get(vm.name)
+                if vm.host != host or shown is None:
+                    continue
+                if shown is Power.RUNNING and not vm.off:  # nearly all
+                    self._off_since.pop(vm.name, None)
+                    tx.memory.went_down.discard(vm.name)
+                    continue
+                waits |= self._vm_seen(tx, scope, vm.name, shown, quiet=quiet)
+        return waits
+
+    def _vm_seen(
+        self, tx: Transaction, scope: Scope, name: str, shown: Power, *, quiet: bool
+    ) -> bool:
+        now = tx.need_scope(scope.name)
+        vm = now.vm(name)
+        if vm is None:
+            return False
+        if shown is not Power.OFF:
+            self._off_since.pop(name, None)
+            tx.memory.went_down.discard(name)
+            enabled = scheduling.is_enabled(now, tx.policy)
+            tx.apply(power.switched_on(now, name, enabled=enabled, now_ms=tx.now_ms))
+            return False
+        if vm.off:
+            return False
+        if not quiet or acted_on(now, name) or name in tx.memory.went_down:
+            self._off_since.pop(name, None)
+            return False
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._off_since.setdefault(name, now_ms) < power.OFF_AFTER_MS:
+            return True
+        self._off_since.pop(name)
+        tx.apply(power.switched_off(now, name, tx.now_ms))
+        return False
+
+
+def _quiet(tx: Transaction, host: str) -> bool:
+    """True if what happens on the host is not our doing, and it is well."""
+    found = tx.host(host)
+    if found is None or found.health is Health.FAILED:
+        return False
+    return not any(
+        operation.action is not None and not operation.action.ended
+        for operation in tx.operations_on(host)
+    )
+
+
+def booted(tx: Transaction, host: str, boot_id: str) -> None:
+    """A host asks for work in this boot. Of another one than before, its VMs may have gone down."""
+    before = tx.memory.boots.get(host)
+    tx.memory.boots[host] = boot_id
+    if before in (None, boot_id):
+        return
+    for scope in tx.scopes_on(host):
+        tx.memory.went_down.update(vm.name for vm in scope.vms if vm.host == host and not vm.off)

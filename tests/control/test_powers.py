@@ -1,0 +1,162 @@
+"""Which VMs count as switched off by their owners, from what hosts show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from forewarn.control import maintenance
+from forewarn.core.machines import Power
+from forewarn.core.model import EventType, FactKind
+from sighting_fleet import SightingFleet, id_of, seen, web
+
+OFF = web(0, power=Power.OFF)
+
+
+@pytest.fixture
+def fleet() -> Iterator[SightingFleet]:
+    made = SightingFleet()
+    yield made
+    made.close()
+
+
+def shows_for(fleet: SightingFleet, seconds: int, *vms: object, host: str = "h1") -> None:
+    """The host shows these VMs every ten seconds for so long, the first and the last time too."""
+    fleet.shows(host, *vms)  # type: ignore[arg-type]
+    for _ in range(seconds // 10):
+        fleet.later(10)
+        fleet.shows(host, *vms)  # type: ignore[arg-type]
+
+
+def counts_as(fleet: SightingFleet) -> list[object]:
+    facts = fleet.facts(FactKind.VM_POWER)
+    return [fact.detail["counts_as"] for fact in facts if "counts_as" in fact.detail]
+
+
+def test_a_vm_counts_as_off_once_it_was_seen_off_for_a_minute(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    shows_for(fleet, 50, OFF)
+    assert not fleet.vm("web-0").off
+    fleet.later(10)
+    fleet.shows("h1", OFF)
+    assert fleet.vm("web-0").off
+    assert counts_as(fleet) == ["off"]
+
+
+def test_one_that_is_off_when_it_is_first_seen_counts_too(fleet: SightingFleet) -> None:
+    shows_for(fleet, 60, OFF)
+    assert fleet.vm("web-0").off
+
+
+@pytest.mark.parametrize("power", [Power.RUNNING, Power.PAUSED, Power.CRASHED])
+def test_what_is_not_off_does_not_count(fleet: SightingFleet, power: Power) -> None:
+    shows_for(fleet, 120, web(0, power=power))
+    assert not fleet.vm("web-0").off
+
+
+@pytest.mark.parametrize("power", [Power.RUNNING, Power.PAUSED, Power.CRASHED])
+def test_one_that_is_switched_on_does_not_count_any_more(
+    fleet: SightingFleet, power: Power
+) -> None:
+    shows_for(fleet, 60, OFF)
+    fleet.shows("h1", web(0, power=power))
+    assert not fleet.vm("web-0").off
+    assert counts_as(fleet) == ["off", "on"]
+
+
+def test_a_vm_that_goes_off_before_its_host_does_is_not_off(fleet: SightingFleet) -> None:
+    """Hosts shut their VMs down first when they are shut down themselves."""
+    fleet.shows("h1", web(0))
+    shows_for(fleet, 40, OFF)
+    fleet.later(600)
+    fleet.shows("h1", OFF)
+    fleet.later(10)
+    fleet.shows("h1", OFF)
+    assert not fleet.vm("web-0").off
+
+
+def test_a_vm_that_a_boot_of_its_host_took_down_is_not_off(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.later(60)
+    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    shows_for(fleet, 120, OFF)
+    assert not fleet.vm("web-0").off
+    fleet.shows("h1", web(0))  # it is started, and later switched off
+    shows_for(fleet, 60, OFF)
+    assert fleet.vm("web-0").off
+
+
+def test_one_that_was_off_before_stays_so_when_its_host_boots(fleet: SightingFleet) -> None:
+    shows_for(fleet, 60, OFF)
+    for boot in ("boot-1", "boot-2"):
+        fleet.run(fleet._dispatch.claim("h1", boot))
+    fleet.shows("h1", OFF)
+    assert fleet.vm("web-0").off
+
+
+def test_what_is_off_by_our_doing_does_not_count(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    fleet.approve(fleet.order("web-0", EventType.REBOOT))
+    fleet.tick()
+    shows_for(fleet, 120, OFF)
+    assert not fleet.vm("web-0").off
+    fleet.hosts_do_their_work()
+    shows_for(fleet, 50, OFF)
+    assert not fleet.vm("web-0").off  # counted from when nothing was under way
+
+
+def test_what_is_off_for_an_operation_of_its_host_does_not_count(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    operation = fleet.maintain("h1", EventType.REBOOT)
+    [event] = fleet.scope("web").events
+    fleet.approve(event)
+    fleet.tick()
+    assert fleet.memory.operations[operation.operation_id].action is not None
+    shows_for(fleet, 120, OFF)
+    assert not fleet.vm("web-0").off
+
+
+def test_a_failed_host_proves_nothing(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    fleet.run(maintenance.fail_host("h1", by="operator", fenced=False))
+    shows_for(fleet, 120, OFF)
+    assert not fleet.vm("web-0").off
+
+
+def test_a_copy_on_another_host_says_nothing(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    shows_for(fleet, 120, OFF, host="h2")
+    assert not fleet.vm("web-0").off
+
+
+def test_another_vm_of_that_name_has_a_power_of_its_own(fleet: SightingFleet) -> None:
+    shows_for(fleet, 60, OFF)
+    assert fleet.vm("web-0").off
+    fleet.shows("h1", web(0, vm_id=id_of("another")))
+    assert not fleet.vm("web-0").off
+
+
+def test_it_is_durable_and_a_changed_description_does_not_undo_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
+    shows_for(fleet, 60, OFF)
+    fleet.restart()
+    assert fleet.vm("web-0").off
+    fleet.shows("h1", web(0, power=Power.OFF, zone="2"))
+    assert (fleet.vm("web-0").zone, fleet.vm("web-0").off) == ("2", True)
+    fleet.close()
+
+
+def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: SightingFleet) -> None:
+    fleet.shows("h2")
+    fleet.shows("h3")
+    shows_for(fleet, 60, OFF, seen("other"))
+    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True))
+    fleet.tick()
+    kinds = {a.vm: a.kind.value for host in ("h2", "h3") for a in fleet.claim(host)}
+    assert kinds == {"web-0": "define-vm", "other": "start-vm"}
+    target = fleet.memory.scopes["web"].events[0].actions[0].host
+    assert fleet.run(fleet.sightings.definition(target or "", "web-0")) is not None

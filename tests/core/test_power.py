@@ -1,0 +1,257 @@
+"""A VM that its owner switched off stays off, and nobody waits for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_fleet import Cloud, minutes, reasons, scope
+from forewarn.control import maintenance
+from forewarn.core import power
+from forewarn.core.model import (
+    ActionKind,
+    Cause,
+    EventType,
+    FactKind,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Policy,
+    ScheduledEvent,
+)
+from forewarn.core.starting import HoldReason
+
+VMS = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    """`a` is off, `b` and `c` run."""
+    made = Cloud(scope("one", VMS))
+    switch(made, "a", on=False)
+    return made
+
+
+def switch(cloud: Cloud, vm: str, *, on: bool) -> None:
+    owner = cloud.scope("one")
+    now_ms = cloud.clock.wall
+    if on:
+        decision = power.switched_on(owner, vm, enabled=True, now_ms=now_ms)
+    else:
+        decision = power.switched_off(owner, vm, now_ms)
+    cloud.run(lambda tx: tx.apply(decision))
+
+
+def about(cloud: Cloud, vm: str) -> ScheduledEvent:
+    [event] = [event for event in cloud.scope("one").events if vm in event.resources]
+    return event
+
+
+# Maintenance of its host.
+
+
+@pytest.mark.parametrize("event_type", [EventType.FREEZE, EventType.REBOOT])
+def test_what_is_done_to_a_host_is_no_business_of_a_vm_that_is_off(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    operation = cloud.maintain("h1", event_type)
+    [event] = cloud.events_of(operation)
+    assert event.resources == ("b",)
+    cloud.start(event)
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+
+
+@pytest.mark.parametrize("event_type", [EventType.FREEZE, EventType.REBOOT])
+def test_a_host_with_nothing_but_vms_that_are_off_waits_for_nobody(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    switch(cloud, "b", on=False)
+    incarnation = cloud.scope("one").incarnation
+    operation = cloud.maintain("h1", event_type)
+    cloud.tick()
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+    assert cloud.scope("one").incarnation == incarnation
+
+
+def test_a_vm_that_is_switched_on_before_the_start_gets_its_full_notice(cloud: Cloud) -> None:
+    operation = cloud.maintain("h1", EventType.REBOOT)
+    cloud.pass_time(minutes(14))
+    switch(cloud, "a", on=True)
+    cloud.pass_time(minutes(2))
+    assert cloud.operation(operation).phase is OperationPhase.WAITING
+    event = about(cloud, "a")
+    assert not event.silent
+    cloud.pass_time(minutes(14))
+    assert cloud.operation(operation).phase is OperationPhase.WAITING
+    cloud.pass_time(minutes(2))
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+
+
+def test_a_domain_that_is_off_does_not_forbid_a_reboot_of_its_host() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "b": (1, "h1")}))
+    switch(cloud, "a", on=False)
+    operation = cloud.maintain("h1", EventType.REBOOT)
+    assert [event.resources for event in cloud.events_of(operation)] == [("b",)]
+
+
+def test_it_leaves_a_host_that_is_emptied_without_waiting(cloud: Cloud) -> None:
+    incarnation = cloud.scope("one").incarnation
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    quiet, told = about(cloud, "a"), about(cloud, "b")
+    assert (quiet.silent, told.silent) == (True, False)
+    assert cloud.scope("one").incarnation == incarnation + 1  # for b
+    cloud.tick()
+    [move] = cloud.claim("h1")
+    assert (move.kind, move.vm) == (ActionKind.MOVE_VM, "a")
+    cloud.report("h1", move)
+    assert cloud.where("a") == move.target_host
+    assert cloud.vm("a").off
+    assert cloud.event(quiet).phase is Phase.COMPLETED
+    assert cloud.event(told).phase is Phase.SCHEDULED
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+
+
+def test_it_holds_no_other_domain_up() -> None:
+    cloud = Cloud(scope("one", VMS), policy=Policy(domain_recovery_ms=minutes(10)))
+    switch(cloud, "a", on=False)
+    switch(cloud, "b", on=False)
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    moves = cloud.claim("h1")
+    other = cloud.order("c", EventType.REBOOT)
+    cloud.start(other)
+    assert cloud.event(other).phase is Phase.STARTED  # beside the moves, which impact nobody
+    for move in moves:
+        cloud.report("h1", move)
+    assert cloud.scope("one").recoveries == ()
+    assert cloud.facts(FactKind.EXEMPTED) == []
+
+
+def test_it_waits_for_no_other_domain(cloud: Cloud) -> None:
+    other = cloud.order("c", EventType.REBOOT)
+    cloud.start(other)
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    assert [move.vm for move in cloud.claim("h1")] == ["a"]
+
+
+def test_a_move_that_could_not_begin_is_announced_once_it_is_switched_on(cloud: Cloud) -> None:
+    for host in ("h2", "h3"):
+        cloud.run(maintenance.close_host(host, by="operator"))
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    event = about(cloud, "a")
+    assert reasons(cloud.holds(event)) == {HoldReason.NO_TARGET}
+    switch(cloud, "a", on=True)
+    shown = cloud.event(event)
+    assert not shown.silent
+    assert shown.not_before_ms >= cloud.clock.wall + minutes(10)
+    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.pass_time(minutes(9))
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    cloud.pass_time(minutes(2))
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_a_scope_that_begins_to_listen_is_not_told_of_it() -> None:
+    cloud = Cloud(scope("one", VMS, enabled=False))
+    switch(cloud, "a", on=False)
+    for host in ("h2", "h3"):
+        cloud.run(maintenance.close_host(host, by="operator"))
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.polls("one", "b")
+    assert (about(cloud, "a").silent, about(cloud, "b").silent) == (True, False)
+
+
+def test_what_was_announced_before_it_was_switched_off_keeps_its_time(cloud: Cloud) -> None:
+    event = cloud.order("b", EventType.REDEPLOY)
+    switch(cloud, "b", on=False)
+    assert not cloud.event(event).silent
+    assert cloud.event(event).not_before_ms == event.not_before_ms
+
+
+# Orders of its owner.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_an_order_for_it_is_carried_out_at_once(cloud: Cloud, event_type: EventType) -> None:
+    event = cloud.order("a", event_type)
+    assert event.silent
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_a_deletion_takes_its_time_all_the_same(cloud: Cloud) -> None:
+    """Its owner may still want to cancel it."""
+    event = cloud.order("a", EventType.TERMINATE)
+    assert not event.silent
+    assert event.not_before_ms >= cloud.clock.wall + minutes(5)
+
+
+# Its host fails.
+
+
+def test_it_is_defined_elsewhere_and_left_off(cloud: Cloud) -> None:
+    incarnation = cloud.scope("one").incarnation
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    actions = {action.vm: action for action in cloud.claim("h3")}
+    assert {vm: action.kind for vm, action in actions.items()} == {
+        "a": ActionKind.DEFINE_VM,
+        "b": ActionKind.START_VM,
+    }
+    assert [event.resources for event in cloud.scope("one").events if event.visible] == [("b",)]
+    assert cloud.scope("one").incarnation == incarnation + 1
+    for action in actions.values():
+        cloud.report("h3", action)
+    assert (cloud.where("a"), cloud.vm("a").off, cloud.where("b")) == ("h3", True, "h3")
+    assert cloud.scope("one").events == ()
+
+
+def test_it_stays_off_on_a_host_that_is_repaired(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.repair("h1")
+    cloud.tick()
+    kinds = {action.vm: action.kind for action in cloud.claim("h1")}
+    assert kinds == {"a": ActionKind.DEFINE_VM, "b": ActionKind.START_VM}
+
+
+def test_nothing_brings_it_back_while_its_host_is_not_fenced(cloud: Cloud) -> None:
+    cloud.fail("h1")
+    cloud.tick()
+    assert [cloud.claim(host) for host in ("h2", "h3")] == [[], []]
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_it_is_not_started_though_its_move_was_under_way(cloud: Cloud, *, fenced: bool) -> None:
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    [move] = cloud.claim("h1")
+    assert move.vm == "a"
+    cloud.fail("h1", fenced=fenced)
+    if not fenced:
+        cloud.repair("h1")
+    cloud.tick()
+    kinds = [a.kind for host in ("h1", "h2", "h3") for a in cloud.claim(host) if a.vm == "a"]
+    assert kinds == [ActionKind.DEFINE_VM]
+
+
+def test_one_that_is_switched_on_again_is_started_like_the_others(cloud: Cloud) -> None:
+    switch(cloud, "a", on=True)
+    cloud.fail("h1", fenced=True)
+    [event] = [e for e in cloud.scope("one").events if e.cause is Cause.FAILURE]
+    assert event.resources == ("a", "b")
+
+
+def test_a_definition_that_fails_is_told_to_the_operator(cloud: Cloud) -> None:
+    cloud.fail("h1", fenced=True)
+    cloud.tick()
+    event = about(cloud, "a")
+    [action] = [action for action in cloud.claim("h3") if action.vm == "a"]
+    cloud.report("h3", action, Outcome.FAILED, "no such disk")
+    assert cloud.event(event).phase is Phase.FAILED
+    assert cloud.scope("one").hold is not None
+
+
+def test_it_outlives_a_kill_of_control(cloud: Cloud) -> None:
+    cloud.crash(down_ms=minutes(1))
+    assert (cloud.vm("a").off, cloud.vm("b").off) == (True, False)
