@@ -7,7 +7,6 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,14 +19,13 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came. Header names are in lower case; `at_s` is monotonic time."""
+    """One request as it came. Header names are in lower case."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes
     connection: int
-    at_s: float
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class ScriptedEndpoint:
             name, _, value = raw.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         body = file.read(int(headers.get("content-length", "0")))
-        asked = Asked(line[0], line[1], headers, body, number, time.monotonic())
+        asked = Asked(line[0], line[1], headers, body, number)
         with self._changed:
             at = len(self.asked)
             self.asked.append(asked)
