@@ -87,9 +87,10 @@ class Lifecycles:
         def fail() -> list[dict[str, Any]]:
             self._service.fail_host(host)
             answer = self._service.operator.post(f"/v1/hosts/{host}/fail", fenced=True, force=True)
-            return list(answer["events"])
+            return [event for event in answer["events"] if event["resources"][0] in running]
 
-        done = self.finish(self._begin("Failure", self._on(host), fail))
+        running = self._on(host)  # nothing happens to the others
+        done = self.finish(self._begin("Failure", running, fail))
         self.bring_back(host)
         return done
 

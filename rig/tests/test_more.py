@@ -9,6 +9,7 @@ from rig.service import Service
 from rig.waiting import wait_for
 
 NOTICED_LIMIT_S = 60.0
+OFF_LIMIT_S = 180.0  # a minute, and what control and the host need to see it
 
 
 @pytest.mark.long
@@ -75,4 +76,28 @@ def _powers(service: Service, after: str) -> bool:
         for fact in service.operator.journal()
         if fact["vm"] == "hands-0" and fact["kind"] == "vm-power" and fact["host"] == "h2"
     ]
-    return any(fact["detail"]["after"] == after for fact in facts)
+    return any(fact["detail"].get("after") == after for fact in facts)
+
+
+@pytest.mark.timeout(400)
+def test_a_vm_that_its_owner_switched_off_is_defined_elsewhere_and_left_off(
+    service: Service, lifecycles: Lifecycles
+) -> None:
+    rig = service.rig
+    lifecycles.define(Guest(name="off-0", number=54), "h1")
+    lifecycles.define(Guest(name="on-0", number=55), "h1")
+    rig.hypervisors["h1"].virsh("destroy", "off-0")
+    wait_for(
+        "it counts as off",
+        lambda: service.operator.get("/v1/vms/off-0")["off"],
+        within_s=OFF_LIMIT_S,
+    )
+    lifecycles.fail("h1")
+    wait_for(
+        "it is on the other host",
+        lambda: service.operator.get("/v1/vms/off-0")["host"] == "h2",
+        within_s=NOTICED_LIMIT_S,
+    )
+    assert rig.where("off-0") == {"h2": "shut off"}
+    assert rig.where("on-0") == {"h2": "running"}
+    assert lifecycles.complaints() == []

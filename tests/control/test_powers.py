@@ -76,6 +76,34 @@ def test_a_vm_that_goes_off_before_its_host_does_is_not_off(fleet: SightingFleet
     assert not fleet.vm("web-0").off
 
 
+def test_a_silence_between_two_reports_starts_the_minute_anew(fleet: SightingFleet) -> None:
+    """The host shut its VMs down, booted, and is back before its next report was missed."""
+    fleet.run(fleet._dispatch.heartbeat("h1", {}))
+    fleet.shows("h1", web(0))
+    shows_for(fleet, 30, OFF)
+    fleet.later(40)
+    fleet.run(fleet._dispatch.heartbeat("h1", {}))
+    fleet.shows("h1", OFF)
+    assert not fleet.vm("web-0").off
+
+
+def test_a_host_that_shows_its_vms_before_it_is_heard_proves_nothing(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0))
+    shows_for(fleet, 30, OFF)
+    fleet.later(40)
+    fleet.heard_from.silent.add("h1")
+    fleet.shows("h1", OFF)
+    assert not fleet.vm("web-0").off
+
+
+def test_hosts_that_show_their_vms_every_half_minute_are_enough(fleet: SightingFleet) -> None:
+    fleet.shows("h1", OFF)
+    for _ in range(2):
+        fleet.later(30.5)
+        fleet.shows("h1", OFF)
+    assert fleet.vm("web-0").off
+
+
 def test_a_vm_that_a_boot_of_its_host_took_down_is_not_off(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.run(fleet._dispatch.claim("h1", "boot-1"))

@@ -160,6 +160,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
+        first=700_579,
     ),
     Planted(
         "a VM runs twice",
@@ -171,6 +172,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
+        first=9_000_014,
     ),
     Planted(
         "a VM runs twice",
@@ -193,6 +195,7 @@ PLANTED = (
                 "            if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
+        first=9_000_032,
     ),
     Planted(
         "power",
@@ -204,6 +207,7 @@ PLANTED = (
                 "    kind = ActionKind.START_VM\n",
             ),
         ),
+        first=9_000_032,
     ),
     Planted(
         "I6",

@@ -200,6 +200,7 @@ class Dispatch:
             if silent_ms > notice.HEARTBEAT_LATE_MS:
                 if silent_ms >= HOST_SILENT_AFTER_MS:
                     host_silent(host)(tx)
+                    tx.memory.silences[host] += 1
                 else:
                     _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
                 # A silence that could not be written down is not forgotten.

@@ -102,6 +102,7 @@ class Memory:
         # In which boot each host asked last, and VMs that a boot since may have taken down.
         self.boots: dict[str, str] = {}
         self.went_down: set[str] = set()
+        self.silences: Counter[str] = Counter()  # how often each host was silent and came back
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None
         self.scope_of_vm: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Which VMs are off by their owners' wish, from what hosts show of them.
 
-A VM counts as off once it was seen off for a minute without a break, on a host that is heard and
-has not failed, while nothing of ours was under way there. One that a boot of its host may have
+A VM counts as off once it was seen off for a minute, on a host that was heard all the time and has
+not failed, while nothing of ours was under way there. One that a boot of its host may have
 taken down does not: nobody switched it off. How long is kept in memory only; that it counts is
 durable. Used by the writer's thread.
 """
@@ -17,8 +17,8 @@ from forewarn.core.model import SECOND_MS, Health, Scope
 from forewarn.core.whereabouts import acted_on
 from forewarn.ports import Clock
 
-# Hosts show their VMs every ten seconds; after a longer pause nobody knows what was in between.
-UNBROKEN_MS = 30 * SECOND_MS
+# Hosts show their VMs every thirty seconds; after a longer pause nobody knows what was in between.
+UNBROKEN_MS = 75 * SECOND_MS
 
 
 class Powers:
@@ -26,7 +26,8 @@ class Powers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._off_since: dict[str, int] = {}
+        # Since when, and how often its host had been silent by then.
+        self._off_since: dict[str, tuple[int, int]] = {}
         self._seen_ms: dict[str, int] = {}  # by host
 
     def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
@@ -61,23 +62,29 @@ class Powers:
             enabled = scheduling.is_enabled(now, tx.policy)
             tx.apply(power.switched_on(now, name, enabled=enabled, now_ms=tx.now_ms))
             return False
-        if vm.off:
-            return False
-        if not quiet or acted_on(now, name) or name in tx.memory.went_down:
+        ours = acted_on(now, name) or name in tx.memory.went_down
+        if vm.off or ours or not quiet:
             self._off_since.pop(name, None)
             return False
+        off_ms = self._off_ms(name, tx.memory.silences[vm.host])
+        if off_ms >= power.OFF_AFTER_MS:
+            tx.apply(power.switched_off(now, name, tx.now_ms))
+        return off_ms < power.OFF_AFTER_MS
+
+    def _off_ms(self, name: str, silences: int) -> int:
+        """For how long a VM has been off by now, while its host was not silent."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._off_since.setdefault(name, now_ms) < power.OFF_AFTER_MS:
-            return True
-        self._off_since.pop(name)
-        tx.apply(power.switched_off(now, name, tx.now_ms))
-        return False
+        since_ms, silences_then = self._off_since.get(name, (now_ms, silences))
+        if silences != silences_then:
+            since_ms = now_ms
+        self._off_since[name] = (since_ms, silences)
+        return now_ms - since_ms
 
 
 def _quiet(tx: Transaction, host: str) -> bool:
     """True if what happens on the host is not our doing, and it is well."""
     found = tx.host(host)
-    if found is None or found.health is Health.FAILED:
+    if found is None or found.health is Health.FAILED or not tx.alive(host):
         return False
     return not any(
         operation.action is not None and not operation.action.ended
