@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.data_folder import DATABASE_NAME, migrate
+from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.sqlite_database import READERS_MAX, named_queries
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import (
@@ -58,7 +58,9 @@ def writer(store: SqliteStore) -> sqlite3.Connection:
 
 
 def schema() -> str:
-    return resources.files("forewarn.adapters").joinpath("sql/schema.sql").read_text("utf-8")
+    """Every migration, in order."""
+    folder = resources.files("forewarn.adapters").joinpath("sql")
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in MIGRATIONS)
 
 
 # The SQL files

@@ -214,6 +214,31 @@ def test_what_had_arrived_on_a_target_that_is_fenced_starts_elsewhere(cloud: Clo
     assert list(kinds(cloud).values()) == [ActionKind.START_VM]
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_what_had_arrived_on_a_target_that_failed_and_is_back_is_looked_for_there(
+    cloud: Cloud, *, fenced: bool
+) -> None:
+    """It went down with its new host before its old one could report that it had arrived."""
+    event, move = moving(cloud)
+    cloud.fail("h2", fenced=fenced)
+    cloud.crash(down_ms=minutes(1))
+    cloud.repair("h2")
+    assert kinds(cloud) == {}
+    cloud.report("h1", move)
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert (declared(cloud).host, declared(cloud).resources) == ("h2", ("a",))
+    assert kinds(cloud) == {"h2": ActionKind.START_VM}
+
+
+def test_a_move_whose_target_failed_and_is_back_may_have_failed_too(cloud: Cloud) -> None:
+    _, move = moving(cloud)
+    cloud.fail("h2")
+    cloud.repair("h2")
+    cloud.report("h1", move, Outcome.FAILED, "host h2 did not answer")
+    assert cloud.where("a") == "h1"
+    assert cloud.scope("one").events == ()
+
+
 @pytest.mark.parametrize("failed_first", [False, True])
 def test_a_source_that_cannot_know_leaves_it_to_the_target(
     cloud: Cloud, *, failed_first: bool

@@ -98,6 +98,7 @@ class Judge:
         self.quiet_ms: dict[str, int] = {}  # since when nothing was wrong with such a VM
         self.surely_off: set[str] = set()  # those that must stay off
         self.ever_switched = False
+        self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
         self.stats: dict[str, int] = {}
 
     def count(self, what: str) -> None:
@@ -286,7 +287,9 @@ class Judge:
         for known in (self.off_since, self.quiet_ms):
             known.pop(vm, None)
         self.surely_off.discard(vm)
-        if not on:
+        if on:
+            self.on_unheard.add(vm)
+        else:
             self.off_since[vm] = real_ms
 
     def is_off(self, vm: str, *, quiet: bool, runs: bool, real_ms: int) -> None:

@@ -23,6 +23,8 @@ BROKE = (
     4_100_077,  # a daemon that was down for ten seconds cost its guests as much of their notice
     9_000_036,  # a host was frozen under a VM that might have come there
     9_000_050,  # a VM that went down again where it had started elsewhere was not declared anew
+    9_000_130,  # a VM arrived, its new host failed and was repaired, and only then it was reported
+    9_000_314,  # a VM was off, on the host that its unreported move had brought it to
 )
 # Far from the seeds that are always played, and from those that planted bugs are looked for in.
 DRAWN_FROM, DRAWN_TO = 10_000_000, 2_000_000_000

@@ -309,7 +309,8 @@ class World:
         inner = self.hypervisor.inner
         if inner.dead(host):
             here = self.hypervisor.vms_on(host)
-            down = [vm for vm in here if not inner.runs(vm) and vm not in self.judge.off_since]
+            meant = self.judge.off_since.keys() | self.judge.on_unheard
+            down = [vm for vm in here if not inner.runs(vm) and vm not in meant]
             self.judge.went_down(down, self.clock.real_ms)
 
     def _note_running(self) -> None:
@@ -364,6 +365,7 @@ class World:
                 for vm in self.hypervisor.vms_on(host.name)
             }
             self.submit(lambda tx: self.powers.seen(tx, host.name, powers))
+            self.judge.on_unheard -= {vm for vm, shown in powers.items() if shown is Power.RUNNING}
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""

@@ -245,6 +245,7 @@ def action_cells(
         "phase": action.phase.value,
         "epoch": action.epoch,
         "boot_id": action.boot_id,
+        "target_failed": int(action.target_failed),
         "outcome": None if action.outcome is None else action.outcome.value,
         "detail": action.detail,
     }
@@ -261,6 +262,7 @@ def action_value(row: Row) -> Action:
         phase=ActionPhase(row["phase"]),
         epoch=row["epoch"],
         boot_id=row["boot_id"],
+        target_failed=bool(row["target_failed"]),
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
         detail=row["detail"],
     )

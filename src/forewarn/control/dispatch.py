@@ -95,8 +95,11 @@ def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
         log.info("host_refuses_no_longer", host=host)
 
 
-def declare_if_stranded(tx: Transaction, vm: str, *, by: str) -> None:
-    """A VM that is, or may be, on a host that has failed is declared like the others there."""
+def declare_if_stranded(tx: Transaction, vm: str, *, by: str, down: bool = False) -> None:
+    """A VM that is, or may be, on a host that has failed is declared like the others there.
+
+    `down` is that the host had failed while the VM was on its way, whatever it is now.
+    """
     scope_name = tx.memory.scope_of_vm.get(vm)
     if scope_name is None:
         return
@@ -109,6 +112,7 @@ def declare_if_stranded(tx: Transaction, vm: str, *, by: str) -> None:
             ids=tx.ids(),
             now_ms=tx.now_ms,
             policy=tx.policy,
+            down=down,
         )
     )
 
@@ -345,7 +349,8 @@ class Dispatch:
             tx.apply(decision)
             self._leases.pop(action_id, None)
             if held.action.kind is ActionKind.MOVE_VM:
-                declare_if_stranded(tx, held.action.vm or "", by=host)
+                down = held.action.target_failed and outcome is Outcome.DONE
+                declare_if_stranded(tx, held.action.vm or "", by=host, down=down)
 
         return command
 
@@ -373,7 +378,8 @@ class Dispatch:
             ending.late_report(scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms)
         )
         if action.kind is ActionKind.MOVE_VM:
-            declare_if_stranded(tx, action.vm or "", by=host)
+            down = action.target_failed and outcome is Outcome.DONE
+            declare_if_stranded(tx, action.vm or "", by=host, down=down)
 
     @staticmethod
     def _report_for_event(

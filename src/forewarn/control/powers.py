@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forewarn.control.memory import Transaction
-from forewarn.core import power, scheduling
+from forewarn.core import failing, power, scheduling
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Health, Scope
 from forewarn.core.whereabouts import acted_on
@@ -31,10 +31,11 @@ class Powers:
         self._seen_ms: dict[str, int] = {}  # by host
 
     def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
-        """Take over what a host shows of its own VMs. True while a VM is on its way to be off."""
+        """Take over which VMs run on a host. True while one is on its way to count as off."""
         now_ms = self._clock.monotonic_ms()
         broken = now_ms - self._seen_ms.get(host, now_ms) > UNBROKEN_MS
         self._seen_ms[host] = now_ms
+        _end_doubts(tx, host, powers)
         quiet = _quiet(tx, host) and not broken
         waits = False
         for scope in tx.scopes_on(host):
@@ -79,6 +80,15 @@ class Powers:
             since_ms = now_ms
         self._off_since[name] = (since_ms, silences)
         return now_ms - since_ms
+
+
+def _end_doubts(tx: Transaction, host: str, powers: Mapping[str, Power]) -> None:
+    """A VM that might run on the host and is shown to run there need not be started any more."""
+    for scope in tx.scopes_on(host):
+        for vm in scope.vms:
+            if vm.may_run_on == host and powers.get(vm.name) is Power.RUNNING:
+                now = tx.need_scope(scope.name)
+                tx.apply(failing.found(now, vm.name, host, now_ms=tx.now_ms, policy=tx.policy))
 
 
 def _quiet(tx: Transaction, host: str) -> bool:

@@ -23,7 +23,7 @@ from forewarn.control.memory import Memory, Shown, Transaction
 from forewarn.control.powers import Powers
 from forewarn.control.report_slices import Report, Slice
 from forewarn.control.writer import Command
-from forewarn.core import edits, failing, planning, sighting
+from forewarn.core import edits, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
 from forewarn.core.inventory import ScopeEntry, VmEntry
 from forewarn.core.machines import Power, SeenVm, Traits
@@ -231,7 +231,6 @@ class Sightings:
             known = self._known(tx, report, last, here.union(report.usable))
             looked = sighting.step(report.host, known, _now(tx))
             self._apply(tx, looked)
-            _end_doubts(tx, report, report.usable)
             looked = self._look_at_powers(tx, report, looked)
             self._define(tx, report, report.usable)
             taking.add(looked, report.usable)
@@ -257,7 +256,6 @@ class Sightings:
                 unsettled=part.unsettled,
             )
             self._apply(tx, looked)
-            _end_doubts(tx, report, names)
             self._define(tx, report, names)
             taking.add(looked, names)
             self._keep_partly(tx, taking, last, names)
@@ -291,9 +289,7 @@ class Sightings:
         self, tx: Transaction, report: Report, looked: sighting.Looked
     ) -> sighting.Looked:
         """Take over which VMs of the whole report are off; look again while one is about to be."""
-        waits = self._powers.seen(
-            tx, report.host, {name: seen.power for name, seen in report.usable.items()}
-        )
+        waits = self._powers.seen(tx, report.host, _powers(tx, report.usable))
         return replace(looked, waiting=True) if waits else looked
 
     def _open(self, tx: Transaction, taking: _Taking) -> _Look | None:
@@ -586,17 +582,15 @@ def _shown(told: Iterable[SeenVm], problems: Mapping[str, str]) -> dict[str, Sho
     }
 
 
-def _end_doubts(tx: Transaction, report: Report, names: Container[str]) -> None:
-    """A VM that might run on the host and is shown to run there need not be started any more."""
-    host = report.host
-    for scope in tx.scopes_on(host):
-        for vm in scope.vms:
-            if vm.may_run_on != host or vm.name not in names:
-                continue
-            seen = report.usable[vm.name]
-            if seen.vm_id == vm.vm_id and seen.power is Power.RUNNING:
-                now = tx.need_scope(scope.name)
-                tx.apply(failing.found(now, vm.name, host, now_ms=tx.now_ms, policy=tx.policy))
+def _powers(tx: Transaction, usable: Mapping[str, SeenVm]) -> dict[str, Power]:
+    """Which of the VMs of the fleet run, as a host shows them; another of its name is not one."""
+    found: dict[str, Power] = {}
+    for name, seen in usable.items():
+        scope = tx.scope(tx.memory.scope_of_vm.get(name, ""))
+        vm = scope.vm(name) if scope else None
+        if vm is not None and vm.vm_id == seen.vm_id:
+            found[name] = seen.power
+    return found
 
 
 def _names_on(tx: Transaction, host: str) -> set[str]:

@@ -129,7 +129,8 @@ def fail(
         )
     scopes = []
     for scope in fleet.scopes_on(host.name):
-        after = whereabouts.moves_under_way(scope, host.name)
+        after = whereabouts.target_failed(scope, host.name)
+        after = whereabouts.moves_under_way(after, host.name)
         after, new_facts = _events_die(after, host.name, by=by, now_ms=now_ms, policy=policy)
         facts.extend(new_facts)
         after, new_facts = whereabouts.strand(after, host.name, now_ms)
@@ -214,8 +215,12 @@ def _declare(
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
+    only: str | None = None,
 ) -> tuple[Scope, tuple[Fact, ...]]:
-    """One Started event per update domain of the scope on the host, which has nowhere to go yet."""
+    """One Started event per update domain of the scope on the host, which has nowhere to go yet.
+
+    With `only`, for that VM alone.
+    """
     order = scheduling.Order(event_type=EventType.REBOOT, cause=Cause.FAILURE, by=by)
     declared = {
         action.vm  # one that has started elsewhere meanwhile is down anew
@@ -225,6 +230,8 @@ def _declare(
         if not action.ended
     }
     vms = tuple(vm for vm in scope.vms if vm.host == host and vm.name not in declared)
+    if only is not None:
+        vms = tuple(vm for vm in vms if vm.name == only)
     facts: list[Fact] = []
     for vm in vms:
         scope, new_facts = _leave_started(scope, vm.name, now_ms=now_ms, policy=policy)
@@ -296,15 +303,22 @@ def arrived(
     ids: Iterator[str],
     now_ms: int,
     policy: Policy,
+    down: bool = False,
 ) -> Decision:
     """A move has brought a VM to a host; if that host has failed meanwhile, so has the VM.
 
-    So it may have, if nobody knows whether the move has brought it there.
+    So it may have if nobody knows whether the move has brought it there, or (`down`) if the host
+    had failed before the move was reported and is well again: that one looks, and starts it.
     """
     vm = scope.vm(vm_name)
     names = (vm.host, vm.may_run_on) if vm else ()
     failed = (fleet.host(name) for name in names if name)
     host = next((one for one in failed if one and one.health is Health.FAILED), None)
+    if host is None and vm is not None and down:
+        scope, facts = _declare(
+            scope, vm.host, only=vm_name, by=by, ids=ids, now_ms=now_ms, policy=policy
+        )
+        return Decision(scopes=(scope,), facts=facts)
     if host is None:
         return Decision()
     scope, moved = whereabouts.strand(scope, host.name, now_ms)

@@ -142,7 +142,8 @@ class Action:
     """One thing one host does. Written down before it is done; `epoch` fences late reports.
 
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
-    `boot_id` is what the host's boot id was when a host reboot was claimed.
+    `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
+    the target of a move was declared failed before its end was reported: what arrived may be down.
 
     Two things are said to whoever claims it and kept nowhere, None where nobody said: `about`, the
     VMs that were told, as (name, id), with an empty id where no host has shown one; and `left_ms`,
@@ -158,6 +159,7 @@ class Action:
     phase: ActionPhase = ActionPhase.PENDING
     epoch: int = 0
     boot_id: str | None = None
+    target_failed: bool = False
     outcome: Outcome | None = None
     detail: str = ""
     about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)

@@ -52,6 +52,18 @@ def moves_under_way(scope: Scope, host: str) -> Scope:
     return scope
 
 
+def target_failed(scope: Scope, host: str) -> Scope:
+    """The scope after a host has failed to which VMs are on their way: who arrived may be down."""
+    for event in scope.events:
+        marked = event
+        for action in event.actions if event.phase is Phase.STARTED else ():
+            if action.target_host == host and action.host != host and not action.ended:
+                marked = edits.with_action(marked, replace(action, target_failed=True))
+        if marked != event:
+            scope = edits.with_event(scope, marked)
+    return scope
+
+
 def unreported(scope: Scope, action: Action) -> Scope:
     """The scope after an action is given up: if a host had taken it, nobody knows how it went."""
     vm = scope.vm(action.vm or "")

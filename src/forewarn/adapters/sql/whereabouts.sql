@@ -1,4 +1,5 @@
--- Migration 4: a host that may run a VM besides its own, and the action that looks for it there.
+-- Migration 4: a host that may run a VM besides its own, the action that looks for it there, and
+-- moves whose targets failed before their end was reported.
 ALTER TABLE vm ADD COLUMN may_run_on TEXT;
 
 -- The kinds of an action stand in a CHECK, which only a new table can have otherwise.
@@ -20,10 +21,12 @@ CREATE TABLE action_after (
     boot_id      TEXT,
     outcome      TEXT CHECK (outcome IN ('done', 'failed', 'lost')),
     detail       TEXT NOT NULL,
+    target_failed BIGINT NOT NULL DEFAULT 0 CHECK (target_failed IN (0, 1)),
     CHECK ((event_id IS NULL) <> (operation_id IS NULL)),
     CHECK ((phase = 'ended') = (outcome IS NOT NULL))
 );
-INSERT INTO action_after
+INSERT INTO action_after (action_id, event_id, operation_id, position, kind, host, vm, target_host,
+                          duration_s, phase, epoch, boot_id, outcome, detail)
 SELECT action_id, event_id, operation_id, position, kind, host, vm, target_host, duration_s, phase,
        epoch, boot_id, outcome, detail
   FROM action;
