@@ -220,7 +220,8 @@ class Run:
             ),
             f"maintain {host} {wanted}",
         )
-        if ordered and force and wanted is not EventType.REDEPLOY:
+        kept = ordered or self.world.writer is None  # it may have died after its commit
+        if kept and force and wanted is not EventType.REDEPLOY:
             self.world.judge.broke_domains.add(host)
             self.world.judge.broken_scopes.update(
                 self.world.judge.domains[vm][0] for vm in self.world.hypervisor.vms_on(host)

@@ -21,6 +21,7 @@ BROKE = (
     2_000_147,  # a VM on the move started on its target while it ran on its source
     2_001_974,
     4_100_077,  # a daemon that was down for ten seconds cost its guests as much of their notice
+    5_002_893,  # an order that broke domains was kept, and its answer was lost
     9_000_036,  # a host was frozen under a VM that might have come there
     9_000_050,  # a VM that went down again where it had started elsewhere was not declared anew
     9_000_130,  # a VM arrived, its new host failed and was repaired, and only then it was reported
