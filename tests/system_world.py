@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,11 @@ class Guest:
             headers={"Metadata": "true"},
             source=self.source,
         )
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a data folder as a file system would give it back: sockets are of processes only."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.sock"))
 
 
 def no_events(guest: Guest) -> bool:

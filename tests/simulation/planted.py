@@ -129,8 +129,8 @@ PLANTED = (
             ),
             (
                 "core/failing.py",
-                "            target = home.name\n",
-                "            target = None\n",
+                "        return _at(action, vm, home.name)\n    if not home.fenced:\n",
+                "        return None\n    if not home.fenced:\n",
             ),
         ),
     ),
@@ -140,8 +140,8 @@ PLANTED = (
         (
             (
                 "core/failing.py",
-                "        elif home.health is Health.FAILED and home.fenced:\n",
-                "        elif home.health is Health.FAILED:\n",
+                "    if not home.fenced:\n        return None\n",
+                "",
             ),
         ),
     ),
@@ -175,17 +175,6 @@ PLANTED = (
         first=9_000_014,
     ),
     Planted(
-        "a VM runs twice",
-        "a source that returns starts what its target may run",
-        (
-            (
-                "core/failing.py",
-                "        if other is not None and not vm.off:\n",
-                "        if other == home:\n",
-            ),
-        ),
-    ),
-    Planted(
         "a VM is lost",
         "a VM that arrives on a host that has failed meanwhile is not declared",
         (
@@ -208,23 +197,6 @@ PLANTED = (
             ),
         ),
         first=9_000_032,
-    ),
-    Planted(
-        "I6",
-        "a daemon that was down for a moment counts as if it had shown its documents",
-        (
-            SILENCED_CHECK,
-            (
-                "control/dispatch.py",
-                "            if silent_ms > notice.HEARTBEAT_LATE_MS:\n",
-                "            if silent_ms >= HOST_SILENT_AFTER_MS:\n",
-            ),
-            (
-                "core/starting.py",
-                "    if late_ms > notice.HEARTBEAT_LATE_MS:\n",
-                "    if late_ms < 0:\n",
-            ),
-        ),
     ),
     Planted(
         "I6",

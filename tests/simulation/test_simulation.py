@@ -20,6 +20,7 @@ FIXED = seeds.fixed(seeds.count())
 DRAWN = seeds.drawn(seeds.count(), seeds.draw())
 SEEDS_PER_TEST = 10
 PLANTED_SEEDS_MAX = 200
+HANGS_S = 500  # only ends a hang
 TESTS = Path(__file__).parent.parent
 
 
@@ -75,7 +76,7 @@ def test_the_seeds_that_were_drawn_are_printed_and_can_be_drawn_again(tmp_path: 
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=HANGS_S,
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
@@ -103,7 +104,7 @@ def test_a_breach_says_how_its_world_is_played_again() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=HANGS_S,
     )
     assert played.returncode == 0, played.stdout + played.stderr
     assert re.search(r"^seed 7: \{", played.stdout, re.MULTILINE)
@@ -137,7 +138,7 @@ def test_a_seed_replays_the_same_run_in_every_process(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": number},
             stdout=subprocess.DEVNULL,
             check=True,
-            timeout=100,
+            timeout=HANGS_S,
         )
     stories = [(tmp_path / number).read_text() for number in ("1", "2", "3")]
     assert "healing" in stories[0]
@@ -179,7 +180,7 @@ def test_a_planted_bug_is_found(bug: Planted, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=HANGS_S,
     )
     assert found.returncode == 1, f"{bug.what} was not found\n{found.stderr[-2000:]}"
     breach = next(

@@ -29,7 +29,7 @@ from forewarn.ports import StoreFailed
 from forewarn.wire.host_json import LastShown
 from forewarn.wiring.process import CannotStart
 from link_world import ControlWorld, control_running, run, until
-from system_world import FLEET
+from system_world import FLEET, copy_folder
 
 CLOSED = (
     "forewarn.db",
@@ -41,6 +41,7 @@ CLOSED = (
     "link/members.json",
     "link/server.crt",
     "link/server.key",
+    "run/.operator.sock.lock",
 )
 KILLED = (*CLOSED, "forewarn.db-wal", "forewarn.db-shm", "operator.url")
 ORDERS = 12
@@ -117,7 +118,7 @@ async def _made(folder: Path) -> Folders:
             return mark is not None and mark.commits >= commits
 
         await until(marked, "the mark follows")
-        shutil.copytree(folder / "one", folder / "killed")
+        copy_folder(folder / "one", folder / "killed")
     return Folders(folder / "one", folder / "killed", folder / "backup.db", acknowledged)
 
 
@@ -188,7 +189,7 @@ def test_whatever_happens_to_a_file_all_is_there_or_the_start_is_refused_in_word
     original = folders.closed if state == "closed" else folders.killed
     for number, damage in enumerate(DAMAGES):
         folder = tmp_path / str(number)
-        shutil.copytree(original, folder)
+        copy_folder(original, folder)
         damage(folder / "control" / name, chance)
         outcome = run(lambda folder=folder: _start(folder))  # type: ignore[misc]
         judged(outcome, folders.acknowledged)
@@ -197,7 +198,7 @@ def test_whatever_happens_to_a_file_all_is_there_or_the_start_is_refused_in_word
 
 @pytest.mark.parametrize("state", ["closed", "killed"])
 def test_undamaged_all_is_there(folders: Folders, tmp_path: Path, state: str) -> None:
-    shutil.copytree(folders.closed if state == "closed" else folders.killed, tmp_path / "a")
+    copy_folder(folders.closed if state == "closed" else folders.killed, tmp_path / "a")
     outcome = run(lambda: _start(tmp_path / "a"))
     assert judged(outcome, folders.acknowledged) == "all there"
 

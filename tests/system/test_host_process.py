@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 import pytest
 
 from lasting_machines import make_world, read_world
-from system_world import FOREWARN, QUICK, Guest, request, wait_until
+from system_world import FOREWARN, QUICK, Guest, copy_folder, request, wait_until
 
 TESTS = Path(__file__).parent.parent
 START_LIMIT_S = 60.0
@@ -335,7 +334,7 @@ def test_a_daemon_that_is_killed_and_joined_to_an_old_control_lets_no_guest_read
 ) -> None:
     enabled(there)
     there.kill_control()
-    shutil.copytree(there.folder / "control", there.folder / "old")
+    copy_folder(there.folder / "control", there.folder / "old")
     there.start_control()
     event_id = ordered(there)
     reading(there, {event_id})

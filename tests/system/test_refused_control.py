@@ -13,6 +13,7 @@ from forewarn.adapters import marks_file
 from forewarn.core.marks import Marks
 from forewarn.wiring.host_accepting import accept_control
 from host_world import WEB, Cloud, cloud, run, scheduled, until
+from system_world import copy_folder
 
 OLD = "control-as-it-was"
 
@@ -24,7 +25,7 @@ async def read(there: Cloud, vm: str) -> int:
 async def copied(there: Cloud) -> None:
     """Keep a copy of control's whole data folder as it is now."""
     await there.stop_control()
-    shutil.copytree(there.folder / "control", there.folder / OLD)
+    copy_folder(there.folder / "control", there.folder / OLD)
     await there.start_control()
     await up(there)
 
