@@ -175,6 +175,23 @@ PLANTED = (
         first=9_000_014,
     ),
     Planted(
+        "a VM runs twice",
+        "a source that returns starts what its target may run",
+        (
+            (
+                "core/failing.py",
+                "        if other is not None and not vm.off:\n",
+                "        if other == home:\n",
+            ),
+            (
+                "control/powers.py",
+                "            if vm.may_run_on == host and powers",
+                "            if vm.may_run_on is host is None and powers",
+            ),
+        ),
+        first=9_000_040,
+    ),
+    Planted(
         "a VM is lost",
         "a VM that arrives on a host that has failed meanwhile is not declared",
         (

@@ -65,6 +65,7 @@ class JudgedHypervisor:
         self._judge = judge
         self.on_host: dict[str, str] = {}
         self._under_way: dict[str, list[str]] = {}
+        self._acted_on: dict[str, str] = {}  # by action: what no host has seen the end of
 
     def vms_on(self, host: str) -> list[str]:
         return sorted(vm for vm in self.on_host if self.inner.where(vm) == host)
@@ -77,6 +78,7 @@ class JudgedHypervisor:
         if action.kind is ActionKind.START_VM and sight.kind is SightKind.FAILED:
             self._judge.excused(action.vm or "")
         if sight.kind in (SightKind.DONE, SightKind.FAILED):
+            self._acted_on.pop(action.action_id, None)
             self._judge.impact_ends(self._under_way.pop(action.action_id, []))
         return sight
 
@@ -97,6 +99,7 @@ class JudgedHypervisor:
             raise
         hit = [vm for vm in ([action.vm] if action.vm else told) if self.inner.runs(vm)]
         self._under_way[action.action_id] = hit
+        self._acted_on[action.action_id] = action.vm or host
         self._judge.impact_begins(action, hit)
 
     def _may_run_on(self, vm: str) -> set[str]:
@@ -107,9 +110,14 @@ class JudgedHypervisor:
                 found.add(action.target_host)
         return {host for host in found if host is not None}
 
+    def acted_on(self) -> set[str]:
+        """VMs and hosts that something was begun on whose end no host has seen."""
+        return set(self._acted_on.values())
+
     def forget(self, action_ids: list[str]) -> None:
         """The event of these actions has ended without their hosts' word."""
         for action_id in action_ids:
+            self._acted_on.pop(action_id, None)
             self._judge.impact_ends(self._under_way.pop(action_id, []))
 
 
@@ -369,7 +377,7 @@ class World:
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
-        busy = {action.vm or action.host for _, action in self.hypervisor.inner.under_way()}
+        busy = self.hypervisor.acted_on()
         for vm in list(self.judge.off_since):
             where = self.hypervisor.inner.where(vm) or ""
             host = self.hosts.get(where)
