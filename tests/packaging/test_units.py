@@ -122,6 +122,13 @@ def test_stopping_the_host_daemon_leaves_the_thaw_guard_alone() -> None:
     assert "KillMode" not in text_of("forewarn-control.service")
 
 
+def test_the_host_daemon_ends_before_libvirt_guests_switches_vms_off() -> None:
+    """Units stop in the opposite order of their start; what is not shown is not seen off."""
+    lines = text_of("forewarn-host.service").splitlines()
+    (after,) = [line for line in lines if line.startswith("After=")]
+    assert "libvirt-guests.service" in after.split()
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_command_of_a_unit_is_one_that_the_program_knows(unit: str) -> None:
     command = next(v for k, v, _, _ in directives(text_of(unit)) if k == "ExecStart").split()

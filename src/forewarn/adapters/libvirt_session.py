@@ -87,7 +87,8 @@ class Session:
             lv.VIR_DOMAIN_CRASHED: Power.CRASHED,
         }.get(condition, Power.RUNNING)
         if not active:
-            crashed = reason == lv.VIR_DOMAIN_SHUTOFF_CRASHED
+            # One that could not be started is not off by its owner's wish either.
+            crashed = reason in (lv.VIR_DOMAIN_SHUTOFF_CRASHED, lv.VIR_DOMAIN_SHUTOFF_FAILED)
             is_off = condition == lv.VIR_DOMAIN_SHUTOFF
             power = Power.CRASHED if is_off and crashed else Power.OFF
         return View(
