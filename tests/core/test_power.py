@@ -8,6 +8,7 @@ from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.control import maintenance
 from forewarn.core import power
 from forewarn.core.model import (
+    DAY_MS,
     ActionKind,
     Cause,
     EventType,
@@ -205,6 +206,17 @@ def test_it_is_defined_elsewhere_and_left_off(cloud: Cloud) -> None:
         cloud.report("h3", action)
     assert (cloud.where("a"), cloud.vm("a").off, cloud.where("b")) == ("h3", True, "h3")
     assert cloud.scope("one").events == ()
+
+
+def test_a_host_that_stays_away_with_it_holds_no_scope() -> None:
+    cloud = Cloud(scope("one", VMS))
+    for vm in ("a", "b"):
+        switch(cloud, vm, on=False)
+    cloud.fail("h1")
+    cloud.pass_time(DAY_MS)
+    assert len(cloud.facts(FactKind.FAILED)) == 2
+    assert cloud.scope("one").hold is None
+    assert cloud.vm("a").off
 
 
 def test_it_stays_off_on_a_host_that_is_repaired(cloud: Cloud) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forewarn.core import edits, whereabouts
+from forewarn.core import edits, planning, whereabouts
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -225,7 +225,7 @@ def finish_event(
     """End a started event whose actions have all ended: completed, or failed if one went badly.
 
     A completed Reboot or Redeploy leaves its domain recovering. A failed event holds the platform
-    events of its scope.
+    events of its scope, unless it only waited too long for VMs that are off.
     """
     bad = [a for a in event.actions if a.outcome is not Outcome.DONE]
     reason = failure or "; ".join(f"{a.vm}: {a.detail or a.outcome}" for a in bad)
@@ -247,7 +247,10 @@ def _fail_event(
 ) -> tuple[Scope, tuple[Fact, ...]]:
     scope = edits.with_event(scope, edits.end_event(event, Move.FAIL, now_ms, reason))
     facts = [event_fact(FactKind.FAILED, event, now_ms, detail={"reason": reason})]
-    if scope.hold is None:
+    # That a VM which is off waits for its host for too long impacts nobody and holds nobody up.
+    lost = all(action.outcome is Outcome.LOST for action in event.actions)
+    waited = lost and planning.all_off(scope, event)
+    if scope.hold is None and not waited:
         hold = ScopeHold(since_ms=now_ms, event_id=event.event_id, reason=reason)
         scope = replace(scope, hold=hold)
         facts.append(
