@@ -170,6 +170,19 @@ def test_what_was_announced_before_it_was_switched_off_keeps_its_time(cloud: Clo
     assert cloud.event(event).not_before_ms == event.not_before_ms
 
 
+def test_what_was_announced_before_it_was_switched_off_waits_for_other_domains(
+    cloud: Cloud,
+) -> None:
+    """It may be switched on again while the event runs."""
+    event, other = cloud.order("b", EventType.REDEPLOY), cloud.order("c", EventType.REBOOT)
+    switch(cloud, "b", on=False)
+    cloud.start(other)
+    cloud.approve(event)
+    cloud.tick()
+    assert HoldReason.DOMAIN_STARTED in reasons(cloud.holds(cloud.event(event)))
+    assert cloud.event(event).phase is Phase.SCHEDULED
+
+
 # Orders of its owner.
 
 

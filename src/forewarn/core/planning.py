@@ -58,6 +58,14 @@ def all_off(scope: Scope, event: ScheduledEvent) -> bool:
     return bool(found) and all(vm is not None and vm.off for vm in found)
 
 
+def hits_nobody(scope: Scope, event: ScheduledEvent) -> bool:
+    """True if no guest was told of the event, and all its VMs are off: no domain waits for it.
+
+    One that was announced counts as any other: a VM of it may be switched on until it has ended.
+    """
+    return event.silent and all_off(scope, event)
+
+
 def plan(host: str, fleet: Fleet, *, with_off: bool) -> tuple[Group, ...]:
     """Every group on the host, by scope name and update domain; VMs that are off only if asked.
 

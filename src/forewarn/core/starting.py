@@ -85,7 +85,7 @@ def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEve
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not planning.all_off(scope, other)
+        and not planning.hits_nobody(scope, other)
         and not (event.breaks_domains and other.operation_id == event.operation_id)
     )
 
@@ -139,7 +139,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
                 until_ms=other.deadline_ms,
                 remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
             )
-    if not obeys_domains(event) or planning.all_off(scope, event):
+    if not obeys_domains(event) or planning.hits_nobody(scope, event):
         return
     for other in started_elsewhere(scope, event):
         yield Hold(
@@ -446,9 +446,9 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not planning.all_off(scope, other)
+        and not planning.hits_nobody(scope, other)
     ]
-    if planning.all_off(scope, event):
+    if planning.hits_nobody(scope, event):
         return ()
     if not others and not event.breaks_domains:
         return ()
