@@ -99,6 +99,9 @@ class Judge:
         self.surely_off: set[str] = set()  # those that must stay off
         self.ever_switched = False
         self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
+        self.on_ms: dict[str, int] = {}  # when it was switched on last
+        self.unsure_off: set[str] = set()  # off, and perhaps the service is still at work on it
+        self.given_up: set[str] = set()  # a hypervisor has refused to start it
         self.stats: dict[str, int] = {}
 
     def count(self, what: str) -> None:
@@ -287,8 +290,10 @@ class Judge:
         for known in (self.off_since, self.quiet_ms):
             known.pop(vm, None)
         self.surely_off.discard(vm)
+        self.unsure_off.discard(vm)
         if on:
             self.on_unheard.add(vm)
+            self.on_ms[vm] = real_ms
         else:
             self.off_since[vm] = real_ms
 
@@ -299,7 +304,7 @@ class Judge:
         if runs:  # it was off too shortly for anybody to know that it was meant
             self.switched(vm, on=True, real_ms=real_ms)
             return
-        if not quiet:
+        if not quiet or vm in self.unsure_off:
             self.quiet_ms.pop(vm, None)
         elif real_ms - self.quiet_ms.setdefault(vm, real_ms) >= OFF_COUNTS_AFTER_MS:
             self.surely_off.add(vm)
@@ -307,11 +312,13 @@ class Judge:
     def went_down(self, vms: list[str], real_ms: int) -> None:
         """A host is off with these VMs, and the service was told so: it must bring them back."""
         for vm in vms:
-            self.down_since.setdefault(vm, real_ms)
+            if vm not in self.given_up:
+                self.down_since.setdefault(vm, real_ms)
 
     def excused(self, vm: str) -> None:
         """A hypervisor has refused to start the VM: the operator was told, and has to see to it."""
         self.down_since.pop(vm, None)
+        self.given_up.add(vm)
 
     def end_of_vms(self, running: set[str], gone: set[str], real_ms: int) -> None:
         """Everything is healed: who runs, and who was deleted."""
@@ -339,10 +346,15 @@ class Judge:
         for vm in vms:
             self.impacts.pop(vm, None)
 
-    def ordered(self, vms: list[str], event_type: str) -> None:
-        """An order that touches these VMs is about to be given."""
+    def ordered(self, vms: list[str], event_type: str, *, whole_host: bool = False) -> None:
+        """An order that touches these VMs is about to be given.
+
+        One that is off is told nothing of what is done to it alone; what is done to the host as a
+        whole is not done to it.
+        """
         for vm in vms:
-            if self.domains[vm][0] not in self.polled_scopes:
+            quiet = vm in self.off_since and event_type in ("Reboot", "Redeploy") and not whole_host
+            if quiet or self.domains[vm][0] not in self.polled_scopes:
                 self.silent_orders.setdefault(vm, set()).add(event_type)
 
     def end_of_events(self, open_ids: list[str]) -> None:

@@ -46,6 +46,8 @@ SUBSTEP_MS = 5_000
 # A host is heard every five seconds. That it is not is noticed a second later: until then what it
 # showed counts as shown, by design.
 UNNOTICED_MS = 6_000
+# So long after it was switched on a VM may be taken for off: until its host has shown it.
+ON_HEARD_WITHIN_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -62,6 +64,7 @@ class JudgedHypervisor:
 
     def __init__(self, clock: SimClock, judge: Judge) -> None:
         self.inner = SimulatedHypervisor(clock)
+        self._clock = clock
         self._judge = judge
         self.on_host: dict[str, str] = {}
         self._under_way: dict[str, list[str]] = {}
@@ -97,8 +100,9 @@ class JudgedHypervisor:
             if action.kind is ActionKind.START_VM:
                 self._judge.excused(action.vm or "")
             raise
-        hit = [vm for vm in ([action.vm] if action.vm else told) if self.inner.runs(vm)]
-        self._under_way[action.action_id] = hit
+        hit = [vm for vm in ([action.vm] if action.vm else told) if self._is_hit(vm)]
+        earlier = self._under_way.get(action.action_id, [])  # begun before, by a daemon that died
+        self._under_way[action.action_id] = [*earlier, *(vm for vm in hit if vm not in earlier)]
         self._acted_on[action.action_id] = action.vm or host
         self._judge.impact_begins(action, hit)
 
@@ -110,9 +114,15 @@ class JudgedHypervisor:
                 found.add(action.target_host)
         return {host for host in found if host is not None}
 
+    def _is_hit(self, vm: str) -> bool:
+        """Whether it runs, and did so early enough for the service to know."""
+        heard_ms = self._judge.on_ms.get(vm, -ON_HEARD_WITHIN_MS) + ON_HEARD_WITHIN_MS
+        return self.inner.runs(vm) and self._clock.real_ms >= heard_ms
+
     def acted_on(self) -> set[str]:
         """VMs and hosts that something was begun on whose end no host has seen."""
-        return set(self._acted_on.values())
+        going_on = {action.vm or action.host or "" for _, action in self.inner.under_way()}
+        return going_on.union(self._acted_on.values())
 
     def forget(self, action_ids: list[str]) -> None:
         """The event of these actions has ended without their hosts' word."""
@@ -315,6 +325,8 @@ class World:
         """The service was told that a host has failed; its VMs are down with it if it is off."""
         self.failed.add(host)
         inner = self.hypervisor.inner
+        # What it brings back it is at work on; nobody else can see for how long.
+        self.judge.unsure_off.update(self.hypervisor.vms_on(host), self.hypervisor.acted_on())
         if inner.dead(host):
             here = self.hypervisor.vms_on(host)
             meant = self.judge.off_since.keys() | self.judge.on_unheard
@@ -322,9 +334,10 @@ class World:
             self.judge.went_down(down, self.clock.real_ms)
 
     def _note_running(self) -> None:
-        for vm in list(self.judge.down_since):
+        for vm in [*self.judge.down_since, *self.judge.given_up]:
             if self.hypervisor.inner.runs(vm):
-                del self.judge.down_since[vm]
+                self.judge.down_since.pop(vm, None)
+                self.judge.given_up.discard(vm)
 
     def end(self) -> None:
         """Everything was healed and all events have ended: every VM must run that should."""
@@ -363,6 +376,8 @@ class World:
         self.say(f"  {vm} is switched {'on' if on else 'off'} on {where}")
         inner.switch(vm, on=on)
         self.judge.switched(vm, on=on, real_ms=self.clock.real_ms)
+        if not on and (where in self.failed or vm in self.hypervisor.acted_on()):
+            self.judge.unsure_off.add(vm)
 
     def _show_powers(self, host: SimHost) -> None:
         """The host shows which of its VMs run. Only worlds whose owners switch VMs need it."""
