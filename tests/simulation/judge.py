@@ -100,7 +100,7 @@ class Judge:
         self.ever_switched = False
         self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
         self.on_ms: dict[str, int] = {}  # when it was switched on last
-        self.unsure_off: set[str] = set()  # off, and perhaps the service is still at work on it
+        self.unsure_off: set[str] = set()  # perhaps the service is still at work on it
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
         self.stats: dict[str, int] = {}
 
@@ -290,7 +290,6 @@ class Judge:
         for known in (self.off_since, self.quiet_ms):
             known.pop(vm, None)
         self.surely_off.discard(vm)
-        self.unsure_off.discard(vm)
         if on:
             self.on_unheard.add(vm)
             self.on_ms[vm] = real_ms

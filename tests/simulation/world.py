@@ -388,7 +388,10 @@ class World:
                 for vm in self.hypervisor.vms_on(host.name)
             }
             self.submit(lambda tx: self.powers.seen(tx, host.name, powers))
-            self.judge.on_unheard -= {vm for vm, shown in powers.items() if shown is Power.RUNNING}
+            running = {vm for vm, shown in powers.items() if shown is Power.RUNNING}
+            self.judge.on_unheard -= running
+            if host.name not in self.failed:
+                self.judge.unsure_off -= running - self.hypervisor.acted_on()
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
