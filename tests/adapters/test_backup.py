@@ -210,7 +210,7 @@ def test_an_existing_database_is_refused_or_kept_aside(tmp_path: Path) -> None:
     store = SqliteStore.in_folder(tmp_path / "a")
     commit(store, Change(heartbeat_ms=8))
     store.close()
-    with pytest.raises(FileExists, match="kept aside"):
+    with pytest.raises(FileExists, match="say --force; the old one is then kept aside"):
         restore(backup, tmp_path / "a")
     done = restore(backup, tmp_path / "a", force=True, clock=StoppedClock())
     assert done.kept_aside == tmp_path / "a" / f"before-restore-{NOW_MS}"

@@ -362,6 +362,7 @@ def test_a_damaged_mark_is_said_and_can_be_removed(tmp_path: Path, content: str)
     mark.write_text(content)
     why = refused(tmp_path, DamagedMark)
     assert f"remove {MARK_NAME} and start again" in why.accepted
+    assert f"forewarn --data {tmp_path} restore FILE --force" in why.accepted  # one is there
     mark.unlink()
     assert incarnation(tmp_path) == 5
     assert mark_of(tmp_path).commits == 5

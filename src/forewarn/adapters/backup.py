@@ -146,7 +146,7 @@ def restore(
         if database.exists() and not force:
             raise FileExists(
                 f"{database} exists.",
-                "Name an empty data folder, or force it; the old one is then kept aside.",
+                "Name an empty data folder, or say --force; the old one is then kept aside.",
             )
         if own:
             _refuse_source(source, with_wal=True)

@@ -127,10 +127,11 @@ def _check(mark: Mark) -> int:
 
 def damaged_mark(data_dir: Path) -> DamagedMark:
     """What is said when the mark is there and says nothing."""
+    restore = restore_command(data_dir, force=(data_dir / DATABASE_NAME).exists())
     return DamagedMark(
         f"{data_dir / MARK_NAME} is damaged, so {DATABASE_NAME} may be older than it was.",
         f"If it was neither put there by hand nor taken from a copy, remove {MARK_NAME} and start"
-        f" again; else run {restore_command(data_dir)}.",
+        f" again; else run {restore}.",
     )
 
 
@@ -211,8 +212,8 @@ def _way_out(data_dir: Path) -> str:
     own = restore_command(data_dir, data_dir / DATABASE_NAME, force=True)
     return (
         f"Put the right one back, or run {restore_command(data_dir, force=True)}. To go on with"
-        f" this one all the same, run {own}: incarnations grow, and none goes back. To begin with"
-        " a new one, start once with --new: this one is kept aside."
+        f" this one all the same, run {own}: each of its incarnations grows by 1,000,000. To begin"
+        " with a new one, start once with --new: this one is kept aside."
     )
 
 
