@@ -105,7 +105,7 @@ def test_a_folder_of_no_host_is_refused_in_words(tmp_path: Path) -> None:
 
     assert ran.code == 1
     assert "is not the data folder of a host" in ran.err
-    assert "--data DIR" in ran.err
+    assert "--data DIR (of the unit: /var/lib/forewarn-host)" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 

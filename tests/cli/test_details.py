@@ -103,5 +103,17 @@ def test_a_vm_that_may_be_on_two_hosts_names_both() -> None:
 
 
 def test_a_vm_that_stays_off_says_so() -> None:
-    assert "off by its owner: it stays off" in shown(power="off", off=True)
+    stays = shown(power="off", off=True)
+    assert "off by its owner: it stays off" in stays
+    assert "starts it" not in stays  # which a reboot of its host does to others
     assert "stays off" not in shown(power="off", off=False)
+    assert "starts it" in shown(power="off", off=False)
+
+
+def test_a_host_says_which_of_its_vms_stay_off_as_the_list_does() -> None:
+    vms = [{**VM, "power": "off", "off": True}, {**VM, "name": "web-1", "power": None}]
+
+    assert "off, stays off" in printed(details.host({**HOST, "vms": vms}, NOW))
+    assert "unknown" in printed(details.host({**HOST, "vms": vms}, NOW))
+    # Where no host shows any, nobody asks.
+    assert "unknown" not in printed(details.host({**HOST, "vms": vms[1:]}, NOW))

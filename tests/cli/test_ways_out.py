@@ -65,6 +65,18 @@ def test_a_socket_on_which_nobody_listens_is_said_in_words(tmp_path: Path) -> No
     assert "it was killed" in ran.err
 
 
+def test_a_data_folder_that_cannot_be_read_is_no_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the unit is its user's alone; who may not use the socket is told that instead."""
+    monkeypatch.setattr(os, "access", lambda *_args, **_more: False)  # as it is for other users
+
+    ran = forewarn("--data", str(tmp_path), "vm", "list")
+
+    assert ran.code == 3
+    assert f"there is no {tmp_path / 'run' / 'operator.sock'}" in ran.err
+
+
 def test_a_socket_is_named_by_the_environment_and_the_data_option_wins(tmp_path: Path) -> None:
     environment = {"FOREWARN_SOCKET": str(tmp_path / "one.sock"), "HOME": str(tmp_path)}
 

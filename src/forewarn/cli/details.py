@@ -152,7 +152,7 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("tags", tags),
             ("vm id", shown["vm_id"]),
             ("power", OFF if shown.get("off") else shown["power"] or ""),
-            ("host down", _host_down(shown)),
+            ("host down", "" if shown.get("off") else _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
         ]
@@ -190,9 +190,10 @@ def _events(items: list[Json], now: datetime) -> list[RenderableType]:
 def host(shown: Json, now: datetime) -> RenderableType:
     parts: list[RenderableType] = [_title(f"Host {shown['name']}"), _host_fields(shown)]
     if shown["vms"]:
+        powered = tables.powered(shown["vms"])
         table = tables.new_table("VM", "SCOPE", "DOMAIN", "PRIORITY", "POWER", numbers=("DOMAIN",))
         for one in shown["vms"]:
-            domain, power = str(one["update_domain"]), one["power"] or ""
+            domain, power = str(one["update_domain"]), tables.power(one) if powered else ""
             table.add_row(one["name"], one["scope"], domain, one["priority"], power)
         parts.extend([Text(), table])
     if shown["problems"]:
@@ -291,7 +292,8 @@ def silence(answer: Json) -> list[RenderableType]:
         return []
     are = "scope is" if len(names) == 1 else "scopes are"
     text = (
-        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off."
+        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off, and"
+        " stays off."
     )
     return [Text(text, style="yellow")]
 

@@ -11,6 +11,7 @@ from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import run_to_end, url_of
 from forewarn.cli.session import Session
+from forewarn.cli.tables import count
 from forewarn.host_settings import BadSettings, load
 from forewarn.wiring.host import HostWhere, join_host, run_host
 from forewarn.wiring.host_machinery import on_libvirt
@@ -83,7 +84,7 @@ def _say_in_json(where: HostWhere) -> None:
 
 
 def _say(where: HostWhere) -> None:
-    vms = "the hypervisor cannot be seen yet" if where.vms is None else f"{where.vms} VMs seen"
+    vms = "the hypervisor cannot be seen yet" if where.vms is None else f"{count(where.vms, 'VM')} seen"
     lines = [
         f"forewarn is host {where.name}; Ctrl-C stops it.",
         f"  control      {where.control}",

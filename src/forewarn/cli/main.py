@@ -58,7 +58,8 @@ def root(
     *,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The data folder of the service to talk to."),
+        # Who may use its socket need not be able to read the folder; the socket says who may.
+        typer.Option(metavar="DIR", readable=False, help="The data folder of the service."),
     ] = None,
     settings: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")

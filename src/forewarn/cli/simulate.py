@@ -182,7 +182,8 @@ def _say(running: Running) -> None:
 def _lines(running: Running) -> Iterator[str]:
     yield "The emulator is running; Ctrl-C stops it, and nothing of it is kept."
     yield f"  time            {time_text(running.now_ms)}, {_pace(running.speed)}"
-    yield f"  operator API    {running.operator_url}   (token in {running.data})"
+    token = running.data / OPERATOR_TOKEN_FILE
+    yield f"  operator API    {running.operator_url}   (token in {token})"
     yield "  VMs:"
     width = max(map(len, running.vm_urls), default=0)
     for vm, url in list(running.vm_urls.items())[:LISTENERS_PRINTED_MAX]:

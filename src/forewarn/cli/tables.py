@@ -68,10 +68,9 @@ def vms(items: Items, now: datetime) -> RenderableType:
     del now
     if not items:
         return "There are no VMs. `forewarn inventory apply FILE` adds some."
-    # Else nobody knows, and nobody will.
-    powered = any(vm["power"] or vm.get("off") for vm in items)
+    known = powered(items)
     columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS")
-    table = new_table(*columns, *(["POWER"] if powered else []), numbers=("DOMAIN", "EVENTS"))
+    table = new_table(*columns, *(["POWER"] if known else []), numbers=("DOMAIN", "EVENTS"))
     for vm in items:
         table.add_row(
             vm["name"],
@@ -81,9 +80,14 @@ def vms(items: Items, now: datetime) -> RenderableType:
             vm["priority"],
             "yes" if vm["enabled"] else Text("silent", style="dim"),
             str(vm["open_events"]),
-            *([power(vm)] if powered else []),
+            *([power(vm)] if known else []),
         )
     return table
+
+
+def powered(items: Items) -> bool:
+    """Whether it is known of any of these VMs if they run; else nobody will ever know."""
+    return any(vm["power"] or vm.get("off") for vm in items)
 
 
 def power(vm: dict[str, Any]) -> Text:
