@@ -237,9 +237,9 @@ def need_shelter(settings: Settings) -> None:
         return
     refused = (
         f"operator = {settings.operator} is refused: the operator API is plain HTTP, and its token"
-        " would cross the network in the clear. Accepted: an address of this machine, like"
-        " 127.0.0.1:8255; or any with --behind-proxy (behind_proxy = true), where a proxy with TLS"
-        " stands in front and nobody else reaches this port."
+        " would cross the network in the clear. Accepted: a loopback address, like 127.0.0.1:8255;"
+        " or any with --behind-proxy (behind_proxy = true), where a proxy with TLS stands in front"
+        " and nobody else reaches this port."
     )
     raise BadSettings([refused])
 
