@@ -292,8 +292,8 @@ def silence(answer: Json) -> list[RenderableType]:
         return []
     are = "scope is" if len(names) == 1 else "scopes are"
     text = (
-        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off, and"
-        " stays off."
+        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off"
+        " and stays off."
     )
     return [Text(text, style="yellow")]
 

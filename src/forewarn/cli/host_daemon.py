@@ -84,12 +84,12 @@ def _say_in_json(where: HostWhere) -> None:
 
 
 def _say(where: HostWhere) -> None:
-    vms = "the hypervisor cannot be seen yet" if where.vms is None else f"{count(where.vms, 'VM')} seen"
+    seen = None if where.vms is None else f"{count(where.vms, 'VM')} seen"
     lines = [
         f"forewarn is host {where.name}; Ctrl-C stops it.",
         f"  control      {where.control}",
         f"  data folder  {where.data}",
-        f"  hypervisor   {vms}",
+        f"  hypervisor   {seen or 'cannot be seen yet'}",
     ]
     if where.metrics is not None:
         lines.append(f"  metrics      {url_of(where.metrics)}/metrics")

@@ -46,8 +46,8 @@ def standing(folder: Path) -> Standing:
     if known is None:
         raise Invalid(
             f"{folder} is not the data folder of a host: there is no certificate in it.",
-            "Name the folder of the daemon with --data DIR (of the unit: /var/lib/forewarn-host), on"
-            " the machine where it runs.",
+            "Name the folder of the daemon with --data DIR (of the unit: /var/lib/forewarn-host),"
+            " on the machine where it runs.",
         )
     marks = marks_file.load(folder) or Marks()
     return Standing(
