@@ -108,6 +108,7 @@ def commands(page: Path) -> list[str]:
     lines = [line.removeprefix("# ").strip() for line in text.splitlines()]
     said = [line for line in lines if line.startswith(("forewarn ", "runuser "))]
     said += re.findall(r"`(forewarn [a-z][^`]*)`", text)
+    said = [one.partition(" -- ")[2] if one.startswith("runuser ") else one for one in said]
     return sorted({one[one.index("forewarn ") :] for one in said if "forewarn " in one})
 
 
