@@ -382,6 +382,7 @@ def test_only_sound_backups_of_ours_are_restored(tmp_path: Path) -> None:
         "newer.db": NewerDatabase,
     }
     for name, error in refused.items():
-        with pytest.raises(error, match=name):
+        with pytest.raises(error, match=name) as why:
             restore(tmp_path / name, tmp_path / "c")
+        assert "Move it away" not in str(why.value)  # which helps where a database belongs
     assert not (tmp_path / "c").exists()

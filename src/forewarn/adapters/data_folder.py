@@ -206,10 +206,9 @@ def refuse_file(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(len(_SQLITE_MAGIC))
     if head and head != _SQLITE_MAGIC:
-        raise ForeignDatabase(
-            f"{path} is not a database.",
-            f"Move it away, or, if it was one of ours: {_remedy(path)}",
-        )
+        ours = path.name == DATABASE_NAME  # and not a file that somebody wants to restore
+        aside = "Move it away, or, if it was one of ours: " if ours else ""
+        raise ForeignDatabase(f"{path} is not a database.", f"{aside}{_remedy(path)}")
 
 
 def refuse_wal(data_dir: Path) -> None:
