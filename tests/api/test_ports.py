@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -141,6 +142,10 @@ class Silent:
 
     def still_there(self) -> int:
         return sum(_is_open(one) for one in self._all)
+
+    def gone(self) -> list[int]:
+        """The numbers of those that were cut, in the order of their coming."""
+        return [number for number, one in enumerate(self._all) if not _is_open(one)]
 
     def __enter__(self) -> Silent:
         return self
@@ -303,6 +308,34 @@ def test_without_a_descriptor_it_looks_away_and_serves_who_waited_once_there_is_
             assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200")
             server.should_exit = True
             await serving
+
+    told(story, new_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_without_a_descriptor_the_oldest_unfinished_handshake_gives_up_its_own(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    config = uvicorn.Config(Starlette(), http=GuardedProtocol, log_config=None, lifespan="off")
+    config.load()
+    config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody gets as far as its certificate
+
+    async def story() -> None:
+        server = GuardedServer(config, SILENT)
+        with NoDescriptors() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.left = True
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            await until(lambda: server.started, "the port is open")
+            with Silent(listening.getsockname()) as crowd:
+                await crowd.come(2)
+                await until(lambda: server.unfinished() == 2, "both are counted")
+                listening.left = False
+                await crowd.come(1)
+                await until(crowd.gone, "one gives up its descriptor")
+                assert crowd.gone()[0] == 0
+                server.should_exit = True
+                await serving
 
     told(story, new_loop)
 

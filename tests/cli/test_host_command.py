@@ -43,6 +43,18 @@ def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
     assert "forewarn host invite NAME" in ran.err
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_a_folder_that_others_may_write_to_starts_no_daemon(tmp_path: Path, mode: int) -> None:
+    """They could have it follow another control, or accept one that it refuses."""
+    tmp_path.chmod(mode)
+    ran = forewarn("host", "--control", NOWHERE, "--name", "h1", "--data", str(tmp_path))
+
+    assert ran.code == 1
+    assert f"Other users may write to {tmp_path}" in ran.err
+    assert f"chmod go-w {tmp_path}" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_control_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("fw1.secret.fingerprint\n")

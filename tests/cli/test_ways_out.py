@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import ask, at, forewarn
+from forewarn import unix_sockets
 from forewarn.unix_sockets import short_path
 from operator_world import TOKEN, World, running
 
@@ -75,6 +76,20 @@ def test_a_data_folder_that_cannot_be_read_is_no_usage_error(
 
     assert ran.code == 3
     assert f"there is no {tmp_path / 'run' / 'operator.sock'}" in ran.err
+
+
+def test_who_may_not_use_a_socket_is_told_what_lets_a_group_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(_path: Path, *, timeout_s: float | None) -> socket.socket:
+        raise PermissionError(timeout_s)
+
+    monkeypatch.setattr(unix_sockets, "connect", closed)
+    ran = forewarn("--data", str(tmp_path), "vm", "list")
+
+    assert (ran.code, ran.out) == (3, "")
+    assert f"This user may not use {tmp_path / 'run' / 'operator.sock'}" in ran.err
+    assert "the setting `socket`" in ran.err
 
 
 def test_a_socket_is_named_by_the_environment_and_the_data_option_wins(tmp_path: Path) -> None:

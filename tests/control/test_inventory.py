@@ -416,6 +416,16 @@ def test_a_scope_goes_ahead_of_the_one_that_its_new_vm_left(durable: InventoryFl
     assert durable.everything() == before
 
 
+def test_so_does_one_whose_vm_was_not_listed_for_a_while(durable: InventoryFleet) -> None:
+    durable.apply(BOTH + alone("a"))
+    durable.carry_out("a", EventType.REBOOT)
+    seen = durable.scope("a").incarnation
+    durable.apply(BOTH)
+    durable.restart()
+    durable.apply(BOTH + vm("a", update_domain=2))
+    assert durable.scope("web").incarnation == seen + 1
+
+
 def test_scopes_that_swap_vms_both_go_ahead_of_what_either_showed(durable: InventoryFleet) -> None:
     db = '[[scope]]\nname = "db"\nkind = "availability-set"\n'
     durable.apply(HOSTS + WEB + db + vm("a") + vm("b", scope="db"))

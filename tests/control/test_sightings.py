@@ -17,6 +17,7 @@ from forewarn.core.model import (
     Priority,
     ScopeKind,
 )
+from forewarn.core.sighting import GRACE_MS
 from sighting_fleet import SightingFleet, id_of, seen, web
 
 
@@ -186,6 +187,23 @@ def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: Sigh
     assert fleet.scope("api").incarnation > read
     assert fleet.scope("web").vms == ()
     assert fleet.scope("web").incarnation == read  # its row stays, for the same reason
+
+
+def test_a_vm_that_comes_back_into_a_group_reads_no_lower_incarnation_than_alone(
+    fleet: SightingFleet,
+) -> None:
+    """Its host knows what it has read, and would refuse this control as an old one."""
+    fleet.shows("h1", seen("web-0"), seen("other"))
+    event = fleet.order("web-0", EventType.REBOOT)
+    fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    read = fleet.scope("web-0").incarnation
+    fleet.shows("h1", seen("other"))
+    fleet.later(GRACE_MS / 1_000)
+    fleet.shows("h1", seen("other"))
+    assert fleet.scope("web-0").vms == ()
+    fleet.shows("h1", seen("other"), web(0))
+    assert [vm.name for vm in fleet.scope("web").vms] == ["web-0"]
+    assert fleet.scope("web").incarnation > read
 
 
 def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: SightingFleet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import shutil
 from pathlib import Path
@@ -220,6 +221,30 @@ def test_accept_control_for_a_daemon_that_is_stopped_counts_at_its_next_start(
             await went_back(there)
             assert not accept_control(tmp_path / "h1")  # there is nobody to wait for
             await there.start_host("h1")
+            await until(lambda: there.guest("web_0"), "it is served again")
+
+            assert await read(there, "web_0") < before
+            assert there.hosts["h1"].follower.refuses == ""
+
+    run(test())
+
+
+def test_accept_control_counts_for_a_daemon_that_is_started_while_control_is_away(
+    tmp_path: Path,
+) -> None:
+    """Else it would show what was shown last, and so refuse the control that was accepted."""
+
+    async def test() -> None:
+        async with cloud(tmp_path, WEB) as there:
+            await copied(there)
+            before = await raised(there, "web_0")
+            await there.stop_host("h1")
+            await there.stop_control()
+            assert not accept_control(tmp_path / "h1")
+            starting = asyncio.ensure_future(there.start_host("h1"))
+            await until(lambda: not marks_file.accepting(tmp_path / "h1"), "it is taken up")
+            await went_back(there)
+            await starting
             await until(lambda: there.guest("web_0"), "it is served again")
 
             assert await read(there, "web_0") < before

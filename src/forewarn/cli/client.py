@@ -297,8 +297,9 @@ def _no_service(socket: Path, error: Exception) -> Stop:
         return Stop(
             EXIT_UNREACHABLE,
             f"This user may not use {socket}.",
-            "Ask as root, as the user who runs the service or as a member of its group;"
-            f" {elsewhere}",
+            "Ask as root, as the user who runs the service, or as a member of its group if no"
+            " folder above the socket keeps the group out (a data folder does; the setting"
+            f" `socket` names a place outside of it); {elsewhere}",
         )
     if isinstance(error, ConnectionRefusedError):
         return Stop(

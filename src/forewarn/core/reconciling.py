@@ -138,6 +138,9 @@ class _Work:
                 self._keep(scope, vm, entry)
         for entry in self.new:
             self._add(entry.scope, vm_of(entry, vm_id=self.new_id().lower(), host=entry.host))
+            alone = self.scopes_before.get(entry.name)  # kept since it was here, in no group
+            if alone is not None and entry.scope != alone.name:
+                self._go_ahead_of(alone, entry.scope)
         self._mark_deleted(listed)
 
     def _remove(self, scope: Scope, vm: Vm) -> None:

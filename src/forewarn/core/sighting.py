@@ -221,6 +221,10 @@ class _Work:
         vm = vm_of(entry, vm_id=seen.vm_id, host=self.host) if entry else described(seen, self.host)
         if name in into.deleted:
             into = replace(into, deleted=tuple(one for one in into.deleted if one != name))
+        alone = self.groups.scope(name)  # kept since it was here before, in no group
+        if alone is not None and alone.name != into.name:
+            own = self.groups.incarnation_before(into.name)
+            into = belonging.ahead_of(alone, into, own=own)
         self.groups.put_vm(into, vm)
         if self._folded is not None:  # made once a report: a fleet has many thousand names
             self._folded[name.casefold()] = name

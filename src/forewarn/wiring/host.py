@@ -23,6 +23,7 @@ from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.host_credentials import Credentials
 from forewarn.adapters.loop_lateness import LoopLateness
+from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
@@ -414,8 +415,12 @@ async def run_host(
     build: Callable[[HostSettings], Building],
     started: Callable[[HostWhere], None],
 ) -> None:
-    """Run a host daemon until it is told to stop. Raises one of CannotStart."""
+    """Run a host daemon until it is told to stop. Raises one of CannotStart.
+
+    Who may write to its folder may choose its control, and say `accept-control` in its place.
+    """
     raise_descriptor_limit()
+    refuse_shared_folder(settings.data)
     lock = FolderLock(settings.data)
     try:
         credentials = await membership(settings, token)
