@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import stat
 import sys
@@ -199,6 +200,25 @@ def test_a_step_that_is_asked_to_end_can_do_so_in_order(steps: Steps, tmp_path: 
     assert code_of(running) == 4
     assert running.said().endswith("bye\n")
     assert steps.look("step") == Ended(4)
+
+
+def test_a_step_that_is_asked_to_end_at_any_moment_of_its_beginning_hears_it(steps: Steps) -> None:
+    moments = random.Random(1)
+    for number in range(200):
+        sleeps = ["sleep", "1000"]
+        running = steps.begin(f"run-{number}", sleeps, environment=ENVIRONMENT, given=b"")
+        time.sleep(moments.uniform(0, 0.004))  # shells begin their command in some milliseconds
+        running.stop(30)
+        code = code_of(running)
+        assert code == 128 + signal.SIGTERM, f"run {number}"  # and not SIGKILL, after the grace
+
+
+def test_a_command_whose_name_looks_like_an_option_is_run(tmp_path: Path) -> None:
+    program = tmp_path / "-c" / "hello"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o700)
+    assert run(Steps(tmp_path / "steps", run_in=tmp_path), "-c/hello") == (0, "hello\n")
 
 
 def test_a_step_that_ignores_being_asked_is_ended_after_the_grace(

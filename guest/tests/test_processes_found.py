@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from forewarn_guest.run_files import (
     look,
     start_ticks,
     write_begun,
+    write_stopped,
 )
 from process_world import ENVIRONMENT, code_of, run, runs, until, written
 from programs import needs
@@ -290,14 +292,48 @@ def test_a_step_that_the_journal_knows_to_have_begun_is_not_abandoned(tmp_path: 
     assert look(path, Identity(me.pid, me.start_ticks + 1, me.boot_id)) == NotBegun()
 
 
+def late(path: Path, went: Path) -> int:
+    """The exit status of a process that comes late to the file of its run."""
+    opened = f'exec "$@" 3>>{shlex.quote(str(path))}'
+    script = ["/bin/sh", "-c", RUN_SCRIPT, "late", "yes", "/", "/usr/bin/touch", str(went)]
+    run = ["/bin/sh", "-c", opened, "sh", *script]
+    return subprocess.run(run, check=False, timeout=60).returncode
+
+
 def test_a_process_that_finds_itself_abandoned_does_not_run_its_step(tmp_path: Path) -> None:
     path, went = tmp_path / "a.run", tmp_path / "went"
     write_begun(path)
     assert look(path) == NotBegun()
-    late = ["/bin/sh", "-c", RUN_SCRIPT, "late", str(path), "/", "/usr/bin/touch", str(went)]
-    assert subprocess.run(late, check=False, timeout=60).returncode == 125
+    assert late(path, went) == 125
     assert not went.exists()
     assert look(path) == NotBegun()
+    write_begun(path)
+    assert late(path, went) == 0  # it is the file that says so
+    assert went.exists()
+
+
+def test_a_process_that_was_asked_to_end_before_it_came_does_not_run_its_step(
+    tmp_path: Path,
+) -> None:
+    path, went = tmp_path / "a.run", tmp_path / "went"
+    write_begun(path)
+    write_stopped(path)
+    assert late(path, went) == 128 + signal.SIGTERM
+    assert not went.exists()
+    assert look(path) == NotBegun()
+
+
+def test_a_process_that_is_asked_to_end_before_its_step_begins_does_not_run_it(
+    tmp_path: Path,
+) -> None:
+    path, went = tmp_path / "a.run", tmp_path / "went"
+    write_begun(path)
+    with path.open("a", encoding="ascii") as file:
+        file.write("running 1 (sh) S 1 1\n")
+    write_stopped(path)
+    assert late(path, went) == 128 + signal.SIGTERM
+    assert not went.exists()
+    assert look(path) == Ended(128 + signal.SIGTERM)
 
 
 def test_a_process_that_cannot_say_that_it_runs_does_not_run_its_step(tmp_path: Path) -> None:

@@ -213,9 +213,12 @@ def test_a_handshake_that_does_not_end_in_time_ends_the_connection(
 
     async def story() -> None:
         async with control_running(tmp_path, limits=limits) as world:
+            host = await world.joined("h1")
             with Silent(hosts_port(world)) as crowd:
                 await crowd.come(4, says=says)
                 await until(lambda: crowd.still_there() == 0, "the silent ones are cut")
+            # They alone: the port is open, and who shows itself is heard.
+            assert await host.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
 
     told(story, new_loop)
 
@@ -253,8 +256,10 @@ def test_the_service_stops_while_handshakes_are_unfinished(
         async with control_running(tmp_path, limits=SILENT) as world:
             crowd = Silent(hosts_port(world))
             await crowd.come(3)
+            assert crowd.still_there() == 3
         with crowd:
             await until(lambda: crowd.still_there() == 0, "they are cut")
+            assert crowd.still_there() == 0  # by the stop: of themselves they last for LONG_S
 
     told(story, new_loop)
 

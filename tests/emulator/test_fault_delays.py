@@ -198,6 +198,7 @@ def test_closing_the_endpoint_ends_every_delay_at_once(kind: str) -> None:
         world.until(lambda: busy(world) == 3)
         world.wait_for(world.endpoint.close())
         world.until(lambda: not world.endpoint.connections)  # with less patience than LONG_S
+        assert busy(world) == 0
 
 
 @pytest.mark.parametrize("kind", ["slow-first", "stall"])

@@ -217,6 +217,24 @@ PLANTED = (
     ),
     Planted(
         "I6",
+        "a daemon that was down for a moment counts as if it had shown its documents",
+        (
+            SILENCED_CHECK,
+            (
+                "control/dispatch.py",
+                "            if silent_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "            if silent_ms >= HOST_SILENT_AFTER_MS:\n",
+            ),
+            (
+                "core/starting.py",
+                "    if late_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "    if late_ms < 0:\n",
+            ),
+        ),
+        first=8_000_000,
+    ),
+    Planted(
+        "I6",
         "the notice that an owner asked for before a deletion is forgotten",
         (
             SILENCED_CHECK,

@@ -21,6 +21,7 @@ from forewarn.core.model import (
     EventType,
     Health,
     Host,
+    Phase,
     Policy,
     Priority,
     Scope,
@@ -31,7 +32,7 @@ from forewarn.core.starting import HoldReason
 from simulation import seeds
 from simulation.faulty_store import Fault
 from simulation.judge import Broken
-from simulation.world import World
+from simulation.world import SimHost, World
 
 REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
 STEPS = 60
@@ -106,6 +107,7 @@ class Run:
         self.world, self.cast = build(seed)
         self.rng = self.world.rng
         self.unlucky = UNLUCKY_FROM <= seed < seeds.DRAWN_FROM and seed % 2 == 0
+        self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
 
     def play(self) -> World:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -132,6 +134,8 @@ class Run:
                 (4, self.daemon_restarts),
                 (6, self.owner_switches),
             ]
+        if self.restarting:
+            acts.append((10, self.daemon_restarts_during_notice))
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
             act = self.rng.choices([act for _, act in acts], weights)[0]
@@ -330,10 +334,35 @@ class Run:
         """Each time it is back before anybody takes it for silent."""
         host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
         for _ in range(self.rng.choice([1, 4]) if host.up else 0):
-            self.world.daemon_dies(host)
-            self.world.pass_time(self.rng.choice([2_000, 9_000]))
-            self.world.daemon_returns(host)
-            self.world.pass_time(5_000)
+            self.restart(host, down_ms=self.rng.choice([2_000, 9_000]))
+
+    def daemon_restarts_during_notice(self) -> None:
+        """A daemon is down again and again, and back in time; then the notice is left to end."""
+
+        def question(tx: Transaction) -> list[str]:
+            return [
+                event.host
+                for scope in tx.memory.scopes.values()
+                for event in scope.events
+                if event.visible and event.phase is Phase.SCHEDULED and event.approved_ms is None
+            ]
+
+        self.ensure_up()
+        hosts = [self.world.hosts[name] for name in self.world.submit(question)]
+        here = [host for host in hosts if host.up]
+        if not here:
+            self.operator_maintains()
+            return
+        host = self.rng.choice(here)
+        for _ in range(self.rng.choice([1, 4, 8])):
+            self.restart(host, down_ms=self.rng.choice([2_000, 9_000, 13_000]))
+        self.world.pass_time(1_000_000)
+
+    def restart(self, host: SimHost, *, down_ms: int) -> None:
+        self.world.daemon_dies(host)
+        self.world.pass_time(down_ms)
+        self.world.daemon_returns(host)
+        self.world.pass_time(5_000)
 
     def begin_a_move(self) -> None:
         vm = self.rng.choice(list(self.world.judge.domains))

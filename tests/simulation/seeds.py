@@ -27,6 +27,9 @@ BROKE = (
     9_000_130,  # a VM arrived, its new host failed and was repaired, and only then it was reported
     9_000_314,  # a VM was off, on the host that its unreported move had brought it to
 )
+# Worlds in which daemons are down for a moment while guests have notice.
+RESTARTING_FROM, RESTARTING_TO = 8_000_000, 9_000_000
+RESTARTING = tuple(range(RESTARTING_FROM, RESTARTING_FROM + 10))
 # Far from the seeds that are always played, and from those that planted bugs are looked for in.
 DRAWN_FROM, DRAWN_TO = 10_000_000, 2_000_000_000
 
@@ -37,8 +40,8 @@ def draw() -> str:
 
 
 def fixed(count: int) -> tuple[int, ...]:
-    """Half of `count`, always the same, and all that ever broke."""
-    return (*range(count - count // 2), *BROKE)
+    """Half of `count`, always the same, all that ever broke, and some where daemons restart."""
+    return (*range(count - count // 2), *BROKE, *RESTARTING)
 
 
 def drawn(count: int, number: str) -> tuple[int, ...]:

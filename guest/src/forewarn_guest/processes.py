@@ -36,6 +36,7 @@ from forewarn_guest.run_files import (
     reserved,
     write_begun,
     write_ended,
+    write_stopped,
 )
 
 OUTPUT_MAX_B = 64 * 1024
@@ -54,7 +55,9 @@ SHELL = "/bin/sh"
 # in which it was abandoned, and not the one of the run that has taken its place. A signal that is
 # trapped, other than one that is ignored, has its default action in the command; and the shell
 # waits for the command before it acts on it, so it is there to write down the end. Before the trap
-# a signal ends the shell, and so the step: it must not be lost on a command that comes after it.
+# a signal ends the shell, and so the step. From the trap until the subshell has the default action
+# back, a signal has no effect on the command: so an agent first writes `stopped` and then sends
+# SIGTERM, and the subshell looks for that line once a signal would end it.
 RUN_SCRIPT = """
 cd -- "$2" || exit 125
 forewarn_run=$1
@@ -63,10 +66,16 @@ if [ -n "$forewarn_run" ]; then
   IFS= read -r forewarn_line </proc/$$/stat
   printf 'running %s\\n' "$forewarn_line" >&3 || exit 125
   { IFS= read -r forewarn_line; IFS= read -r forewarn_line; } </proc/$$/fd/3
-  case $forewarn_line in running*) ;; *) exit 125 ;; esac
+  case $forewarn_line in running*) ;; stopped) exit 143 ;; *) exit 125 ;; esac
 fi
 trap : HUP INT QUIT TERM
-"$@" 3>&-
+(
+  trap - HUP INT QUIT TERM
+  [ -z "$forewarn_run" ] || while IFS= read -r forewarn_line; do
+    [ "$forewarn_line" != stopped ] || exit 143
+  done </proc/$$/fd/3
+  exec "$@" 3>&-
+)
 forewarn_line=$?
 [ -z "$forewarn_run" ] || printf 'ended %s\\n' "$forewarn_line" >&3
 exit "$forewarn_line"
@@ -128,6 +137,9 @@ class Running:
             if self._code is not None and self._kill_at_s is None:
                 return  # it has ended by itself; what it left behind is left alone
             if self._kill_at_s is None:
+                if self._path is not None:
+                    with contextlib.suppress(OSError):  # no room: a command about to begin may not
+                        write_stopped(self._path)  # hear it, and is killed after the grace
                 self._signal(signal.SIGTERM)
                 self._signal(signal.SIGCONT)  # one that stands still could not obey
                 self._kill_at_s = kill_at_s
@@ -347,7 +359,7 @@ def _output_of(path: Path) -> Path:
 def _program(name: str, environment: Mapping[bytes, bytes]) -> str:
     """The program with its folder: a bare name could mean a command that the shell has itself."""
     if "/" in name:
-        return name
+        return f"./{name}" if name.startswith("-") else name  # to exec it would be an option
     searched = os.fsdecode(environment.get(b"PATH", os.fsencode(os.defpath)))
     found = shutil.which(name, path=searched)
     if found is None:

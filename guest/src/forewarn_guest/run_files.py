@@ -1,14 +1,16 @@
 """The file of one run of a step: what an agent finds that was not there when the run ended.
 
-Three lines at most, each added in one write. A line counts only with its newline.
+Four lines at most, each added in one write. A line counts only with its newline.
 
     begun 9d0c...                     the boot id, by the agent, before there is a process
     running 4711 (sh) S 1 4711 ...    /proc/PID/stat, by the process, before the step itself
+    stopped                           by the agent, before it asks the step to end
     ended 0                           the exit status, by the process
 
 The first line takes the room on the disk, so that the others can be written when it is full. Who
 comes second decides: an agent that finds `begun` alone adds `abandoned`, and a process that finds
-itself abandoned does not run its step. So a run that is not begun never begins later.
+itself abandoned does not run its step. So a run that is not begun never begins later. The same
+holds for `stopped`; a process that finds it later, before its step begins, ends without it.
 """
 
 from __future__ import annotations
@@ -88,6 +90,11 @@ def write_ended(path: Path, code: int) -> None:
     _add(path, f"ended {code}\n")
 
 
+def write_stopped(path: Path) -> None:
+    """Note that a run is asked to end. Its process does not begin the step after this."""
+    _add(path, "stopped\n")
+
+
 def reserved(path: Path) -> bool:
     """True for the file of a run of this boot that nobody has begun or abandoned."""
     here = boot_id()
@@ -114,7 +121,7 @@ def look(path: Path, known: Identity | None = None) -> Found:
         with contextlib.suppress(OSError):  # then it is not abandoned, which the file says below
             _add(path, "abandoned\n")
         text = _read(path)
-    if text.startswith(begun + b"abandoned\n"):
+    if text.startswith((begun + b"abandoned\n", begun + b"stopped\n")):
         return NotBegun()
     who = _identity(text) or known
     if who is None:
