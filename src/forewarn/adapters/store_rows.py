@@ -60,6 +60,7 @@ def host_cells(host: Host) -> Cells:
         "fenced": int(host.fenced),
         "listed": int(host.listed),
         "joined": int(host.joined),
+        "boot_id": host.boot_id,
     }
 
 
@@ -73,6 +74,7 @@ def host_value(row: Row) -> Host:
         fenced=bool(row["fenced"]),
         listed=bool(row["listed"]),
         joined=bool(row["joined"]),
+        boot_id=row["boot_id"],
     )
 
 
@@ -138,6 +140,7 @@ def vm_cells(vm: Vm, *, scope: str, position: int) -> Cells:
         "computer_name": vm.computer_name,
         "may_run_on": vm.may_run_on,
         "off": int(vm.off),
+        "went_down": int(vm.went_down),
     }
 
 
@@ -157,6 +160,7 @@ def vm_value(row: Row) -> Vm:
         computer_name=row["computer_name"],
         may_run_on=row["may_run_on"],
         off=bool(row["off"]),
+        went_down=bool(row["went_down"]),
     )
 
 

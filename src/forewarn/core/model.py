@@ -118,7 +118,8 @@ class Vm:
 
     `may_run_on` is a second host that may run it: an action was bringing it there, and no host
     has said how that ended. Until that is known the VM starts nowhere else. `off` is that its
-    owner switched it off: it is left so, and nobody waits for it.
+    owner switched it off: it is left so, and nobody waits for it. `went_down` is that a boot of
+    its host may have taken it down, and no host has shown it running since.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Vm:
     computer_name: str = ""
     may_run_on: str | None = None
     off: bool = False
+    went_down: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +272,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine that runs VMs, as the operator has described and judged it."""
+    """A machine that runs VMs, as the operator has described and judged it.
+
+    `boot_id` is the boot in which it last asked for work, None until it did.
+    """
 
     name: str
     revision: int = 0
@@ -280,6 +285,7 @@ class Host:
     fenced: bool = False
     listed: bool = True  # False once the inventory no longer lists it but VMs are still there
     joined: bool = False  # it has a daemon of its own, which says what is there
+    boot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,15 +25,25 @@ def switched_off(scope: Scope, vm_name: str, now_ms: int) -> Decision:
     return Decision(scopes=(edits.with_vm(scope, after),), facts=(fact,))
 
 
+def host_booted(scope: Scope, host: str) -> Decision:
+    """A host of the scope has booted: what ran there may be down, and nobody switched it off."""
+    vms = tuple(
+        replace(vm, went_down=True) if vm.host == host and not vm.off else vm for vm in scope.vms
+    )
+    return Decision(scopes=(replace(scope, vms=vms),)) if vms != scope.vms else Decision()
+
+
 def switched_on(scope: Scope, vm_name: str, *, enabled: bool, now_ms: int) -> Decision:
     """The VM does not count as off any more: what would hit it gets its full notice from now.
 
     `enabled` says whether the guests of the scope are told at all.
     """
     vm = scope.vm(vm_name)
-    if vm is None or not vm.off:
+    if vm is None or not (vm.off or vm.went_down):
         return Decision()
-    after = replace(vm, off=False)
+    after = replace(vm, off=False, went_down=False)
+    if not vm.off:
+        return Decision(scopes=(edits.with_vm(scope, after),))
     scope = edits.with_vm(scope, after)
     detail = {"counts_as": "on"}
     facts: list[Fact] = [vm_fact(FactKind.VM_POWER, scope.name, after, now_ms, detail=detail)]
