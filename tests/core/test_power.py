@@ -20,6 +20,7 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from forewarn.core.starting import HoldReason
+from forewarn.ports import SWITCHED_ON
 
 VMS = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 
@@ -181,6 +182,107 @@ def test_what_was_announced_before_it_was_switched_off_waits_for_other_domains(
     cloud.tick()
     assert HoldReason.DOMAIN_STARTED in reasons(cloud.holds(cloud.event(event)))
     assert cloud.event(event).phase is Phase.SCHEDULED
+
+
+# It is switched on in the last moment: what was decided because it is off is not done to it.
+
+
+def spared(cloud: Cloud, host: str = "h1") -> None:
+    """The host finds it running, and does nothing."""
+    [action] = [action for action in cloud.claim(host) if action.vm == "a"]
+    assert action.only_off
+    cloud.report(host, action, Outcome.SPARED, SWITCHED_ON)
+
+
+def test_what_is_done_because_a_vm_is_off_is_done_to_no_other(cloud: Cloud) -> None:
+    cloud.start(cloud.order("b", EventType.REDEPLOY))
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    cloud.crash(down_ms=minutes(1))
+    cloud.dispatch.heartbeat("h1", {})
+    assert {action.vm: action.only_off for action in cloud.claim("h1")} == {"a": True, "b": False}
+
+
+def test_one_that_a_host_found_running_is_told_by_the_operation_that_spared_it(
+    cloud: Cloud,
+) -> None:
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    quiet = about(cloud, "a")
+    cloud.tick()
+    spared(cloud)
+    assert cloud.event(quiet).phase is Phase.FAILED
+    assert "it was switched on before this began" in cloud.event(quiet).outcome
+    assert not cloud.vm("a").off
+    assert cloud.scope("one").hold is None  # nothing is wrong
+    cloud.tick()
+    told = about(cloud, "a")
+    assert not told.silent
+    assert told.not_before_ms >= cloud.clock.wall + minutes(10)
+    assert told in cloud.events_of(operation)
+    cloud.pass_time(minutes(9))
+    assert cloud.event(told).phase is Phase.SCHEDULED
+    cloud.pass_time(minutes(2))
+    [move] = [action for action in cloud.claim("h1") if action.vm == "a"]
+    assert not move.only_off
+    cloud.report("h1", move)
+    assert cloud.where("a") != "h1"
+
+
+def test_a_drain_whose_last_vm_was_spared_goes_on_until_that_has_moved() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "c": (1, "h2")}))
+    switch(cloud, "a", on=False)
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    spared(cloud)
+    cloud.tick()
+    cloud.tick()
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+    assert about(cloud, "a").operation_id == operation.operation_id
+
+
+def test_one_that_was_spared_is_not_told_of_a_drain_that_was_canceled(cloud: Cloud) -> None:
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    cloud.cancel(about(cloud, "b"))
+    spared(cloud)
+    cloud.tick()
+    assert cloud.scope("one").events == ()
+    assert cloud.memory.operations == {}
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_an_order_of_its_owner_that_spared_it_is_announced_to_it(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    before = cloud.order("a", event_type)
+    cloud.tick()
+    spared(cloud)
+    assert cloud.event(before).phase is Phase.FAILED
+    told = about(cloud, "a")
+    assert (told.event_type, told.ordered_by) == (event_type, before.ordered_by)
+    assert (told.silent, told.phase) == (False, Phase.SCHEDULED)
+    assert told.not_before_ms >= cloud.clock.wall + told.minimum_notice_ms
+
+
+def test_an_owner_who_approves_reboots_beforehand_is_not_asked_after_all() -> None:
+    auto = frozenset({EventType.REBOOT})
+    cloud = Cloud(scope("one", VMS, auto_approve=auto))
+    switch(cloud, "a", on=False)
+    cloud.order("a", EventType.REBOOT)
+    cloud.tick()
+    spared(cloud)
+    cloud.tick()
+    assert about(cloud, "a").phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+def test_a_report_that_it_was_spared_may_come_twice(cloud: Cloud) -> None:
+    cloud.order("a", EventType.REBOOT)
+    cloud.tick()
+    [action] = cloud.claim("h1")
+    for _ in range(2):
+        cloud.report("h1", action, Outcome.SPARED, SWITCHED_ON)
+    assert len(cloud.scope("one").events) == 1
 
 
 # Orders of its owner.

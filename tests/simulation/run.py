@@ -211,9 +211,7 @@ class Run:
         wanted = self.rng.choice([EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY])
         later = self.rng.choice([None, None, 30 * MINUTE_MS])
         force = self.rng.random() < 0.3
-        whole_host = wanted is not EventType.REDEPLOY
-        here = self.world.hypervisor.vms_on(host)
-        self.world.judge.ordered(here, wanted.value, whole_host=whole_host)
+        self.world.judge.ordered(self.world.hypervisor.vms_on(host), wanted.value)
         ordered = self.order(
             maintenance.maintain_host(
                 host,

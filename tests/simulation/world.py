@@ -46,8 +46,6 @@ SUBSTEP_MS = 5_000
 # A host is heard every five seconds. That it is not is noticed a second later: until then what it
 # showed counts as shown, by design.
 UNNOTICED_MS = 6_000
-# So long after it was switched on a VM may be taken for off: until its host has shown it.
-ON_HEARD_WITHIN_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -80,7 +78,7 @@ class JudgedHypervisor:
         sight = await self.inner.look(host, action)
         if action.kind is ActionKind.START_VM and sight.kind is SightKind.FAILED:
             self._judge.excused(action.vm or "")
-        if sight.kind in (SightKind.DONE, SightKind.FAILED):
+        if sight.kind in (SightKind.DONE, SightKind.FAILED, SightKind.SPARED):
             self._acted_on.pop(action.action_id, None)
             self._judge.impact_ends(self._under_way.pop(action.action_id, []))
         return sight
@@ -100,7 +98,7 @@ class JudgedHypervisor:
             if action.kind is ActionKind.START_VM:
                 self._judge.excused(action.vm or "")
             raise
-        hit = [vm for vm in ([action.vm] if action.vm else told) if self._is_hit(vm)]
+        hit = [vm for vm in ([action.vm] if action.vm else told) if self.inner.runs(vm)]
         earlier = self._under_way.get(action.action_id, [])  # begun before, by a daemon that died
         self._under_way[action.action_id] = [*earlier, *(vm for vm in hit if vm not in earlier)]
         self._acted_on[action.action_id] = action.vm or host
@@ -113,11 +111,6 @@ class JudgedHypervisor:
             if action.vm == vm and action.kind in (ActionKind.START_VM, ActionKind.MOVE_VM):
                 found.add(action.target_host)
         return {host for host in found if host is not None}
-
-    def _is_hit(self, vm: str) -> bool:
-        """Whether it runs, and did so early enough for the service to know."""
-        heard_ms = self._judge.on_ms.get(vm, -ON_HEARD_WITHIN_MS) + ON_HEARD_WITHIN_MS
-        return self.inner.runs(vm) and self._clock.real_ms >= heard_ms
 
     def acted_on(self) -> set[str]:
         """VMs and hosts that something was begun on whose end no host has seen."""

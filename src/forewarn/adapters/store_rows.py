@@ -250,6 +250,7 @@ def action_cells(
         "epoch": action.epoch,
         "boot_id": action.boot_id,
         "target_failed": int(action.target_failed),
+        "only_off": int(action.only_off),
         "outcome": None if action.outcome is None else action.outcome.value,
         "detail": action.detail,
     }
@@ -267,6 +268,7 @@ def action_value(row: Row) -> Action:
         epoch=row["epoch"],
         boot_id=row["boot_id"],
         target_failed=bool(row["target_failed"]),
+        only_off=bool(row["only_off"]),
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
         detail=row["detail"],
     )

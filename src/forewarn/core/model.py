@@ -104,6 +104,7 @@ class Outcome(StrEnum):
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"  # no report by the deadline of its event, or its host cannot know
+    SPARED = "spared"  # nothing was done: its VM was to be off (`Action.only_off`), and runs
 
 
 class OperationPhase(StrEnum):
@@ -146,6 +147,7 @@ class Action:
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
     `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
     the target of a move was declared failed before its end was reported: what arrived may be down.
+    `only_off` is that nobody was asked because its VM is off: nothing is done to one that runs.
 
     Two things are said to whoever claims it and kept nowhere, None where nobody said: `about`, the
     VMs that were told, as (name, id), with an empty id where no host has shown one; and `left_ms`,
@@ -162,6 +164,7 @@ class Action:
     epoch: int = 0
     boot_id: str | None = None
     target_failed: bool = False
+    only_off: bool = False
     outcome: Outcome | None = None
     detail: str = ""
     about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)

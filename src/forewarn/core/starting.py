@@ -493,6 +493,7 @@ def _actions(
             vm=name,
             target_host=targets.get(name),
             duration_s=duration_s,
+            only_off=planning.hits_nobody(scope, event),
         )
         for name in event.resources
     )

@@ -226,14 +226,17 @@ SELECT * FROM operation_member WHERE operation_id = :operation_id ORDER BY posit
 -- name: upsert_action
 -- Write an action; its owner stays and its epoch never goes back.
 INSERT INTO action (action_id, event_id, operation_id, position, kind, host, vm, target_host,
-                    duration_s, phase, epoch, boot_id, target_failed, outcome, detail)
+                    duration_s, phase, epoch, boot_id, target_failed, only_off, outcome,
+                    detail)
 VALUES (:action_id, :event_id, :operation_id, :position, :kind, :host, :vm, :target_host,
-        :duration_s, :phase, :epoch, :boot_id, :target_failed, :outcome, :detail)
+        :duration_s, :phase, :epoch, :boot_id, :target_failed, :only_off, :outcome,
+        :detail)
 ON CONFLICT (action_id) DO UPDATE
    SET position = excluded.position, kind = excluded.kind, host = excluded.host,
        vm = excluded.vm, target_host = excluded.target_host, duration_s = excluded.duration_s,
        phase = excluded.phase, epoch = excluded.epoch, boot_id = excluded.boot_id,
-       target_failed = excluded.target_failed, outcome = excluded.outcome, detail = excluded.detail
+       target_failed = excluded.target_failed, only_off = excluded.only_off,
+       outcome = excluded.outcome, detail = excluded.detail
  WHERE action.epoch <= excluded.epoch
    AND COALESCE(action.event_id, '') = COALESCE(excluded.event_id, '')
    AND COALESCE(action.operation_id, '') = COALESCE(excluded.operation_id, '');
