@@ -97,7 +97,6 @@ class Judge:
         self.off_since: dict[str, int] = {}  # VMs that their owners switched off, and left so
         self.quiet_ms: dict[str, int] = {}  # since when nothing was wrong with such a VM
         self.surely_off: set[str] = set()  # those that must stay off
-        self.ever_switched = False
         self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
         self.unsure_off: set[str] = set()  # perhaps the service is still at work on it
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
@@ -284,7 +283,6 @@ class Judge:
 
     def switched(self, vm: str, *, on: bool, real_ms: int) -> None:
         """Its owner has switched a VM on or off."""
-        self.ever_switched = True
         self.count(f"switched {'on' if on else 'off'}")
         for known in (self.off_since, self.quiet_ms):
             known.pop(vm, None)

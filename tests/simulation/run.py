@@ -106,6 +106,7 @@ class Run:
         self.world, self.cast = build(seed)
         self.rng = self.world.rng
         self.unlucky = UNLUCKY_FROM <= seed < seeds.DRAWN_FROM and seed % 2 == 0
+        self.world.shows_powers = self.unlucky
 
     def play(self) -> World:
         acts: list[tuple[int, Callable[[], None]]] = [

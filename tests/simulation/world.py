@@ -167,6 +167,8 @@ class World:
         self.memory: Memory | None = None
         self.dispatch: Dispatch | None = None
         self.powers = Powers(self.clock)
+        self.shows_powers = False
+        self._boots: dict[str, str] = {}
         self._last_beat_ms = 0
         self._rendered: dict[str, tuple[Scope, bytes]] = {}
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
@@ -374,7 +376,7 @@ class World:
 
     def _show_powers(self, host: SimHost) -> None:
         """The host shows which of its VMs run. Only worlds whose owners switch VMs need it."""
-        if self.judge.ever_switched:
+        if self.shows_powers:
             inner = self.hypervisor.inner
             powers = {
                 vm: Power.RUNNING if inner.runs(vm) else Power.OFF
@@ -388,6 +390,7 @@ class World:
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
+        self._note_boots()
         busy = self.hypervisor.acted_on()
         for vm in list(self.judge.off_since):
             where = self.hypervisor.inner.where(vm) or ""
@@ -397,6 +400,17 @@ class World:
             self.judge.is_off(
                 vm, quiet=quiet, runs=self.hypervisor.inner.runs(vm), real_ms=self.clock.real_ms
             )
+
+    def _note_boots(self) -> None:
+        """Who was off too shortly to count when its host booted may have gone down with it."""
+        if not self.shows_powers:
+            return
+        for host in [name for name in self.hosts if not self.hypervisor.inner.dead(name)]:
+            boot_id = run_now(self.hypervisor.boot_id(host))
+            if self._boots.get(host, boot_id) != boot_id:
+                here = self.judge.off_since.keys() & self.hypervisor.vms_on(host)
+                self.judge.unsure_off.update(here - self.judge.surely_off)
+            self._boots[host] = boot_id
 
     def daemon_dies(self, host: SimHost) -> None:
         host.up, host.shown, host.dark = False, {}, host.shown
