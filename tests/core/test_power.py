@@ -176,11 +176,133 @@ def test_what_was_announced_before_it_was_switched_off_waits_for_other_domains(
 ) -> None:
     """It may be switched on again while the event runs."""
     event, other = cloud.order("b", EventType.REDEPLOY), cloud.order("c", EventType.REBOOT)
-    switch(cloud, "b", on=False)
     cloud.start(other)
-    cloud.approve(event)
+    switch(cloud, "b", on=False)
     cloud.tick()
     assert HoldReason.DOMAIN_STARTED in reasons(cloud.holds(cloud.event(event)))
+    assert cloud.event(event).phase is Phase.SCHEDULED
+
+
+# It is switched off after it was told: it is waited for no longer.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_what_was_announced_to_one_that_is_off_by_now_starts_at_once(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    event = cloud.order("b", event_type)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    switch(cloud, "b", on=False)
+    assert cloud.holds(event) == []
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [True]
+
+
+def test_a_host_that_nobody_shows_anything_on_is_not_waited_for_either(cloud: Cloud) -> None:
+    event = cloud.order("b", EventType.REDEPLOY)
+    assert reasons(cloud.holds(event)) == {HoldReason.UNSHOWN}
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_one_that_runs_is_still_asked_though_the_other_is_off(cloud: Cloud) -> None:
+    switch(cloud, "a", on=True)
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    [event] = cloud.events_of(operation)
+    assert event.resources == ("a", "b")
+    switch(cloud, "a", on=False)
+    cloud.pass_time(minutes(9))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_the_time_that_an_order_named_is_waited_for_all_the_same(cloud: Cloud) -> None:
+    at_ms = cloud.clock.wall + minutes(60)
+    operation = cloud.maintain("h1", EventType.REDEPLOY, not_before_ms=at_ms)
+    told = about(cloud, "b")
+    switch(cloud, "b", on=False)
+    cloud.pass_time(minutes(59))
+    [hold] = cloud.holds(told)
+    assert (hold.reason, hold.until_ms) == (HoldReason.CLOCK, at_ms)
+    cloud.pass_time(minutes(2))
+    assert {event.phase for event in cloud.events_of(operation)} == {Phase.STARTED}
+
+
+def test_one_that_is_switched_on_again_before_the_start_keeps_its_notice(cloud: Cloud) -> None:
+    for host in ("h2", "h3"):
+        cloud.run(maintenance.close_host(host, by="operator"))
+    event = cloud.order("b", EventType.REDEPLOY)
+    cloud.pass_time(minutes(1))
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert reasons(cloud.holds(event)) == {HoldReason.NO_TARGET}
+    switch(cloud, "b", on=True)
+    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.tick()
+    assert cloud.event(event).not_before_ms == event.not_before_ms
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    cloud.pass_time(event.not_before_ms - cloud.clock.wall)
+    assert cloud.event(event).phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+def test_what_it_was_given_its_time_for_is_done_to_it_though_it_is_off(cloud: Cloud) -> None:
+    """It was told in full: that it is switched on again in the last moment changes nothing."""
+    event = cloud.order("b", EventType.REDEPLOY)
+    cloud.approve(event)
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+@pytest.mark.parametrize("event_type", [EventType.FREEZE, EventType.REBOOT])
+def test_a_host_does_not_wait_for_what_it_had_announced_to_a_vm_that_is_off_by_now(
+    event_type: EventType,
+) -> None:
+    cloud = Cloud(scope("one", VMS), scope("two", {"d": (0, "h1")}))
+    operation = cloud.maintain("h1", event_type)
+    told = about(cloud, "a")
+    [other] = [event for event in cloud.events_of(operation) if event.scope == "two"]
+    cloud.approve(other)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CONSENT}
+    for vm in ("a", "b"):
+        switch(cloud, vm, on=False)
+    assert cloud.operation_holds(operation) == []
+    cloud.tick()
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+    assert cloud.event(other).phase is Phase.STARTED
+    # Nothing is done to them: who is switched on now is none of those that were told.
+    assert (cloud.event(told).phase, cloud.event(told).outcome) == (
+        Phase.CANCELED,
+        "avoided: switched off",
+    )
+    [action] = cloud.claim("h1")
+    assert action.about == (("d", ""),)
+    assert {fact.vm for fact in cloud.facts(FactKind.AVOIDED)} == {"a", "b"}
+
+
+def test_an_operation_is_not_begun_before_its_time_because_all_are_off(cloud: Cloud) -> None:
+    at_ms = cloud.clock.wall + minutes(60)
+    operation = cloud.maintain("h1", EventType.REBOOT, not_before_ms=at_ms)
+    switch(cloud, "b", on=False)
+    cloud.pass_time(minutes(59))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CLOCK}
+    switch(cloud, "b", on=True)
+    cloud.pass_time(0)
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CONSENT}
+    assert len(cloud.events_of(operation)) == 1  # what was announced stands
+
+
+def test_being_off_is_no_consent_to_its_end(cloud: Cloud) -> None:
+    event = cloud.order("a", EventType.TERMINATE)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
     assert cloud.event(event).phase is Phase.SCHEDULED
 
 

@@ -111,6 +111,23 @@ def vm_leaves(
     return scope, tuple(facts)
 
 
+def avoided(
+    event: ScheduledEvent, now_ms: int, *, because: str
+) -> tuple[ScheduledEvent, tuple[Fact, ...]]:
+    """The event as canceled: it is done to none of its VMs."""
+    facts = tuple(
+        event_fact(
+            FactKind.AVOIDED,
+            event,
+            now_ms,
+            vm=name,
+            detail={"because": because, "event_canceled": True},
+        )
+        for name in event.resources
+    )
+    return cancel_event(event, now_ms, f"avoided: {because}"), facts
+
+
 def begin_recovery(
     scope: Scope, update_domain: int, vm_names: tuple[str, ...], now_ms: int, recovery_ms: int
 ) -> tuple[Scope, tuple[Fact, ...]]:

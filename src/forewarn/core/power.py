@@ -26,7 +26,7 @@ OFF_AFTER_MS = 60 * SECOND_MS
 
 
 def switched_off(scope: Scope, vm_name: str, now_ms: int) -> Decision:
-    """The VM counts as off. What was announced to it keeps its time; nothing new waits for it."""
+    """The VM counts as off. What was announced to it stays announced, and nobody waits for it."""
     vm = scope.vm(vm_name)
     if vm is None or vm.off:
         return Decision()
