@@ -132,6 +132,7 @@ class Run:
                 (10, self.the_worst_moment),
                 (4, self.daemon_restarts),
                 (6, self.owner_switches),
+                (3, self.owner_switches_on_too_late),
             ]
         weights = [weight for weight, _ in acts]
         for _ in range(STEPS):
@@ -314,6 +315,17 @@ class Run:
         self.world.owner_switches(vm, on=on)
         if not on and self.rng.random() < 0.7:
             self.world.pass_time(self.rng.choice([30_000, 300_000]))
+
+    def owner_switches_on_too_late(self) -> None:
+        """What nobody was asked for, since the VM was off, has started when it is switched on."""
+        off = sorted(self.world.judge.off_since)
+        if off:
+            vm = self.rng.choice(off)
+            wanted = self.rng.choice([EventType.REBOOT, EventType.REDEPLOY])
+            self.world.judge.ordered([vm], wanted.value)
+            self.order(maintenance.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+            self.world.pass_time(5_000)
+            self.world.owner_switches(vm, on=True)
 
     def arrives_unseen(self, move: Action) -> None:
         """Nobody is there to see a VM arrive, and its new host fails before anybody says so."""
