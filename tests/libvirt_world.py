@@ -34,7 +34,7 @@ from forewarn.ports import HypervisorFailed, Sight, SightKind
 T = TypeVar("T")
 
 WITHIN_S = 60.0
-ENDS = ("done", "failed", "unsure")
+ENDS = ("done", "failed", "unsure", "spared")
 SHUTDOWN_S = 60
 LOOKS = ("look", "list", "read", "mark")  # everything else is an act
 UUIDS = {"vm": "6695eb01-f6a4-8304-79aa-97f2502e193f"}

@@ -215,6 +215,7 @@ class SightKind(StrEnum):
     DONE = "done"
     FAILED = "failed"
     UNSURE = "unsure"  # of a move: the VM does not run here, and the target cannot be asked
+    SPARED = "spared"  # nothing was done: the VM runs, and the action is for one that is off
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,24 @@ class Sight:
 
 class HypervisorFailed(Exception):  # noqa: N818 - says what is the case
     """The hypervisor refused or could not be reached. Looking again later is always allowed."""
+
+    kind = SightKind.FAILED  # what it means for an action that could not begin
+
+
+class SwitchedOn(HypervisorFailed):
+    """Nothing was done to a VM: it runs, and the action is for one that is off."""
+
+    kind = SightKind.SPARED
+
+    def __init__(self) -> None:
+        super().__init__(SWITCHED_ON)
+
+
+# Of a VM that nobody was asked for because it was off (`Action.only_off`).
+SWITCHED_ON = (
+    "it was switched on before this began, and nobody had been asked because it was off; "
+    "nothing was done to it"
+)
 
 
 class Hypervisor(Protocol):

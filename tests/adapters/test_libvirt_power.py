@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from forewarn.core.machines import Power
 from forewarn.core.model import ActionKind
-from forewarn.ports import SightKind
+from forewarn.ports import SightKind, SwitchedOn
 from libvirt_world import (
     DONE,
     MOVE,
@@ -59,3 +63,48 @@ def test_a_move_defines_it_there_and_leaves_it_off(world: World) -> None:
     assert world.view("h1") is None
     assert world.seen("h2").power is Power.OFF
     assert "start vm on h2" not in acts(world, "h2")
+
+
+# One that is switched on before it is moved, though nobody was asked because it was off.
+
+ONLY_OFF = replace(MOVE, only_off=True)
+
+
+def test_nothing_is_done_to_one_that_runs_though_it_was_to_be_off(world: World) -> None:
+    world.define("h1", domain_xml("vm"), start=True)
+    with pytest.raises(SwitchedOn):
+        world.begin(ONLY_OFF)
+    assert acts(world) == acts(world, "h2") == []
+
+
+def test_a_move_that_had_defined_it_there_takes_that_back_when_it_is_switched_on(
+    world: World,
+) -> None:
+    """Also by the next daemon: the first is killed between two steps."""
+    world.define("h1", domain_xml("vm"), start=False)
+    world.libvirts["h1"].stop_at = "undefine vm"
+    world.begin(ONLY_OFF)
+    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is defined there")
+    world.kill_daemon("h1")
+    world.libvirts["h1"].stop_at = ""
+    assert world.view("h2") is not None
+    world.on("h1", lambda s: s.create("vm"))
+    assert world.end_of(ONLY_OFF).kind is SightKind.SPARED
+    assert world.view("h2") is None
+    assert world.seen("h1").power is Power.RUNNING
+    world.kill_daemon("h1")
+    assert world.look(ONLY_OFF).kind is SightKind.SPARED
+
+
+@pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.REBOOT_VM])
+def test_what_could_not_be_looked_at_when_it_began_is_looked_at_before_anything_is_done(
+    world: World, kind: ActionKind
+) -> None:
+    """Libvirt was just being restarted."""
+    world.define("h1", domain_xml("vm"), start=True)
+    action = replace(an_action(kind), only_off=True)
+    world.libvirts["h1"].off = True
+    world.begin(action)
+    world.libvirts["h1"].off = False
+    assert world.end_of(action).kind is SightKind.SPARED
+    assert acts(world) == acts(world, "h2") == []

@@ -19,7 +19,7 @@ from core_fleet import TurnedClock
 from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.core.model import Action, ActionKind
-from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind
+from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind, SwitchedOn
 from libvirt_world import World, domain_xml, refusal
 
 T = TypeVar("T")
@@ -48,6 +48,8 @@ class Bench(Protocol):
         """As its owner would."""
         ...
 
+    def switch_on(self, vm: str) -> None: ...
+
     def where(self, vm: str) -> str | None: ...
 
     def close(self) -> None: ...
@@ -74,6 +76,9 @@ class SimulatedBench:
 
     def switch_off(self, vm: str) -> None:
         self.simulated.switch(vm, on=False)
+
+    def switch_on(self, vm: str) -> None:
+        self.simulated.switch(vm, on=True)
 
     def where(self, vm: str) -> str | None:
         return self.simulated.where(vm)
@@ -138,6 +143,9 @@ class LibvirtBench:
     def switch_off(self, vm: str) -> None:
         self.world.elsewhere.definitions[vm] = domain_xml(vm)
         self.world.on("h1", lambda s: s.destroy(vm))
+
+    def switch_on(self, vm: str) -> None:
+        self.world.on("h1", lambda s: s.create(vm))
 
     def where(self, vm: str) -> str | None:
         places = [host for host in ("h1", "h2") if self.world.view(host, vm) is not None]
@@ -321,9 +329,35 @@ def test_a_vm_that_is_defined_on_another_host_is_left_off_there(bench: Bench) ->
 
 
 @pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.REBOOT_VM])
-def test_what_is_done_to_a_vm_that_is_off_leaves_it_off(bench: Bench, kind: ActionKind) -> None:
+def test_what_is_only_for_a_vm_that_is_off_is_not_begun_on_one_that_runs(
+    bench: Bench, kind: ActionKind
+) -> None:
+    action = replace(claimed(bench, kind), only_off=True)
+    with pytest.raises(SwitchedOn, match="nothing was done to it"):
+        now(bench.hypervisor.begin("h1", action))
+    bench.wait_for_the_end()
+    assert look(bench, action) is SightKind.NOT_BEGUN
+    assert found_on(bench, "h1") is SightKind.DONE
+
+
+def test_a_move_of_a_vm_that_is_off_is_given_up_when_it_is_switched_on(bench: Bench) -> None:
     bench.switch_off("vm")
-    action = replace(on_target(kind), boot_id=now(bench.hypervisor.boot_id("h1")))
+    action = replace(claimed(bench, ActionKind.MOVE_VM), only_off=True)
+    now(bench.hypervisor.begin("h1", action))
+    bench.switch_on("vm")
+    bench.wait_for_the_end()
+    assert [look(bench, action) for _ in range(2)] == [SightKind.SPARED] * 2
+    assert found_on(bench, "h1") is SightKind.DONE
+    assert bench.where("vm") == "h1"
+
+
+@pytest.mark.parametrize("only_off", [False, True])
+@pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.REBOOT_VM])
+def test_what_is_done_to_a_vm_that_is_off_leaves_it_off(
+    bench: Bench, kind: ActionKind, *, only_off: bool
+) -> None:
+    bench.switch_off("vm")
+    action = replace(claimed(bench, kind), only_off=only_off)
     now(bench.hypervisor.begin("h1", action))
     bench.wait_for_the_end()
     assert look(bench, action) is SightKind.DONE

@@ -116,6 +116,27 @@ def test_a_vm_that_a_boot_of_its_host_took_down_is_not_off(fleet: SightingFleet)
     assert fleet.vm("web-0").off
 
 
+@pytest.mark.parametrize("while_down", [False, True])
+def test_control_knows_after_a_restart_which_vms_went_down_with_their_host(
+    tmp_path_factory: pytest.TempPathFactory, *, while_down: bool
+) -> None:
+    """Also if the host booted while control was down: the next repair or failure starts them."""
+    fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
+    fleet.shows("h1", web(0))
+    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    if not while_down:
+        fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    fleet.restart()
+    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    shows_for(fleet, 120, OFF)
+    assert not fleet.vm("web-0").off
+    fleet.restart()
+    fleet.shows("h1", web(0))  # it is started, and later switched off
+    shows_for(fleet, 60, OFF)
+    assert fleet.vm("web-0").off
+    fleet.close()
+
+
 def test_one_that_was_off_before_stays_so_when_its_host_boots(fleet: SightingFleet) -> None:
     shows_for(fleet, 60, OFF)
     for boot in ("boot-1", "boot-2"):

@@ -20,6 +20,7 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from forewarn.core.starting import HoldReason
+from forewarn.ports import SWITCHED_ON
 
 VMS = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 
@@ -175,12 +176,235 @@ def test_what_was_announced_before_it_was_switched_off_waits_for_other_domains(
 ) -> None:
     """It may be switched on again while the event runs."""
     event, other = cloud.order("b", EventType.REDEPLOY), cloud.order("c", EventType.REBOOT)
-    switch(cloud, "b", on=False)
     cloud.start(other)
-    cloud.approve(event)
+    switch(cloud, "b", on=False)
     cloud.tick()
     assert HoldReason.DOMAIN_STARTED in reasons(cloud.holds(cloud.event(event)))
     assert cloud.event(event).phase is Phase.SCHEDULED
+
+
+# It is switched off after it was told: it is waited for no longer.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_what_was_announced_to_one_that_is_off_by_now_starts_at_once(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    event = cloud.order("b", event_type)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    switch(cloud, "b", on=False)
+    assert cloud.holds(event) == []
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [True]
+
+
+def test_a_host_that_nobody_shows_anything_on_is_not_waited_for_either(cloud: Cloud) -> None:
+    event = cloud.order("b", EventType.REDEPLOY)
+    assert reasons(cloud.holds(event)) == {HoldReason.UNSHOWN}
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_one_that_runs_is_still_asked_though_the_other_is_off(cloud: Cloud) -> None:
+    switch(cloud, "a", on=True)
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    [event] = cloud.events_of(operation)
+    assert event.resources == ("a", "b")
+    switch(cloud, "a", on=False)
+    cloud.pass_time(minutes(9))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_the_time_that_an_order_named_is_waited_for_all_the_same(cloud: Cloud) -> None:
+    at_ms = cloud.clock.wall + minutes(60)
+    operation = cloud.maintain("h1", EventType.REDEPLOY, not_before_ms=at_ms)
+    told = about(cloud, "b")
+    switch(cloud, "b", on=False)
+    cloud.pass_time(minutes(59))
+    [hold] = cloud.holds(told)
+    assert (hold.reason, hold.until_ms) == (HoldReason.CLOCK, at_ms)
+    cloud.pass_time(minutes(2))
+    assert {event.phase for event in cloud.events_of(operation)} == {Phase.STARTED}
+
+
+def test_one_that_is_switched_on_again_before_the_start_keeps_its_notice(cloud: Cloud) -> None:
+    for host in ("h2", "h3"):
+        cloud.run(maintenance.close_host(host, by="operator"))
+    event = cloud.order("b", EventType.REDEPLOY)
+    cloud.pass_time(minutes(1))
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert reasons(cloud.holds(event)) == {HoldReason.NO_TARGET}
+    switch(cloud, "b", on=True)
+    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.tick()
+    assert cloud.event(event).not_before_ms == event.not_before_ms
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    cloud.pass_time(event.not_before_ms - cloud.clock.wall)
+    assert cloud.event(event).phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+def test_what_it_was_given_its_time_for_is_done_to_it_though_it_is_off(cloud: Cloud) -> None:
+    """It was told in full: that it is switched on again in the last moment changes nothing."""
+    event = cloud.order("b", EventType.REDEPLOY)
+    cloud.approve(event)
+    switch(cloud, "b", on=False)
+    cloud.tick()
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+@pytest.mark.parametrize("event_type", [EventType.FREEZE, EventType.REBOOT])
+def test_a_host_does_not_wait_for_what_it_had_announced_to_a_vm_that_is_off_by_now(
+    event_type: EventType,
+) -> None:
+    cloud = Cloud(scope("one", VMS), scope("two", {"d": (0, "h1")}))
+    operation = cloud.maintain("h1", event_type)
+    told = about(cloud, "a")
+    [other] = [event for event in cloud.events_of(operation) if event.scope == "two"]
+    cloud.approve(other)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CONSENT}
+    for vm in ("a", "b"):
+        switch(cloud, vm, on=False)
+    assert cloud.operation_holds(operation) == []
+    cloud.tick()
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+    assert cloud.event(other).phase is Phase.STARTED
+    # Nothing is done to them: who is switched on now is none of those that were told.
+    assert (cloud.event(told).phase, cloud.event(told).outcome) == (
+        Phase.CANCELED,
+        "avoided: switched off",
+    )
+    [action] = cloud.claim("h1")
+    assert action.about == (("d", ""),)
+    assert {fact.vm for fact in cloud.facts(FactKind.AVOIDED)} == {"a", "b"}
+
+
+def test_an_operation_is_not_begun_before_its_time_because_all_are_off(cloud: Cloud) -> None:
+    at_ms = cloud.clock.wall + minutes(60)
+    operation = cloud.maintain("h1", EventType.REBOOT, not_before_ms=at_ms)
+    switch(cloud, "b", on=False)
+    cloud.pass_time(minutes(59))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CLOCK}
+    switch(cloud, "b", on=True)
+    cloud.pass_time(0)
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.CONSENT}
+    assert len(cloud.events_of(operation)) == 1  # what was announced stands
+
+
+def test_being_off_is_no_consent_to_its_end(cloud: Cloud) -> None:
+    event = cloud.order("a", EventType.TERMINATE)
+    cloud.pass_time(minutes(1))
+    assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
+    assert cloud.event(event).phase is Phase.SCHEDULED
+
+
+# It is switched on in the last moment: what was decided because it is off is not done to it.
+
+
+def spared(cloud: Cloud, host: str = "h1") -> None:
+    """The host finds it running, and does nothing."""
+    [action] = [action for action in cloud.claim(host) if action.vm == "a"]
+    assert action.only_off
+    cloud.report(host, action, Outcome.SPARED, SWITCHED_ON)
+
+
+def test_what_is_done_because_a_vm_is_off_is_done_to_no_other(cloud: Cloud) -> None:
+    cloud.start(cloud.order("b", EventType.REDEPLOY))
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    cloud.crash(down_ms=minutes(1))
+    cloud.dispatch.heartbeat("h1", {})
+    assert {action.vm: action.only_off for action in cloud.claim("h1")} == {"a": True, "b": False}
+
+
+def test_one_that_a_host_found_running_is_told_by_the_operation_that_spared_it(
+    cloud: Cloud,
+) -> None:
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    quiet = about(cloud, "a")
+    cloud.tick()
+    spared(cloud)
+    assert cloud.event(quiet).phase is Phase.FAILED
+    assert "it was switched on before this began" in cloud.event(quiet).outcome
+    assert not cloud.vm("a").off
+    assert cloud.scope("one").hold is None  # nothing is wrong
+    cloud.tick()
+    told = about(cloud, "a")
+    assert not told.silent
+    assert told.not_before_ms >= cloud.clock.wall + minutes(10)
+    assert told in cloud.events_of(operation)
+    cloud.pass_time(minutes(9))
+    assert cloud.event(told).phase is Phase.SCHEDULED
+    cloud.pass_time(minutes(2))
+    [move] = [action for action in cloud.claim("h1") if action.vm == "a"]
+    assert not move.only_off
+    cloud.report("h1", move)
+    assert cloud.where("a") != "h1"
+
+
+def test_a_drain_whose_last_vm_was_spared_goes_on_until_that_has_moved() -> None:
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "c": (1, "h2")}))
+    switch(cloud, "a", on=False)
+    operation = cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    spared(cloud)
+    cloud.tick()
+    cloud.tick()
+    assert cloud.operation(operation).phase is OperationPhase.STARTED
+    assert about(cloud, "a").operation_id == operation.operation_id
+
+
+def test_one_that_was_spared_is_not_told_of_a_drain_that_was_canceled(cloud: Cloud) -> None:
+    cloud.maintain("h1", EventType.REDEPLOY)
+    cloud.tick()
+    cloud.cancel(about(cloud, "b"))
+    spared(cloud)
+    cloud.tick()
+    assert cloud.scope("one").events == ()
+    assert cloud.memory.operations == {}
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])
+def test_an_order_of_its_owner_that_spared_it_is_announced_to_it(
+    cloud: Cloud, event_type: EventType
+) -> None:
+    before = cloud.order("a", event_type)
+    cloud.tick()
+    spared(cloud)
+    assert cloud.event(before).phase is Phase.FAILED
+    told = about(cloud, "a")
+    assert (told.event_type, told.ordered_by) == (event_type, before.ordered_by)
+    assert (told.silent, told.phase) == (False, Phase.SCHEDULED)
+    assert told.not_before_ms >= cloud.clock.wall + told.minimum_notice_ms
+
+
+def test_an_owner_who_approves_reboots_beforehand_is_not_asked_after_all() -> None:
+    auto = frozenset({EventType.REBOOT})
+    cloud = Cloud(scope("one", VMS, auto_approve=auto))
+    switch(cloud, "a", on=False)
+    cloud.order("a", EventType.REBOOT)
+    cloud.tick()
+    spared(cloud)
+    cloud.tick()
+    assert about(cloud, "a").phase is Phase.STARTED
+    assert [action.only_off for action in cloud.claim("h1")] == [False]
+
+
+def test_a_report_that_it_was_spared_may_come_twice(cloud: Cloud) -> None:
+    cloud.order("a", EventType.REBOOT)
+    cloud.tick()
+    [action] = cloud.claim("h1")
+    for _ in range(2):
+        cloud.report("h1", action, Outcome.SPARED, SWITCHED_ON)
+    assert len(cloud.scope("one").events) == 1
 
 
 # Orders of its owner.

@@ -97,9 +97,7 @@ class Judge:
         self.off_since: dict[str, int] = {}  # VMs that their owners switched off, and left so
         self.quiet_ms: dict[str, int] = {}  # since when nothing was wrong with such a VM
         self.surely_off: set[str] = set()  # those that must stay off
-        self.ever_switched = False
         self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
-        self.on_ms: dict[str, int] = {}  # when it was switched on last
         self.unsure_off: set[str] = set()  # perhaps the service is still at work on it
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
         self.stats: dict[str, int] = {}
@@ -197,6 +195,8 @@ class Judge:
         self.count(f"started {event.event_type}")
         if event.failure or event.not_before_ms == 0:
             return
+        if event.event_type in RULED and event.resources <= self.off_since.keys() | self.on_unheard:
+            return  # nobody is asked; who was just switched on must not be hit
         if not event.approved and wall_ms < event.not_before_ms:
             raise Broken(f"I1: {event.event_id} started before its NotBefore")
 
@@ -285,14 +285,12 @@ class Judge:
 
     def switched(self, vm: str, *, on: bool, real_ms: int) -> None:
         """Its owner has switched a VM on or off."""
-        self.ever_switched = True
         self.count(f"switched {'on' if on else 'off'}")
         for known in (self.off_since, self.quiet_ms):
             known.pop(vm, None)
         self.surely_off.discard(vm)
         if on:
             self.on_unheard.add(vm)
-            self.on_ms[vm] = real_ms
         else:
             self.off_since[vm] = real_ms
 
@@ -345,15 +343,10 @@ class Judge:
         for vm in vms:
             self.impacts.pop(vm, None)
 
-    def ordered(self, vms: list[str], event_type: str, *, whole_host: bool = False) -> None:
-        """An order that touches these VMs is about to be given.
-
-        One that is off is told nothing of what is done to it alone; what is done to the host as a
-        whole is not done to it.
-        """
+    def ordered(self, vms: list[str], event_type: str) -> None:
+        """An order that touches these VMs is about to be given."""
         for vm in vms:
-            quiet = vm in self.off_since and event_type in ("Reboot", "Redeploy") and not whole_host
-            if quiet or self.domains[vm][0] not in self.polled_scopes:
+            if self.domains[vm][0] not in self.polled_scopes:
                 self.silent_orders.setdefault(vm, set()).add(event_type)
 
     def end_of_events(self, open_ids: list[str]) -> None:

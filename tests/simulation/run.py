@@ -108,6 +108,7 @@ class Run:
         self.rng = self.world.rng
         self.unlucky = UNLUCKY_FROM <= seed < seeds.DRAWN_FROM and seed % 2 == 0
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
+        self.world.shows_powers = self.unlucky
 
     def play(self) -> World:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -133,6 +134,7 @@ class Run:
                 (10, self.the_worst_moment),
                 (4, self.daemon_restarts),
                 (6, self.owner_switches),
+                (3, self.owner_switches_on_too_late),
             ]
         if self.restarting:
             acts.append((10, self.daemon_restarts_during_notice))
@@ -215,9 +217,7 @@ class Run:
         wanted = self.rng.choice([EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY])
         later = self.rng.choice([None, None, 30 * MINUTE_MS])
         force = self.rng.random() < 0.3
-        whole_host = wanted is not EventType.REDEPLOY
-        here = self.world.hypervisor.vms_on(host)
-        self.world.judge.ordered(here, wanted.value, whole_host=whole_host)
+        self.world.judge.ordered(self.world.hypervisor.vms_on(host), wanted.value)
         ordered = self.order(
             maintenance.maintain_host(
                 host,
@@ -319,6 +319,17 @@ class Run:
         self.world.owner_switches(vm, on=on)
         if not on and self.rng.random() < 0.7:
             self.world.pass_time(self.rng.choice([30_000, 300_000]))
+
+    def owner_switches_on_too_late(self) -> None:
+        """What nobody was asked for, since the VM was off, has started when it is switched on."""
+        off = sorted(self.world.judge.off_since)
+        if off:
+            vm = self.rng.choice(off)
+            wanted = self.rng.choice([EventType.REBOOT, EventType.REDEPLOY])
+            self.world.judge.ordered([vm], wanted.value)
+            self.order(maintenance.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+            self.world.pass_time(5_000)
+            self.world.owner_switches(vm, on=True)
 
     def arrives_unseen(self, move: Action) -> None:
         """Nobody is there to see a VM arrive, and its new host fails before anybody says so."""

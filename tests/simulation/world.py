@@ -46,8 +46,6 @@ SUBSTEP_MS = 5_000
 # A host is heard every five seconds. That it is not is noticed a second later: until then what it
 # showed counts as shown, by design.
 UNNOTICED_MS = 6_000
-# So long after it was switched on a VM may be taken for off: until its host has shown it.
-ON_HEARD_WITHIN_MS = 15_000
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -80,7 +78,7 @@ class JudgedHypervisor:
         sight = await self.inner.look(host, action)
         if action.kind is ActionKind.START_VM and sight.kind is SightKind.FAILED:
             self._judge.excused(action.vm or "")
-        if sight.kind in (SightKind.DONE, SightKind.FAILED):
+        if sight.kind in (SightKind.DONE, SightKind.FAILED, SightKind.SPARED):
             self._acted_on.pop(action.action_id, None)
             self._judge.impact_ends(self._under_way.pop(action.action_id, []))
         return sight
@@ -100,7 +98,7 @@ class JudgedHypervisor:
             if action.kind is ActionKind.START_VM:
                 self._judge.excused(action.vm or "")
             raise
-        hit = [vm for vm in ([action.vm] if action.vm else told) if self._is_hit(vm)]
+        hit = [vm for vm in ([action.vm] if action.vm else told) if self.inner.runs(vm)]
         earlier = self._under_way.get(action.action_id, [])  # begun before, by a daemon that died
         self._under_way[action.action_id] = [*earlier, *(vm for vm in hit if vm not in earlier)]
         self._acted_on[action.action_id] = action.vm or host
@@ -113,11 +111,6 @@ class JudgedHypervisor:
             if action.vm == vm and action.kind in (ActionKind.START_VM, ActionKind.MOVE_VM):
                 found.add(action.target_host)
         return {host for host in found if host is not None}
-
-    def _is_hit(self, vm: str) -> bool:
-        """Whether it runs, and did so early enough for the service to know."""
-        heard_ms = self._judge.on_ms.get(vm, -ON_HEARD_WITHIN_MS) + ON_HEARD_WITHIN_MS
-        return self.inner.runs(vm) and self._clock.real_ms >= heard_ms
 
     def acted_on(self) -> set[str]:
         """VMs and hosts that something was begun on whose end no host has seen."""
@@ -174,6 +167,8 @@ class World:
         self.memory: Memory | None = None
         self.dispatch: Dispatch | None = None
         self.powers = Powers(self.clock)
+        self.shows_powers = False
+        self._boots: dict[str, str] = {}
         self._last_beat_ms = 0
         self._rendered: dict[str, tuple[Scope, bytes]] = {}
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
@@ -381,7 +376,7 @@ class World:
 
     def _show_powers(self, host: SimHost) -> None:
         """The host shows which of its VMs run. Only worlds whose owners switch VMs need it."""
-        if self.judge.ever_switched:
+        if self.shows_powers:
             inner = self.hypervisor.inner
             powers = {
                 vm: Power.RUNNING if inner.runs(vm) else Power.OFF
@@ -395,6 +390,7 @@ class World:
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
+        self._note_boots()
         busy = self.hypervisor.acted_on()
         for vm in list(self.judge.off_since):
             where = self.hypervisor.inner.where(vm) or ""
@@ -404,6 +400,17 @@ class World:
             self.judge.is_off(
                 vm, quiet=quiet, runs=self.hypervisor.inner.runs(vm), real_ms=self.clock.real_ms
             )
+
+    def _note_boots(self) -> None:
+        """Who was off too shortly to count when its host booted may have gone down with it."""
+        if not self.shows_powers:
+            return
+        for host in [name for name in self.hosts if not self.hypervisor.inner.dead(name)]:
+            boot_id = run_now(self.hypervisor.boot_id(host))
+            if self._boots.get(host, boot_id) != boot_id:
+                here = self.judge.off_since.keys() & self.hypervisor.vms_on(host)
+                self.judge.unsure_off.update(here - self.judge.surely_off)
+            self._boots[host] = boot_id
 
     def daemon_dies(self, host: SimHost) -> None:
         host.up, host.shown, host.dark = False, {}, host.shown

@@ -51,6 +51,7 @@ MIGRATIONS = (
     "whereabouts.sql",
     "lineage.sql",
     "power.sql",
+    "switching.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.

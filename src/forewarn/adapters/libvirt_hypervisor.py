@@ -36,7 +36,7 @@ from forewarn.adapters.libvirt_work import (
 )
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action, ActionKind
-from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
+from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind, SwitchedOn
 
 log = structlog.get_logger(__name__)
 
@@ -291,6 +291,8 @@ class LibvirtHypervisor:
             raise HypervisorFailed(
                 f"another VM has the name {view.name} now ({view.uuid}); nothing was done to it"
             )
+        if action.only_off and view.active:
+            raise SwitchedOn
         if action.kind is ActionKind.MOVE_VM and action.target_host not in (None, self._host):
             await self._refuse_target(view, action.target_host or "")
 

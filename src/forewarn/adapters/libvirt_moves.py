@@ -14,7 +14,7 @@ from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended, meant
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action
-from forewarn.ports import HypervisorFailed, Sight
+from forewarn.ports import SWITCHED_ON, HypervisorFailed, Sight, SightKind
 
 THERE_S = 10.0
 ABORT_S = 60.0
@@ -93,6 +93,8 @@ class MoveWork(Work):
             there = None  # whatever has this name there, it is not known to be ours
             mark = Mark(action_id=action_id, kind=self.action.kind, target_host=self.target)
         refuse_namesake(view, there, self.target)
+        if mark is None and self.action.only_off and view is not None and view.active:
+            return Sight(SightKind.SPARED, SWITCHED_ON)
         if mark is None:
             mark = await self.begin(view)
         move = Move(
@@ -105,6 +107,7 @@ class MoveWork(Work):
             failed_live=self._failed_live,
             overdue=self.tools.clock.monotonic_ms() - self._progress_ms >= OVERDUE_MS,
             patience=self.patience(mark),
+            only_off=self.action.only_off,
         )
         next_ = libvirt_steps.moving(move)
         try:

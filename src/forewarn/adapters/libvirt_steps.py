@@ -13,6 +13,7 @@ from enum import StrEnum
 from forewarn.adapters.libvirt_session import View
 from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.machines import Power
+from forewarn.ports import SWITCHED_ON
 
 
 class Step(StrEnum):
@@ -34,6 +35,7 @@ class Step(StrEnum):
     DONE = "done"
     FAILED = "failed"
     UNSURE = "unsure"
+    SPARED = "spared"
 
 
 class MoveStage(StrEnum):
@@ -157,6 +159,7 @@ class Move:
     `there` is only known if the target answers. `migrating`: libvirt is at work on the domain.
     `cannot_live` and `failed_live` are what libvirt said of an attempt to move it while it runs:
     that it never can, or that it did not succeed. `overdue`: nothing has changed for too long.
+    `only_off`: nothing is done to it while it runs.
     """
 
     here: Place | None
@@ -167,6 +170,7 @@ class Move:
     cannot_live: str = ""
     failed_live: str = ""
     overdue: bool = False
+    only_off: bool = False
     patience: Patience
 
     @property
@@ -181,6 +185,8 @@ def moving(move: Move) -> Next:
         return _moving_gone_here(move)
     if there is not None and there.active:
         return _moving_at_both(move, here, there)
+    if move.only_off and here.active:
+        return _moving_switched_on(move)
     if move.stage is MoveStage.BACK:
         return _moving_back(move, here)
     return _moving_running(move, here) if here.active else _moving_off(move)
@@ -218,6 +224,16 @@ def _moving_at_both(move: Move, here: Place, there: Place) -> Next:
             "whatever migrated it left it so",
         )
     return Next(Step.WAIT)
+
+
+def _moving_switched_on(move: Move) -> Next:
+    """It was off when this began, and was switched on here: it stays, and what it left there goes.
+
+    What was there before the move had begun is not ours.
+    """
+    if move.there is not None and move.stage is not MoveStage.LIVE:
+        return Next(Step.UNDEFINE_THERE)
+    return Next(Step.SPARED, SWITCHED_ON)
 
 
 def _moving_back(move: Move, here: Place) -> Next:

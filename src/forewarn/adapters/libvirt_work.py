@@ -25,7 +25,7 @@ from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import MINUTE_MS, Action, ActionKind
-from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind
+from forewarn.ports import SWITCHED_ON, Clock, Elsewhere, HypervisorFailed, Sight, SightKind
 
 log = structlog.get_logger(__name__)
 
@@ -207,6 +207,8 @@ class Work:
         """Look, and do one thing. The sight once the action has ended."""
         view = meant(await self.tools.view(self.vm), self.action)
         mark = libvirt_steps.mark_of(view, self.action.action_id)
+        if mark is None and self.action.only_off and view is not None and view.active:
+            return Sight(SightKind.SPARED, SWITCHED_ON)
         if mark is None:
             mark = await self.begin(view)
         return await self.do(self.decide(view, mark), view, mark)
@@ -272,7 +274,7 @@ class Work:
         """The step on libvirt. Only the steps that end it have a sight."""
         vm, act = self.vm, self.tools.act
         self.idle = next_.step in (Step.WAIT, Step.PRESS)  # else there is something new to see
-        if next_.step in (Step.DONE, Step.FAILED, Step.UNSURE):
+        if next_.step in (Step.DONE, Step.FAILED, Step.UNSURE, Step.SPARED):
             return Sight(SightKind(next_.step.value), next_.detail)
         if next_.step is Step.PRESS and view is not None:
             await self.press(view)
@@ -362,7 +364,7 @@ def ended(mark: Mark, sight: Sight) -> Mark:
 
 def sight_of(mark: Mark) -> Sight | None:
     """How a marked action ended; None while it has not."""
-    ends = (SightKind.DONE, SightKind.FAILED, SightKind.UNSURE)
+    ends = (SightKind.DONE, SightKind.FAILED, SightKind.UNSURE, SightKind.SPARED)
     return Sight(SightKind(mark.ended), mark.detail) if mark.ended in ends else None
 
 

@@ -10,7 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forewarn.core.model import SECOND_MS, Action, ActionKind
-from forewarn.ports import Clock, HypervisorFailed, Sight, SightKind
+from forewarn.ports import (
+    SWITCHED_ON,
+    Clock,
+    HypervisorFailed,
+    Sight,
+    SightKind,
+    SwitchedOn,
+)
 
 # Looks come soon after the end of an action; older ends are forgotten.
 REMEMBERED_MAX = 10_000
@@ -110,6 +117,9 @@ class SimulatedHypervisor:
     def runs(self, vm: str) -> bool:
         """True if the VM is there, is not switched off and did not go down with its host."""
         self._settle()
+        return self._is_up(vm)
+
+    def _is_up(self, vm: str) -> bool:
         return vm in self._vms and vm not in self._down and vm not in self._off
 
     def where(self, vm: str) -> str | None:
@@ -160,6 +170,8 @@ class SimulatedHypervisor:
         name = action.vm or host
         if action.vm is not None and not self._has(host, action):
             raise HypervisorFailed(f"there is no VM {action.vm} on host {host}")
+        if action.only_off and self.runs(name):
+            raise SwitchedOn
         takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
         ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
@@ -205,6 +217,9 @@ class SimulatedHypervisor:
             self._done[key] = Sight(SightKind.FAILED, begun.failure)
             return
         host, action = key[0], begun.action
+        if action.only_off and action.vm is not None and self._is_up(action.vm):
+            self._done[key] = Sight(SightKind.SPARED, SWITCHED_ON)
+            return
         if action.kind is ActionKind.DELETE_VM and action.vm is not None:
             self._vms.pop(action.vm, None)
         elif action.target_host is not None and action.vm is not None:

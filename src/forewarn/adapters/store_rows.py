@@ -60,6 +60,7 @@ def host_cells(host: Host) -> Cells:
         "fenced": int(host.fenced),
         "listed": int(host.listed),
         "joined": int(host.joined),
+        "boot_id": host.boot_id,
     }
 
 
@@ -73,6 +74,7 @@ def host_value(row: Row) -> Host:
         fenced=bool(row["fenced"]),
         listed=bool(row["listed"]),
         joined=bool(row["joined"]),
+        boot_id=row["boot_id"],
     )
 
 
@@ -138,6 +140,7 @@ def vm_cells(vm: Vm, *, scope: str, position: int) -> Cells:
         "computer_name": vm.computer_name,
         "may_run_on": vm.may_run_on,
         "off": int(vm.off),
+        "went_down": int(vm.went_down),
     }
 
 
@@ -157,6 +160,7 @@ def vm_value(row: Row) -> Vm:
         computer_name=row["computer_name"],
         may_run_on=row["may_run_on"],
         off=bool(row["off"]),
+        went_down=bool(row["went_down"]),
     )
 
 
@@ -246,6 +250,7 @@ def action_cells(
         "epoch": action.epoch,
         "boot_id": action.boot_id,
         "target_failed": int(action.target_failed),
+        "only_off": int(action.only_off),
         "outcome": None if action.outcome is None else action.outcome.value,
         "detail": action.detail,
     }
@@ -263,6 +268,7 @@ def action_value(row: Row) -> Action:
         epoch=row["epoch"],
         boot_id=row["boot_id"],
         target_failed=bool(row["target_failed"]),
+        only_off=bool(row["only_off"]),
         outcome=None if row["outcome"] is None else Outcome(row["outcome"]),
         detail=row["detail"],
     )

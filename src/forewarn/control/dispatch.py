@@ -16,7 +16,7 @@ import structlog
 from forewarn.control import powers
 from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
-from forewarn.core import consent, ending, failing, notice
+from forewarn.core import consent, ending, failing, notice, power
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (
     Action,
@@ -113,6 +113,21 @@ def declare_if_stranded(tx: Transaction, vm: str, *, by: str, down: bool = False
             now_ms=tx.now_ms,
             policy=tx.policy,
             down=down,
+        )
+    )
+
+
+def _tell_again(tx: Transaction, event: ScheduledEvent, vm: str) -> None:
+    """A host shows that a VM runs that nobody was asked for because it was off: ask now."""
+    tx.apply(
+        power.spared(
+            tx.need_scope(event.scope),
+            event,
+            vm,
+            operation=tx.operation(event.operation_id or ""),
+            event_id=tx.new_id(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
         )
     )
 
@@ -348,6 +363,8 @@ class Dispatch:
                 decision = self._report_for_event(tx, held, epoch, outcome, detail)
             tx.apply(decision)
             self._leases.pop(action_id, None)
+            if outcome is Outcome.SPARED and held.event is not None and decision.scopes:
+                _tell_again(tx, held.event, held.action.vm or "")
             if held.action.kind is ActionKind.MOVE_VM:
                 down = held.action.target_failed and outcome is Outcome.DONE
                 declare_if_stranded(tx, held.action.vm or "", by=host, down=down)

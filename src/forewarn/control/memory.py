@@ -99,9 +99,6 @@ class Memory:
         self.refusing: dict[str, str] = {}
         # True where hosts have daemons of their own, and only those are heard that have joined.
         self.hosts_join = False
-        # In which boot each host asked last, and VMs that a boot since may have taken down.
-        self.boots: dict[str, str] = {}
-        self.went_down: set[str] = set()
         self.silences: Counter[str] = Counter()  # how often each host was silent and came back
         # Why nothing can listen on an address now, or None; who opens listeners says so.
         self.cannot_listen: Callable[[str], str | None] = lambda _: None

@@ -23,10 +23,15 @@ def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
     """The VMs of a scope that are on the host, or that a started action is bringing there."""
     coming = {vm.name for target, vm in arrivals(scope) if target == host}
     return tuple(
-        replace(vm, may_run_on=None, off=False) if vm.may_run_on or vm.off else vm
+        replace(vm, may_run_on=None, off=False, went_down=False) if _not_shown(vm) else vm
         for vm in scope.vms
         if vm.host == host or vm.name in coming
     )
+
+
+def _not_shown(vm: Vm) -> bool:
+    """True if there is something of the VM that hosts are not shown."""
+    return vm.may_run_on is not None or vm.off or vm.went_down
 
 
 class Showing:
@@ -67,7 +72,7 @@ class Showing:
         for vm in scope.vms:
             by_host.setdefault(vm.host, []).append(vm)
         coming = {target for target, _ in arrivals(scope)}
-        coming.update(vm.host for vm in scope.vms if vm.may_run_on or vm.off)
+        coming.update(vm.host for vm in scope.vms if _not_shown(vm))
         return {
             host: own_vms(scope, host) if host in coming else tuple(by_host[host])
             for host in coming | by_host.keys()

@@ -2,18 +2,19 @@
 
 A VM counts as off once it was seen off for a minute, on a host that was heard all the time and has
 not failed, while nothing of ours was under way there. One that a boot of its host may have
-taken down does not: nobody switched it off. How long is kept in memory only; that it counts is
-durable. Used by the writer's thread.
+taken down does not: nobody switched it off. How long is kept in memory only; that it counts, and
+that it went down with its host, is durable. Used by the writer's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from forewarn.control.memory import Transaction
 from forewarn.core import failing, power, scheduling
 from forewarn.core.machines import Power
-from forewarn.core.model import SECOND_MS, Health, Scope
+from forewarn.core.model import SECOND_MS, Decision, Health, Scope
 from forewarn.core.whereabouts import acted_on
 from forewarn.ports import Clock
 
@@ -43,9 +44,8 @@ class Powers:
                 shown = powers.get(vm.name)
                 if vm.host != host or shown is None:
                     continue
-                if shown is Power.RUNNING and not vm.off:  # nearly all
+                if shown is Power.RUNNING and not vm.off and not vm.went_down:  # nearly all
                     self._off_since.pop(vm.name, None)
-                    tx.memory.went_down.discard(vm.name)
                     continue
                 waits |= self._vm_seen(tx, scope, vm.name, shown, quiet=quiet)
         return waits
@@ -59,11 +59,10 @@ class Powers:
             return False
         if shown is not Power.OFF:
             self._off_since.pop(name, None)
-            tx.memory.went_down.discard(name)
             enabled = scheduling.is_enabled(now, tx.policy)
             tx.apply(power.switched_on(now, name, enabled=enabled, now_ms=tx.now_ms))
             return False
-        ours = acted_on(now, name) or name in tx.memory.went_down
+        ours = acted_on(now, name) or vm.went_down
         if vm.off or ours or not quiet:
             self._off_since.pop(name, None)
             return False
@@ -104,9 +103,9 @@ def _quiet(tx: Transaction, host: str) -> bool:
 
 def booted(tx: Transaction, host: str, boot_id: str) -> None:
     """A host asks for work in this boot. Of another one than before, its VMs may have gone down."""
-    before = tx.memory.boots.get(host)
-    tx.memory.boots[host] = boot_id
-    if before in (None, boot_id):
+    found = tx.need_host(host)
+    if found.boot_id == boot_id:
         return
-    for scope in tx.scopes_on(host):
-        tx.memory.went_down.update(vm.name for vm in scope.vms if vm.host == host and not vm.off)
+    tx.apply(Decision(hosts=(replace(found, boot_id=boot_id),)))
+    for scope in tx.scopes_on(host) if found.boot_id is not None else ():
+        tx.apply(power.host_booted(scope, host))

@@ -140,11 +140,12 @@ def _starts(tx: Transaction) -> Iterator[Command[Any]]:
             operation = tx.operation(event.operation_id) if event.operation_id else None
             if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
                 continue
-            if not notice.due(event, tx.now_ms):
+            if not starting.due(scope, event, tx.now_ms):
                 continue
             if starting.event_holds(event, scope, tx, tx.now_ms):
                 continue
-            due_ms = notice.due_from_ms(event) or 0
+            unasked = starting.unasked(scope, event)
+            due_ms = notice.due_from_ms(event, unasked=unasked) or 0
             command = start_event(name, event.event_id)
             candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
     for operation in tx.memory.operations.values():
@@ -160,10 +161,11 @@ def _starts(tx: Transaction) -> Iterator[Command[Any]]:
 
 
 def _open_events(tx: Transaction, operation: Operation) -> Iterator[ScheduledEvent]:
+    """Those that the operation waits for: not those of VMs that are off."""
     for scope_name, event_id in operation.members:
         scope = tx.scope(scope_name)
         event = scope.event(event_id) if scope else None
-        if event is not None:
+        if scope is not None and event is not None and not planning.all_off(scope, event):
             yield event
 
 

@@ -44,7 +44,7 @@ def with_vm(scope: Scope, vm: Vm) -> Scope:
 
 def as_known(after: Vm, before: Vm) -> Vm:
     """A VM as it is described now, with what no description says of it."""
-    return replace(after, may_run_on=before.may_run_on, off=before.off)
+    return replace(after, may_run_on=before.may_run_on, off=before.off, went_down=before.went_down)
 
 
 def found_on(scope: Scope, vm: Vm, host: str) -> tuple[Scope, Vm]:
@@ -109,6 +109,23 @@ def vm_leaves(
             )
         )
     return scope, tuple(facts)
+
+
+def avoided(
+    event: ScheduledEvent, now_ms: int, *, because: str
+) -> tuple[ScheduledEvent, tuple[Fact, ...]]:
+    """The event as canceled: it is done to none of its VMs."""
+    facts = tuple(
+        event_fact(
+            FactKind.AVOIDED,
+            event,
+            now_ms,
+            vm=name,
+            detail={"because": because, "event_canceled": True},
+        )
+        for name in event.resources
+    )
+    return cancel_event(event, now_ms, f"avoided: {because}"), facts
 
 
 def begin_recovery(

@@ -164,7 +164,7 @@ def late_report(
     facts: tuple[Fact, ...] = ()
     if outcome is Outcome.DONE:
         scope, facts = _take_effect(scope, event, action, now_ms)
-    elif outcome is Outcome.FAILED:  # it has not come to where it was being brought
+    elif outcome is not Outcome.LOST:  # it has not come to where it was being brought
         scope = whereabouts.not_on_target(scope, vm, action)
     done = replace(action, epoch=epoch, outcome=outcome, detail="late")
     fact = replace(_report_fact(done, now_ms), scope=scope.name, event_id=event.event_id)
@@ -225,7 +225,7 @@ def finish_event(
     """End a started event whose actions have all ended: completed, or failed if one went badly.
 
     A completed Reboot or Redeploy leaves its domain recovering. A failed event holds the platform
-    events of its scope, unless it only waited too long for VMs that are off.
+    events of its scope, unless it only waited too long for VMs that are off, or spared one.
     """
     bad = [a for a in event.actions if a.outcome is not Outcome.DONE]
     reason = failure or "; ".join(f"{a.vm}: {a.detail or a.outcome}" for a in bad)
@@ -250,7 +250,9 @@ def _fail_event(
     # That a VM which is off waits for its host for too long impacts nobody and holds nobody up.
     lost = all(action.outcome is Outcome.LOST for action in event.actions)
     waited = lost and planning.all_off(scope, event)
-    if scope.hold is None and not waited:
+    bad = {action.outcome for action in event.actions if action.outcome is not Outcome.DONE}
+    harmless = waited or bad == {Outcome.SPARED}
+    if scope.hold is None and not harmless:
         hold = ScopeHold(since_ms=now_ms, event_id=event.event_id, reason=reason)
         scope = replace(scope, hold=hold)
         facts.append(

@@ -80,7 +80,8 @@ def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
     if event.cause is Cause.FAILURE:
         return
     approved = event.approved_ms is not None
-    if not event.silent and not approved:
+    waits_for_nobody = event.event_type in RULED and _impacts_nobody(after, event)
+    if not event.silent and not approved and not waits_for_nobody:
         if now_ms < event.not_before_ms:
             raise InvariantBroken(f"I1: {event.event_id} starts before its NotBefore")
         if notice.readable_ms(event, now_ms) < event.minimum_notice_ms:

@@ -104,6 +104,7 @@ class Outcome(StrEnum):
     DONE = "done"
     FAILED = "failed"
     LOST = "lost"  # no report by the deadline of its event, or its host cannot know
+    SPARED = "spared"  # nothing was done: its VM was to be off (`Action.only_off`), and runs
 
 
 class OperationPhase(StrEnum):
@@ -118,7 +119,8 @@ class Vm:
 
     `may_run_on` is a second host that may run it: an action was bringing it there, and no host
     has said how that ended. Until that is known the VM starts nowhere else. `off` is that its
-    owner switched it off: it is left so, and nobody waits for it.
+    owner switched it off: it is left so, and nobody waits for it. `went_down` is that a boot of
+    its host may have taken it down, and no host has shown it running since.
     """
 
     name: str
@@ -135,6 +137,7 @@ class Vm:
     computer_name: str = ""
     may_run_on: str | None = None
     off: bool = False
+    went_down: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +147,7 @@ class Action:
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
     `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
     the target of a move was declared failed before its end was reported: what arrived may be down.
+    `only_off` is that nobody was asked because its VM is off: nothing is done to one that runs.
 
     Two things are said to whoever claims it and kept nowhere, None where nobody said: `about`, the
     VMs that were told, as (name, id), with an empty id where no host has shown one; and `left_ms`,
@@ -160,6 +164,7 @@ class Action:
     epoch: int = 0
     boot_id: str | None = None
     target_failed: bool = False
+    only_off: bool = False
     outcome: Outcome | None = None
     detail: str = ""
     about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
@@ -270,7 +275,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine that runs VMs, as the operator has described and judged it."""
+    """A machine that runs VMs, as the operator has described and judged it.
+
+    `boot_id` is the boot in which it last asked for work, None until it did.
+    """
 
     name: str
     revision: int = 0
@@ -280,6 +288,7 @@ class Host:
     fenced: bool = False
     listed: bool = True  # False once the inventory no longer lists it but VMs are still there
     joined: bool = False  # it has a daemon of its own, which says what is there
+    boot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

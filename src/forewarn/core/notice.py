@@ -74,31 +74,35 @@ def readable_ms(event: ScheduledEvent, now_ms: int, *, lost_ms: int = 0) -> int:
     return max(0, now_ms - event.shown_ms - event.unreadable_ms - lost_ms)
 
 
-def due_from_ms(event: ScheduledEvent) -> int | None:
+def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
     """The instant from which the event may start, as known now; None while nobody can know.
 
-    An approval makes it due at once. A silent user event is due at once, a silent platform event
-    at the time its order named (or at once; its operation waits for the others). Everything else
-    is due at NotBefore, or later if it was not readable for its minimum notice by then.
+    An approval makes it due at once. If nobody is asked, because it is silent or (`unasked`) its
+    VMs are off, a user event is due at once, a platform event at the time its order named (or at
+    once; its operation waits for the others). Everything else is due at NotBefore, or later if it
+    was not readable for its minimum notice by then.
     """
     if event.approved_ms is not None:
         return event.approved_ms
-    if event.silent:
-        return event.scheduled_ms if _due_unasked(event) else event.ordered_not_before_ms
+    if event.silent or unasked:
+        return event.scheduled_ms if _waits_for_no_time(event) else event.ordered_not_before_ms
     if event.shown_ms is None:
         return None
     return max(event.not_before_ms, event.shown_ms + event.unreadable_ms + event.minimum_notice_ms)
 
 
-def _due_unasked(event: ScheduledEvent) -> bool:
-    """True for silent events that wait for nobody and for no time."""
-    by_user = event.event_source is EventSource.USER
-    return event.silent and (by_user or event.ordered_not_before_ms is None)
+def _waits_for_no_time(event: ScheduledEvent) -> bool:
+    """True for events that start at once where nobody is asked."""
+    return event.event_source is EventSource.USER or event.ordered_not_before_ms is None
 
 
-def due(event: ScheduledEvent, now_ms: int) -> bool:
-    """True once the event may start: approved, or its notice has been given in full."""
-    if event.approved_ms is not None or _due_unasked(event):
+def due(event: ScheduledEvent, now_ms: int, *, unasked: bool = False) -> bool:
+    """True once the event may start: approved, or its notice has been given in full.
+
+    `unasked` is as in `due_from_ms`.
+    """
+    at_once = (event.silent or unasked) and _waits_for_no_time(event)
+    if event.approved_ms is not None or at_once:
         return True  # neither lapses when the clock is set back
-    due_from = due_from_ms(event)
+    due_from = due_from_ms(event, unasked=unasked)
     return due_from is not None and now_ms >= due_from

@@ -181,6 +181,11 @@ def schedule(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ..
             f"Scope {scope.name} already has {EVENTS_PER_SCOPE_MAX} open events.",
             "Wait until some have ended, or cancel some.",
         )
+    return put(scope, event)
+
+
+def put(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
+    """Put a new event into its scope, however full that is."""
     facts = [scheduled_fact(event)]
     if event.approved_ms is not None:
         facts.append(event_fact(FactKind.APPROVED, event, event.approved_ms, by=event.approved_by))

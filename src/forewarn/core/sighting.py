@@ -281,7 +281,7 @@ class _Work:
         self.facts.extend(left)
         detail = {"because": "another VM has its name now", "vm_id": vm.vm_id}
         self._fact(FactKind.VM_GONE, scope.name, vm, detail)
-        after = replace(vm, vm_id=seen.vm_id, may_run_on=None, off=False)
+        after = replace(vm, vm_id=seen.vm_id, may_run_on=None, off=False, went_down=False)
         detail = {"vm_id": seen.vm_id, "power": seen.power.value}
         self._fact(FactKind.VM_SEEN, scope.name, after, detail)
         self._at_home(self.groups.put_vm(scope, after), after, seen)

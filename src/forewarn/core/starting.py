@@ -90,11 +90,22 @@ def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEve
     )
 
 
-def notice_holds(event: ScheduledEvent, now_ms: int) -> tuple[Hold, ...]:
+def unasked(scope: Scope, event: ScheduledEvent) -> bool:
+    """True if nobody need be asked: a VM that is off consents to what is not its end."""
+    return obeys_domains(event) and planning.all_off(scope, event)
+
+
+def due(scope: Scope, event: ScheduledEvent, now_ms: int) -> bool:
+    """True once the event has the consent it needs, or its notice was given."""
+    return notice.due(event, now_ms, unasked=unasked(scope, event))
+
+
+def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold, ...]:
     """Why the event is not due; empty if it is."""
-    if notice.due(event, now_ms):
+    if due(scope, event, now_ms):
         return ()
-    due_from_ms = notice.due_from_ms(event)
+    nobody_asked = event.silent or unasked(scope, event)
+    due_from_ms = notice.due_from_ms(event, unasked=nobody_asked)
     approve = f"An approval by a VM of {event.scope}, or `forewarn event approve {event.event_id}`."
     if due_from_ms is None:
         return (
@@ -106,7 +117,7 @@ def notice_holds(event: ScheduledEvent, now_ms: int) -> tuple[Hold, ...]:
                 remedy=f"The host confirms with its next heartbeat. {approve}",
             ),
         )
-    if event.silent:
+    if nobody_asked:
         return (
             Hold(
                 reason=HoldReason.CLOCK,
@@ -220,10 +231,12 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
         )
 
 
-def late_holds(event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
+def late_holds(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
     """Whether it is sure that guests could read the event until now, as its notice counts it."""
     late_ms = fleet.silent_ms(event.host)
-    if event.approved_ms is not None or event.silent or not fleet.alive(event.host):
+    if event.approved_ms is not None or event.silent or unasked(scope, event):
+        return
+    if not fleet.alive(event.host):
         return
     if late_ms > notice.HEARTBEAT_LATE_MS:
         yield Hold(
@@ -249,10 +262,10 @@ def _failed_since_ms(host: str, fleet: Fleet) -> int | None:
 def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) -> tuple[Hold, ...]:
     """Everything that keeps an event that starts by itself from starting now."""
     holds = [
-        *notice_holds(event, now_ms),
+        *notice_holds(scope, event, now_ms),
         *scope_holds(scope, event),
         *host_holds(event.host, fleet, now_ms),
-        *late_holds(event, fleet, now_ms),
+        *late_holds(scope, event, fleet, now_ms),
     ]
     if event.event_type is EventType.REDEPLOY and not holds:
         without = [
@@ -286,14 +299,16 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue  # avoided: its VMs have left the host
+        if planning.all_off(scope, event):
+            continue  # nothing is done to them (`start_operation`)
         asked = True
         told.update(event.resources)
         if not event.breaks_domains:
             told_ms = domains.setdefault(scope_name, {})
             told_ms.setdefault(event.update_domain, event.scheduled_ms)
-        holds.extend(notice_holds(event, now_ms))
+        holds.extend(notice_holds(scope, event, now_ms))
         holds.extend(scope_holds(scope, event))
-        holds.extend(late_holds(event, fleet, now_ms))
+        holds.extend(late_holds(scope, event, fleet, now_ms))
     if not asked and (operation.ordered_not_before_ms or 0) > now_ms:
         holds.append(
             Hold(
@@ -403,7 +418,9 @@ def start_event(
     scope: Scope, event: ScheduledEvent, fleet: Fleet, *, now_ms: int, policy: Policy
 ) -> Decision:
     """Start an event that has no holds: it is Started and its actions are written down."""
-    actions = _actions(event, scope, fleet, policy)
+    # Told and given its time, or asked and answered: then it is done to one that runs, too.
+    only_off = unasked(scope, event) and (event.silent or not notice.due(event, now_ms))
+    actions = _actions(event, scope, fleet, policy, only_off=only_off)
     started, facts = _started(scope, event, now_ms, actions)
     operations: tuple[Operation, ...] = ()
     if event.operation_id is not None:
@@ -476,7 +493,7 @@ def _action_detail(action: Action) -> dict[str, object]:
 
 
 def _actions(
-    event: ScheduledEvent, scope: Scope, fleet: Fleet, policy: Policy
+    event: ScheduledEvent, scope: Scope, fleet: Fleet, policy: Policy, *, only_off: bool
 ) -> tuple[Action, ...]:
     targets = choose_targets(event, scope, fleet) if event.event_type is EventType.REDEPLOY else {}
     kind, duration_s = {
@@ -493,13 +510,17 @@ def _actions(
             vm=name,
             target_host=targets.get(name),
             duration_s=duration_s,
+            only_off=only_off,
         )
         for name in event.resources
     )
 
 
 def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: Policy) -> Decision:
-    """Start a Freeze or Reboot of a host that has no holds: all its events, and ONE host action."""
+    """Start a Freeze or Reboot of a host that has no holds: all its events, and ONE host action.
+
+    Events of VMs that are off end here: nothing is done to them, and they were not waited for.
+    """
     pause_s = policy.freeze_s if operation.duration_s is None else operation.duration_s
     kind, duration_s = {
         EventType.FREEZE: (ActionKind.FREEZE_HOST, pause_s),
@@ -522,8 +543,11 @@ def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: 
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue
-        started, new_facts = _started(scope, event, now_ms, ())
-        scopes[scope_name] = edits.with_event(scope, started)
+        if planning.all_off(scope, event):
+            after, new_facts = edits.avoided(event, now_ms, because="switched off")
+        else:
+            after, new_facts = _started(scope, event, now_ms, ())
+        scopes[scope_name] = edits.with_event(scope, after)
         facts.extend(new_facts)
     begun = replace(
         operation,

@@ -20,6 +20,7 @@ _OUTCOMES = {
     SightKind.DONE: Outcome.DONE,
     SightKind.FAILED: Outcome.FAILED,
     SightKind.UNSURE: Outcome.LOST,
+    SightKind.SPARED: Outcome.SPARED,
 }
 
 
@@ -102,7 +103,7 @@ class Executor:
             try:
                 await self._hypervisor.begin(self.host, action)
             except HypervisorFailed as failed:
-                sight = Sight(SightKind.FAILED, str(failed))
+                sight = Sight(failed.kind, str(failed))
             else:
                 return
         if sight.kind is SightKind.UNDER_WAY:

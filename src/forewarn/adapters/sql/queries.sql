@@ -2,15 +2,16 @@
 
 -- name: insert_host
 -- A new host.
-INSERT INTO host (name, revision, capacity, closed, health, fenced, listed, joined)
-VALUES (:name, :revision, :capacity, :closed, :health, :fenced, :listed, :joined)
+INSERT INTO host (name, revision, capacity, closed, health, fenced, listed, joined, boot_id)
+VALUES (:name, :revision, :capacity, :closed, :health, :fenced, :listed, :joined,
+        :boot_id)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: update_host
 -- Write a host if nobody wrote it since it was loaded.
 UPDATE host
    SET revision = :revision, capacity = :capacity, closed = :closed, health = :health,
-       fenced = :fenced, listed = :listed, joined = :joined
+       fenced = :fenced, listed = :listed, joined = :joined, boot_id = :boot_id
  WHERE name = :name AND revision = :revision_before;
 
 -- name: delete_host
@@ -63,16 +64,18 @@ UPDATE scope SET incarnation = incarnation + :added, revision = revision + 1;
 -- name: upsert_vm
 -- Write a VM, new or known, with its place in its scope.
 INSERT INTO vm (name, scope, position, vm_id, update_domain, host, priority, address, listen, tags,
-                fault_domain, zone, os_type, computer_name, may_run_on, off)
+                fault_domain, zone, os_type, computer_name, may_run_on, off, went_down)
 VALUES (:name, :scope, :position, :vm_id, :update_domain, :host, :priority, :address, :listen,
-        :tags, :fault_domain, :zone, :os_type, :computer_name, :may_run_on, :off)
+        :tags, :fault_domain, :zone, :os_type, :computer_name, :may_run_on, :off,
+        :went_down)
 ON CONFLICT (name) DO UPDATE
    SET position = excluded.position, vm_id = excluded.vm_id,
        update_domain = excluded.update_domain, host = excluded.host,
        priority = excluded.priority, address = excluded.address, listen = excluded.listen,
        tags = excluded.tags, fault_domain = excluded.fault_domain, zone = excluded.zone,
        os_type = excluded.os_type, computer_name = excluded.computer_name,
-       may_run_on = excluded.may_run_on, off = excluded.off
+       may_run_on = excluded.may_run_on, off = excluded.off,
+       went_down = excluded.went_down
  WHERE vm.scope = excluded.scope;
 
 -- name: delete_vm
@@ -223,14 +226,17 @@ SELECT * FROM operation_member WHERE operation_id = :operation_id ORDER BY posit
 -- name: upsert_action
 -- Write an action; its owner stays and its epoch never goes back.
 INSERT INTO action (action_id, event_id, operation_id, position, kind, host, vm, target_host,
-                    duration_s, phase, epoch, boot_id, target_failed, outcome, detail)
+                    duration_s, phase, epoch, boot_id, target_failed, only_off, outcome,
+                    detail)
 VALUES (:action_id, :event_id, :operation_id, :position, :kind, :host, :vm, :target_host,
-        :duration_s, :phase, :epoch, :boot_id, :target_failed, :outcome, :detail)
+        :duration_s, :phase, :epoch, :boot_id, :target_failed, :only_off, :outcome,
+        :detail)
 ON CONFLICT (action_id) DO UPDATE
    SET position = excluded.position, kind = excluded.kind, host = excluded.host,
        vm = excluded.vm, target_host = excluded.target_host, duration_s = excluded.duration_s,
        phase = excluded.phase, epoch = excluded.epoch, boot_id = excluded.boot_id,
-       target_failed = excluded.target_failed, outcome = excluded.outcome, detail = excluded.detail
+       target_failed = excluded.target_failed, only_off = excluded.only_off,
+       outcome = excluded.outcome, detail = excluded.detail
  WHERE action.epoch <= excluded.epoch
    AND COALESCE(action.event_id, '') = COALESCE(excluded.event_id, '')
    AND COALESCE(action.operation_id, '') = COALESCE(excluded.operation_id, '');
