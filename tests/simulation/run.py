@@ -420,13 +420,15 @@ class Run:
             world.pass_time(15 * MINUTE_MS)
             self.guests_poll()
             self.operator_releases()
-            self.cancel_what_has_no_place_to_go()
+            self.cancel_what_needs_an_operator()
         world.judge.end_of_events(self.open_events())
         world.end()
         self.nothing_stays_closed()
 
-    def cancel_what_has_no_place_to_go(self) -> None:
-        """A Redeploy may have no target for good; the operator is told and cancels it."""
+    def cancel_what_needs_an_operator(self) -> None:
+        """A Redeploy may have no target for good, and a VM of a second update domain may have been
+        switched on where a host is to be frozen; the operator is told and cancels it.
+        """
 
         def question(tx: Transaction) -> list[str]:
             return [
@@ -434,11 +436,11 @@ class Run:
                 for scope in tx.memory.scopes.values()
                 for event in scope.events
                 for hold in explain_event(scope, event, tx, tx.now_ms).holds
-                if hold.reason is HoldReason.NO_TARGET
+                if hold.reason in (HoldReason.NO_TARGET, HoldReason.TWO_DOMAINS)
             ]
 
         for event_id in self.world.submit(question):
-            self.order(maintenance.cancel_event(event_id, by="op"), "no target: cancel")
+            self.order(maintenance.cancel_event(event_id, by="op"), "held for good: cancel")
 
     def nothing_stays_closed(self) -> None:
         hosts = self.world.submit(lambda tx: list(tx.hosts()))
