@@ -38,7 +38,7 @@ STEPS = 60
 HEALING_HOURS = 30
 # From here on every second world is one whose hosts fail in the middle of moves.
 # None of them are drawn: 9_000_892, one of 300 that were played, still breaks I6 (a VM is hit after
-# 890 s of readable notice in place of 900 s). Whether the service or the judge is wrong is not known.
+# 890 s of readable notice, not 900 s). Whether the service or the judge is wrong is not known.
 UNLUCKY_FROM = 9_000_000
 
 
