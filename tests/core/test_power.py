@@ -95,6 +95,20 @@ def test_a_domain_that_is_off_does_not_forbid_a_reboot_of_its_host() -> None:
     assert [event.resources for event in cloud.events_of(operation)] == [("b",)]
 
 
+def test_one_that_is_switched_on_breaks_no_domains_that_nobody_had_said_may_be_broken() -> None:
+    """The operator accepted that of another scope; this one had one domain there that ran."""
+    cloud = Cloud(
+        scope("one", {"a": (0, "h1"), "b": (1, "h1")}),
+        scope("two", {"c": (0, "h1"), "d": (1, "h1")}),
+    )
+    switch(cloud, "a", on=False)
+    operation = cloud.maintain("h1", EventType.FREEZE, break_domains=True)
+    switch(cloud, "a", on=True)
+    cloud.tick()
+    cloud.start(*cloud.events_of(operation))
+    assert reasons(cloud.operation_holds(operation)) == {HoldReason.TWO_DOMAINS}
+
+
 def test_it_leaves_a_host_that_is_emptied_without_waiting(cloud: Cloud) -> None:
     incarnation = cloud.scope("one").incarnation
     operation = cloud.maintain("h1", EventType.REDEPLOY)

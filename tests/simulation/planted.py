@@ -246,22 +246,6 @@ PLANTED = (
         first=9_000_000,
     ),
     Planted(
-        "I1",
-        "what was announced to VMs of which one is off starts before its time",
-        (
-            SILENCED_CHECK,
-            (
-                "core/starting.py",
-                "    return obeys_domains(event) and planning.all_off(scope, event)\n",
-                (
-                    "    off = any(vm.off for vm in scope.vms if vm.name in event.resources)\n"
-                    "    return obeys_domains(event) and off\n"
-                ),
-            ),
-        ),
-        first=9_000_000,
-    ),
-    Planted(
         "I6",
         "the notice that an owner asked for before a deletion is forgotten",
         (

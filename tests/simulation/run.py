@@ -38,7 +38,8 @@ REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
 STEPS = 60
 HEALING_HOURS = 30
 # From here on every second world is one whose hosts fail in the middle of moves.
-# None of them are drawn: about one in sixty still breaks a rule of VMs that are off or on the move.
+# None of them are drawn: 9_000_892, one of 300 that were played, still breaks I6 (a VM is hit after
+# 890 s of readable notice, not 900 s). Whether the service or the judge is wrong is not known.
 UNLUCKY_FROM = 9_000_000
 
 
@@ -449,13 +450,15 @@ class Run:
             world.pass_time(15 * MINUTE_MS)
             self.guests_poll()
             self.operator_releases()
-            self.cancel_what_has_no_place_to_go()
+            self.cancel_what_needs_an_operator()
         world.judge.end_of_events(self.open_events())
         world.end()
         self.nothing_stays_closed()
 
-    def cancel_what_has_no_place_to_go(self) -> None:
-        """A Redeploy may have no target for good; the operator is told and cancels it."""
+    def cancel_what_needs_an_operator(self) -> None:
+        """A Redeploy may have no target for good, and a VM of a second update domain may have been
+        switched on where a host is to be frozen; the operator is told and cancels it.
+        """
 
         def question(tx: Transaction) -> list[str]:
             return [
@@ -463,11 +466,11 @@ class Run:
                 for scope in tx.memory.scopes.values()
                 for event in scope.events
                 for hold in explain_event(scope, event, tx, tx.now_ms).holds
-                if hold.reason is HoldReason.NO_TARGET
+                if hold.reason in (HoldReason.NO_TARGET, HoldReason.TWO_DOMAINS)
             ]
 
         for event_id in self.world.submit(question):
-            self.order(maintenance.cancel_event(event_id, by="op"), "no target: cancel")
+            self.order(maintenance.cancel_event(event_id, by="op"), "held for good: cancel")
 
     def nothing_stays_closed(self) -> None:
         hosts = self.world.submit(lambda tx: list(tx.hosts()))

@@ -25,6 +25,8 @@ BROKE = (
     9_000_036,  # a host was frozen under a VM that might have come there
     9_000_050,  # a VM that went down again where it had started elsewhere was not declared anew
     9_000_130,  # a VM arrived, its new host failed and was repaired, and only then it was reported
+    9_000_620,  # a VM of a second update domain was switched on where a host was to be frozen
+    9_000_708,  # the same, where another scope's domains might be broken
     9_000_314,  # a VM was off, on the host that its unreported move had brought it to
 )
 # Worlds in which daemons are down for a moment while guests have notice.

@@ -293,6 +293,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
     holds: list[Hold] = []
     told: set[str] = set()
     domains: dict[str, dict[int, int]] = {}  # by scope: since when each domain was told
+    ruled: set[str] = set()
     asked = False
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
@@ -303,9 +304,10 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
             continue  # nothing is done to them (`start_operation`)
         asked = True
         told.update(event.resources)
-        if not event.breaks_domains:
-            told_ms = domains.setdefault(scope_name, {})
-            told_ms.setdefault(event.update_domain, event.scheduled_ms)
+        told_ms = domains.setdefault(scope_name, {})
+        told_ms.setdefault(event.update_domain, event.scheduled_ms)
+        if not event.breaks_domains:  # who came later may break domains, and not who was there
+            ruled.add(scope_name)
         holds.extend(notice_holds(scope, event, now_ms))
         holds.extend(scope_holds(scope, event))
         holds.extend(late_holds(scope, event, fleet, now_ms))
@@ -320,7 +322,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
             )
         )
     holds.extend(host_holds(operation.host, fleet, now_ms))
-    holds.extend(_two_domains_holds(operation, domains))
+    holds.extend(_two_domains_holds(operation, {name: domains[name] for name in ruled}))
     holds.extend(_traffic_holds(operation, fleet, told))
     return tuple(holds)
 
