@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, attacks, fleet, waits, approvals, emulator, guest, link, reports, hosts, rig) only those
-are made, and the file is left alone.
+(polls, attacks, fleet, scale, waits, approvals, emulator, guest, link, reports, hosts, rig) only
+those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bench import (
     polls,
     reports,
     rigged,
+    scale,
     startup,
     waits,
 )
@@ -45,6 +46,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "polls": polls.against_nginx,
     "attacks": attacks.on_neighbours,
     "fleet": _fleet_then_start,
+    "scale": scale.at_rest,
     "waits": waits.parked,
     "approvals": approvals.durable,
     "emulator": emulator.in_tests,

@@ -62,7 +62,8 @@ def address(number: int) -> str:
     """The source address of a VM; 127.0.0.1, the first, needs no binding."""
     if number == 0:
         return "127.0.0.1"
-    return f"127.1.{number // _VMS_PER_SUBNET}.{number % _VMS_PER_SUBNET + 1}"
+    subnet, last = divmod(number, _VMS_PER_SUBNET)
+    return f"127.{1 + subnet // 256}.{subnet % 256}.{last + 1}"
 
 
 def _host_lines(hosts: Iterable[str]) -> Iterable[str]:

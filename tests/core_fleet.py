@@ -7,13 +7,17 @@ Shared by tests/core and tests/control; no test lives here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import maintenance, metadata, ticker
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Memory, Transaction
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command, Writer
 from forewarn.core import explain
 from forewarn.core.model import (
@@ -35,6 +39,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import Hold, HoldReason
 from forewarn.ports import Change, Store
+from inline_control import Inline, InlineControl
 from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
 
 T = TypeVar("T")
@@ -61,15 +66,16 @@ class TurnedClock:
         self.monotonic += ms
 
 
-class Hearing:
+class Hearing(Observed):
     """Every host is heard, except those that fell silent, each since its own time."""
 
     def __init__(self, clock: TurnedClock) -> None:
-        self._clock = clock
+        super().__init__(clock)
+        self._turned = clock
         self._silent_since: dict[str, int] = {}
 
     def falls_silent(self, host: str) -> None:
-        self._silent_since[host] = self._clock.monotonic
+        self._silent_since[host] = self._turned.monotonic
 
     def returns(self, host: str) -> None:
         self._silent_since.pop(host, None)
@@ -78,7 +84,7 @@ class Hearing:
         return host not in self._silent_since
 
     def silent_ms(self, host: str) -> int:
-        return self._clock.monotonic - self._silent_since.get(host, self._clock.monotonic)
+        return self._turned.monotonic - self._silent_since.get(host, self._turned.monotonic)
 
 
 def vm(name: str, update_domain: int, host: str, *, priority: Priority = Priority.REGULAR) -> Vm:
@@ -137,19 +143,46 @@ class Cloud:
         self.run(ticker.heartbeat)
 
     def _open(self) -> None:
-        self.memory = Memory(self.store.load(), self.hearing)
+        snapshot = self.store.load()
+        self.index = FleetIndex(snapshot)
+        self.observed = self._observe()
+        self.published = PublishedFleet(
+            snapshot, self.observed, policy=self.policy, clock=self.clock
+        )
         self.dispatch = Dispatch(self.clock)
+        self.control = InlineControl(
+            writer=Inline(self.run),
+            store=self.store,
+            clock=self.clock,
+            lease_clock=self.clock,
+            fleet=self.published,
+            observed=self.observed,
+            dispatch=self.dispatch,
+        )
         self.timekeeper = Timekeeper(self.clock)
         self.writer = Writer(
-            memory=self.memory,
+            index=self.index,
+            observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,
             policy=self.policy,
             ids=self.ids,
             on_step=ticker.clock_stepped,
             on_stall=ticker.stalled,
-            on_commit=self.commits.extend,
+            on_commit=self._committed,
         )
+
+    def _observe(self) -> Observed:
+        return self.hearing
+
+    def hosts_join(self) -> None:
+        """From now on only those hosts count that have joined."""
+        self.policy = replace(self.policy, hosts_join=True)
+        self._open()
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self.commits.extend(changes)
+        self.published.publish(changes)
 
     def crash(self, *, down_ms: int, wall_step_ms: int = 0) -> None:
         """The service dies, is away for this long, and starts on what is durable."""
@@ -169,10 +202,10 @@ class Cloud:
     # What is there now.
 
     def scope(self, name: str = "web") -> Scope:
-        return self.memory.scopes[name]
+        return self.index.scopes[name]
 
     def host(self, name: str) -> Host:
-        return self.memory.hosts[name]
+        return self.index.hosts[name]
 
     def event(self, event: ScheduledEvent | str) -> ScheduledEvent:
         """The event as committed, open or ended."""
@@ -191,7 +224,7 @@ class Cloud:
         return [self.event(event_id) for _, event_id in self.operation(operation).members]
 
     def vm(self, vm_name: str) -> Vm:
-        found = self.memory.scopes[self.memory.scope_of_vm[vm_name]].vm(vm_name)
+        found = self.index.scopes[self.index.scope_of_vm[vm_name]].vm(vm_name)
         assert found is not None
         return found
 
@@ -213,14 +246,14 @@ class Cloud:
 
     def operation_holds(self, operation: Operation) -> list[Hold]:
         def question(tx: Transaction) -> list[Hold]:
-            found = tx.memory.operations[operation.operation_id]
+            found = tx.operations[operation.operation_id]
             return list(explain.explain_operation(found, tx, tx.now_ms).holds)
 
         return self.run(question)
 
     def everything(self) -> tuple[dict[str, Scope], dict[str, Host], dict[str, Operation]]:
-        memory = self.memory
-        return dict(memory.scopes), dict(memory.hosts), dict(memory.operations)
+        index = self.index
+        return dict(index.scopes), dict(index.hosts), dict(index.operations)
 
     # Orders.
 
@@ -257,9 +290,9 @@ class Cloud:
 
     def show(self) -> None:
         """Every host that is heard shows every document as it is now."""
-        for host in self.memory.hosts:
+        for host in self.index.hosts:
             if self.hearing.alive(host):
-                for owner in list(self.memory.scopes.values()):
+                for owner in list(self.index.scopes.values()):
                     self.run(metadata.confirm(host, owner.name, owner.incarnation))
 
     def tick(self) -> None:
@@ -289,7 +322,7 @@ class Cloud:
         self, outcome: Outcome = Outcome.DONE, *, only: Callable[[Action], bool] | None = None
     ) -> None:
         """Hosts take what there is to do and report how it ended, then the ticker looks."""
-        for host in list(self.memory.hosts):
+        for host in list(self.index.hosts):
             if self.hearing.alive(host):
                 for action in self.claim(host):
                     if only is None or only(action):

@@ -13,12 +13,15 @@ from typing import Any, TypeVar
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import inventory, maintenance, ticker
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Memory
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope, Vm
 from forewarn.ports import Change, JournalLine
+from inline_control import Inline, InlineControl
 
 T = TypeVar("T")
 
@@ -78,10 +81,11 @@ class CountedIds:
         return f"00000000-0000-4000-8000-ABCD{next(self._numbers):08d}"
 
 
-class HeardFrom:
+class HeardFrom(Observed):
     """Every host has been heard from, unless a test says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: SetClock) -> None:
+        super().__init__(clock)
         self.silent: set[str] = set()
 
     def alive(self, host: str) -> bool:
@@ -96,7 +100,6 @@ class InventoryFleet:
 
     def __init__(self, folder: Path | None = None, *, policy: Policy | None = None) -> None:
         self.clock = SetClock()
-        self.heard_from = HeardFrom()
         self.commits: list[Change] = []
         self._ids = CountedIds()
         self._policy = policy or Policy(always_enabled=True, domain_recovery_ms=0)
@@ -106,10 +109,25 @@ class InventoryFleet:
     def _open(self) -> None:
         folder = self._folder
         self.store = SqliteStore.in_memory() if folder is None else SqliteStore.in_folder(folder)
-        self.memory = Memory(self.store.load(), self.heard_from)
+        snapshot = self.store.load()
+        self.observed = self.heard_from = HeardFrom(self.clock)
+        self.index = FleetIndex(snapshot)
+        self.published = PublishedFleet(
+            snapshot, self.observed, policy=self._policy, clock=self.clock
+        )
         self._dispatch = Dispatch(self.clock)
+        self.control = InlineControl(
+            writer=Inline(self.run),
+            store=self.store,
+            clock=self.clock,
+            lease_clock=self.clock,
+            fleet=self.published,
+            observed=self.observed,
+            dispatch=self._dispatch,
+        )
         self._writer = Writer(
-            memory=self.memory,
+            index=self.index,
+            observed=self.observed,
             store=self.store,
             timekeeper=Timekeeper(self.clock),
             policy=self._policy,
@@ -120,6 +138,7 @@ class InventoryFleet:
 
     def _committed(self, changes: Sequence[Change]) -> None:
         self.commits.extend(changes)
+        self.published.publish(changes)
 
     def restart(self) -> None:
         self.close()
@@ -145,23 +164,23 @@ class InventoryFleet:
     # What is there now.
 
     def scope(self, name: str) -> Scope:
-        return self.memory.scopes[name]
+        return self.index.scopes[name]
 
     def host(self, name: str) -> Host:
-        return self.memory.hosts[name]
+        return self.index.hosts[name]
 
     def vm(self, name: str) -> Vm:
-        vm = self.memory.scopes[self.memory.scope_of_vm[name]].vm(name)
+        vm = self.index.scopes[self.index.scope_of_vm[name]].vm(name)
         assert vm is not None
         return vm
 
     def everything(self) -> tuple[dict[str, Scope], dict[str, Host], dict[str, str], str | None]:
-        memory = self.memory
+        index = self.index
         return (
-            dict(memory.scopes),
-            dict(memory.hosts),
-            dict(memory.scope_of_vm),
-            memory.inventory,
+            dict(index.scopes),
+            dict(index.hosts),
+            dict(index.scope_of_vm),
+            index.inventory,
         )
 
     def journal(self) -> Sequence[JournalLine]:
@@ -184,7 +203,7 @@ class InventoryFleet:
             self.run(command)
 
     def hosts_do_their_work(self) -> None:
-        for host in list(self.memory.hosts):
+        for host in list(self.index.hosts):
             for action in self.run(self._dispatch.claim(host, "boot-1")):
                 self.run(
                     self._dispatch.report(

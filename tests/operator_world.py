@@ -28,8 +28,10 @@ from forewarn.api.route_table import RouteSpec
 from forewarn.control import inventory, metadata, ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
+from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.measures import Measures
-from forewarn.control.memory import Memory
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
@@ -187,7 +189,7 @@ class World:
     def hosts_beat(self) -> None:
         """Every host is alive and shows every document as it is now."""
         for host in HOSTS:
-            self.submit(self.control.dispatch.heartbeat(host, {}))
+            self.run(self.control.heartbeats.take(host, {}))
             for scope, incarnation in self.submit(_incarnations):
                 self.submit(metadata.confirm(host, scope, incarnation))
 
@@ -217,7 +219,7 @@ class World:
 
 
 def _incarnations(tx: Any) -> list[tuple[str, int]]:
-    return [(scope.name, scope.incarnation) for scope in tx.memory.scopes.values()]
+    return [(scope.name, scope.incarnation) for scope in tx.scopes.values()]
 
 
 @contextmanager
@@ -267,26 +269,26 @@ def running(
     assert not problems
 
 
-async def _serve(
+def _control(
     store: SqliteStore,
-    ready: list[World],
-    stop: list[Callable[[], None]],
-    up: threading.Event,
-    more: Callable[[Control], Sequence[RouteSpec]],
-) -> None:
-    clock = StillClock()
-    snapshot = store.load()
-    dispatch = Dispatch(clock)
-    measures = Measures(version="test")
+    clock: StillClock,
+    measures: Measures,
+    doorbell: Doorbell,
+    on_fatal: Callable[[str], None],
+) -> tuple[Control, WriterThread]:
+    snapshot, observed = store.load(), Observed(clock)
     measures.loaded(snapshot.scopes)
-    doorbell = Doorbell()
+    fleet = PublishedFleet(snapshot, observed, policy=Policy(), clock=clock)
+    fleet.on_publish(measures.committed)
+    fleet.on_publish(lambda _: doorbell.ring())
     threads: list[WriterThread] = []
 
     def kept(changes: Sequence[Change]) -> None:
         threads[0].committed(changes)
 
     writer = Writer(
-        memory=Memory(snapshot, dispatch),
+        index=FleetIndex(snapshot),
+        observed=observed,
         store=store,
         timekeeper=Timekeeper(clock),
         policy=Policy(),
@@ -294,15 +296,30 @@ async def _serve(
         on_step=ticker.clock_stepped,
         on_commit=kept,
     )
+    threads.append(thread := WriterThread(writer, publish=fleet.publish, on_fatal=on_fatal))
+    control = Control(
+        writer=thread,
+        store=store,
+        clock=clock,
+        lease_clock=clock,
+        fleet=fleet,
+        observed=observed,
+        dispatch=Dispatch(clock),
+    )
+    return control, thread
 
-    def publish(changes: Sequence[Change]) -> None:
-        measures.committed(changes)
-        doorbell.ring()
 
-    failures: list[str] = []
-    threads.append(thread := WriterThread(writer, publish=publish, on_fatal=failures.append))
+async def _serve(
+    store: SqliteStore,
+    ready: list[World],
+    stop: list[Callable[[], None]],
+    up: threading.Event,
+    more: Callable[[Control], Sequence[RouteSpec]],
+) -> None:
+    clock, doorbell, failures = StillClock(), Doorbell(), list[str]()
+    measures = Measures(version="test")
+    control, thread = _control(store, clock, measures, doorbell, failures.append)
     thread.start()
-    control = Control(writer=thread, store=store, clock=clock, dispatch=dispatch)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         routes = more(control)
         app = create_app(control, token=TOKEN, measures=measures, doorbell=doorbell, more=routes)

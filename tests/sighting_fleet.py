@@ -5,15 +5,15 @@ Shared by the tests of sightings; no test lives here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from forewarn.control import host_places, maintenance
-from forewarn.control.memory import Transaction
-from forewarn.control.report_slices import SLICE_VMS_MAX
-from forewarn.control.sightings import Sightings
+from forewarn.control import host_places, maintenance, sightings
+from forewarn.control.report_slices import SLICE_VMS_MAX, digested
+from forewarn.control.sightings import ReportStep, Sightings
+from forewarn.control.transaction import Transaction
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Action, EventType, Fact, FactKind, Operation, Policy
 from forewarn.core.starting import Hold, operation_holds
@@ -70,15 +70,37 @@ class SightingFleet(InventoryFleet):
         self, host: str, *vms: SeenVm, between: Callable[[], None] = lambda: None
     ) -> Mapping[str, str]:
         """A host shows its VMs; the problems with them. `between` happens between two slices."""
-        problems = self.sightings.settled(host, vms)
+        problems = self.settled(host, vms)
         if problems is not None:
             return problems
-        first, *others = self.sightings.commands(host, vms)
-        problems = self.run(first)
-        for command in others:
+        first, *others = self.sightings.steps(host, vms)
+        problems = self.take(host, first)
+        for step in others:
             between()
-            problems = self.run(command)
+            problems = self.take(host, step)
         return problems
+
+    def take(self, host: str, *steps: ReportStep) -> Mapping[str, str]:
+        """Carry out steps of taking a report, as the service does; what the last one answers."""
+        problems: Mapping[str, str] = {}
+        for step in steps:
+            problems = self.run(step.command)
+            self.observed.report(host, step.reported())
+        return problems
+
+    def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
+        """The answer to a report without anybody having to look at it; None if somebody has to."""
+        return self.sightings.settled(self.published, host, digested(host, vms))
+
+    def targets(self, host: str, *vms: str) -> dict[str, str | None]:
+        return sightings.targets(self.published.look(), host, vms)
+
+    def definition(self, host: str, vm: str) -> str | None:
+        """What a host is told of a VM that comes to it."""
+        if not sightings.is_coming(self.published.look(), host, vm):
+            return None
+        kept = self.store.definition(vm)
+        return kept.text if kept else None
 
     def later(self, seconds: float) -> None:
         """Time goes by, in the writer's eyes too."""
@@ -105,13 +127,13 @@ class SightingFleet(InventoryFleet):
         """Why an operation has not started yet."""
 
         def question(tx: Transaction) -> list[Hold]:
-            found = tx.memory.operations[operation.operation_id]
+            found = tx.operations[operation.operation_id]
             return list(operation_holds(found, tx, tx.now_ms))
 
         return self.run(question)
 
     def names(self) -> list[str]:
-        return sorted(self.memory.scope_of_vm)
+        return sorted(self.index.scope_of_vm)
 
     def facts(self, *kinds: FactKind) -> list[Fact]:
         return [line.fact for line in self.journal() if not kinds or line.fact.kind in kinds]

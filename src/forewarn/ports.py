@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.marks import VmKey
 from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
@@ -74,6 +75,15 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DepartedVm:
+    """A VM that has left the fleet, and the incarnation that it may have read by then."""
+
+    key: VmKey
+    incarnation: int
+    left_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
 
@@ -93,6 +103,8 @@ class Change:
     inventory: str | None = None
     definitions: tuple[Definition, ...] = ()
     removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter
+    departed_vms: tuple[DepartedVm, ...] = ()
+    forgotten_vms: tuple[VmKey, ...] = ()  # departed ones, of which nothing is kept any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +112,7 @@ class Snapshot:
     """What was durable when the store was opened. Events and operations are the open ones.
 
     `digests` are those of the definitions, by VM: a VM is in there once a host has shown it.
+    `departed_vms` are in the order in which they left.
     """
 
     scopes: tuple[Scope, ...]
@@ -108,6 +121,7 @@ class Snapshot:
     heartbeat_ms: int | None
     inventory: str | None
     digests: Mapping[str, str] = field(default_factory=dict)
+    departed_vms: tuple[DepartedVm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +280,7 @@ class Hypervisor(Protocol):
 
 
 class HostLink(Protocol):
-    """What a host says to the control plane. In process now, over HTTPS later."""
+    """What a host says to the control plane, in process or over HTTPS."""
 
     async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
         """I am here, and I still hold these claims (action id, epoch).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any, TypeVar
 
 import pytest
@@ -17,7 +17,7 @@ from forewarn.api.orders import BODY_BYTES_MAX
 from forewarn.api.requests import read_body
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
-from forewarn.control.memory import Transaction
+from forewarn.control.writer import Command
 from operator_world import TOKEN, World, running
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
 class BrokenControl(Control):
     """A control plane with a bug in it."""
 
-    async def ask(self, question: Callable[[Transaction], T]) -> T:  # noqa: ARG002
+    async def submit(self, command: Command[T]) -> T:  # noqa: ARG002
         raise RuntimeError("the secret of the house")
 
 
@@ -185,6 +185,9 @@ def test_an_error_of_ours_says_nothing_internal_and_is_counted(world: World) -> 
         writer=None,  # type: ignore[arg-type]  # it breaks before it needs one
         store=None,  # type: ignore[arg-type]
         clock=world.clock,
+        lease_clock=world.clock,
+        fleet=world.control.fleet,
+        observed=world.control.observed,
         dispatch=world.control.dispatch,
     )
     app = create_app(control, token=TOKEN, measures=measures)

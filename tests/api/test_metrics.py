@@ -88,7 +88,7 @@ def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(world: 
 
 def test_open_events_are_counted_after_a_restart_too(world: World) -> None:
     world.order("/v1/vms/web-0/restart")
-    scopes = world.submit(lambda tx: list(tx.memory.scopes.values()))
+    scopes = world.submit(lambda tx: list(tx.scopes.values()))
     measures = Measures()
 
     measures.loaded(scopes)

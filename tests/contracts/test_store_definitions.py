@@ -15,7 +15,7 @@ from forewarn.adapters.backup import restore
 from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Host
-from forewarn.ports import Change, Definition, StaleRevision
+from forewarn.ports import Change, Definition, DepartedVm, StaleRevision
 
 FIRST = Definition(vm="web-0", host="h1", text="<domain/>", digest="d1", seen_ms=1)
 
@@ -53,6 +53,16 @@ def test_a_definition_of_a_failed_save_is_not_there(store: SqliteStore) -> None:
         store.save(Change(definitions=(FIRST,), removed_hosts=("none",)))
     store.commit()
     assert store.definition("web-0") is None
+
+
+def test_how_far_vms_had_read_that_left_is_kept_raised_and_forgotten(store: SqliteStore) -> None:
+    web = DepartedVm(key=("web-0", "id-0"), incarnation=7, left_ms=20)
+    other = DepartedVm(key=("web-0", "id-1"), incarnation=3, left_ms=10)
+    commit(store, Change(departed_vms=(web, other)))
+    assert store.load().departed_vms == (other, web)
+    again = replace(other, incarnation=9, left_ms=30)
+    commit(store, Change(departed_vms=(again,), forgotten_vms=(web.key, ("never", "there"))))
+    assert store.load().departed_vms == (again,)
 
 
 def test_a_backup_carries_definitions_and_joined_hosts(tmp_path: Path) -> None:

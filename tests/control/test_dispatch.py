@@ -7,14 +7,8 @@ from structlog.testing import capture_logs
 
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import metadata
-from forewarn.control.dispatch import (
-    CLAIMS_PER_CALL_MAX,
-    HOST_SILENT_AFTER_MS,
-    LEASE_MS,
-    NOT_YET,
-    TWO_DAEMONS_MS,
-    Dispatch,
-)
+from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
+from forewarn.control.observed import HOST_SILENT_AFTER_MS, NOT_YET, Observed
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, NotFound, StaleReport
 from forewarn.core.model import (
@@ -29,18 +23,18 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import HoldReason
 from forewarn.ports import StoreFailed
+from inline_control import run_now
 from watched_store import WatchedStore, disk_full
 
 
 class Beating(Cloud):
     """A cloud that hears its hosts by their real heartbeats."""
 
-    def _open(self) -> None:
-        super()._open()
-        self.memory.liveness = self.dispatch
+    def _observe(self) -> Observed:
+        return Observed(self.clock)
 
-    def beat(self, host: str, holding: dict[str, int] | None = None) -> None:
-        self.run(self.dispatch.heartbeat(host, holding or {}))
+    def beat(self, host: str, holding: dict[str, int] | None = None, *, refuses: str = "") -> None:
+        run_now(self.control.heartbeats.take(host, holding or {}, refuses))
 
     def started(self, vm: str = "web_0", host: str = "h1") -> ScheduledEvent:
         self.beat(host)
@@ -62,31 +56,31 @@ def held(action: Action) -> dict[str, int]:
 
 
 def test_a_host_is_not_alive_before_its_first_heartbeat(cloud: Beating) -> None:
-    assert not cloud.dispatch.alive("h1")
+    assert not cloud.observed.alive("h1")
     cloud.beat("h1")
-    assert cloud.dispatch.alive("h1")
-    assert not cloud.dispatch.alive("h2")
+    assert cloud.observed.alive("h1")
+    assert not cloud.observed.alive("h2")
 
 
 def test_a_host_is_alive_for_fifteen_seconds_after_a_heartbeat(cloud: Beating) -> None:
     cloud.beat("h1")
     cloud.clock.pass_ms(HOST_SILENT_AFTER_MS - 1)
-    assert cloud.dispatch.alive("h1")
+    assert cloud.observed.alive("h1")
     cloud.clock.pass_ms(1)
-    assert not cloud.dispatch.alive("h1")
-    assert cloud.dispatch.silent_ms("h1") == HOST_SILENT_AFTER_MS == 15_000
+    assert not cloud.observed.alive("h1")
+    assert cloud.observed.silent_ms("h1") == HOST_SILENT_AFTER_MS == 15_000
 
 
 def test_a_step_of_the_wall_clock_makes_no_host_silent(cloud: Beating) -> None:
     cloud.beat("h1")
     cloud.clock.wall += minutes(600)
-    assert cloud.dispatch.alive("h1")
+    assert cloud.observed.alive("h1")
 
 
 def test_a_host_that_is_not_in_the_fleet_is_refused(cloud: Beating) -> None:
     with pytest.raises(NotFound):
         cloud.beat("stranger")
-    assert not cloud.dispatch.alive("stranger")
+    assert not cloud.observed.alive("stranger")
 
 
 def test_an_ordinary_heartbeat_writes_nothing(cloud: Beating) -> None:
@@ -164,20 +158,20 @@ def test_a_silence_that_could_not_be_written_down_is_not_forgotten() -> None:
     cloud.clock.pass_ms(minutes(20))
     store.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
-        cloud.writer.run([cloud.dispatch.heartbeat("h1", {})])
-    assert not cloud.dispatch.alive("h1")
+        cloud.beat("h1")
+    assert not cloud.observed.alive("h1")
     cloud.beat("h1")
     assert notice.readable_ms(cloud.event(event), cloud.clock.wall) == minutes(5)
 
 
 def test_a_host_that_refuses_control_is_said_once_and_so_is_its_end(cloud: Beating) -> None:
     def beat(refuses: str) -> None:
-        cloud.run(cloud.dispatch.heartbeat("h1", {}, refuses))
+        cloud.beat("h1", refuses=refuses)
 
     with capture_logs() as said:
         for words in (NOT_YET, "", "it went back", "it went back", "no room", "", "", NOT_YET):
             beat(words)
-            assert cloud.memory.refusing.get("h1", "") == words
+            assert cloud.observed.refuses("h1") == words
     assert [(line["event"], line.get("why")) for line in said] == [
         ("host_refuses_control", "it went back"),
         ("host_refuses_no_longer", None),
@@ -313,9 +307,9 @@ def test_a_report_on_something_that_never_was_is_refused(cloud: Beating) -> None
         cloud.report("h1", ghost)
 
 
-def test_a_new_dispatch_counts_silence_from_its_own_start(cloud: Beating) -> None:
+def test_a_new_control_counts_silence_from_its_own_start(cloud: Beating) -> None:
     cloud.run(lambda tx: tx.apply(Decision()))
-    fresh = Dispatch(cloud.clock)
+    fresh = Observed(cloud.clock)
     cloud.clock.pass_ms(5_000)
     assert fresh.silent_ms("h1") == 5_000
 

@@ -235,7 +235,7 @@ def test_vms_can_change_places_between_scopes(durable: InventoryFleet) -> None:
     applied = durable.apply(HOSTS + WEB + db + vm("a", scope="db") + vm("b"))
 
     assert applied.vms == Changes(changed=("a", "b"))
-    assert durable.memory.scope_of_vm == {"a": "db", "b": "web"}
+    assert durable.index.scope_of_vm == {"a": "db", "b": "web"}
     before = durable.everything()
     durable.restart()
     assert durable.everything() == before
@@ -265,11 +265,11 @@ def test_a_vm_moves_from_a_scope_of_its_own_into_a_group_and_back(durable: Inven
     assert durable.vm("a").vm_id == vm_id
 
     durable.apply(HOSTS + WEB + vm("a", zone="1"))
-    assert "a" not in durable.memory.scopes  # nothing needs the empty scope any more
+    assert "a" not in durable.index.scopes  # nothing needs the empty scope any more
 
     durable.apply(HOSTS + alone("a"))
     assert durable.vm("a").vm_id == vm_id
-    assert durable.memory.scope_of_vm == {"a": "a"}
+    assert durable.index.scope_of_vm == {"a": "a"}
 
 
 # Removing.
@@ -285,8 +285,8 @@ def test_a_vm_that_is_no_longer_listed_is_removed_with_a_scope_of_its_own(
     assert applied.vms == Changes(removed=("lonely", "web_1"))
     assert applied.scopes == Changes(removed=("lonely",))
     durable.restart()
-    assert durable.memory.scope_of_vm == {"web_0": "web"}
-    assert list(durable.memory.scopes) == ["web"]
+    assert durable.index.scope_of_vm == {"web_0": "web"}
+    assert list(durable.index.scopes) == ["web"]
 
 
 def test_nobody_waits_for_the_return_of_a_removed_vm(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_host_that_is_no_longer_listed_is_removed_when_it_is_empty(
     assert durable.apply(BOTH.replace('[[host]]\nname = "h3"\n', "")).hosts.removed == ("h3",)
 
     durable.restart()
-    assert sorted(durable.memory.hosts) == ["h1", "h2"]
+    assert sorted(durable.index.hosts) == ["h1", "h2"]
 
 
 def test_a_host_can_go_together_with_its_last_vm(fleet: InventoryFleet) -> None:
@@ -338,7 +338,7 @@ def test_a_deleted_vm_stays_deleted_until_a_file_without_it_was_applied(
     still = durable.apply(BOTH + vm("web_2"))
     assert still.still_deleted == ("web_1",)
     assert still.vms == Changes(added=("web_2",))
-    assert "web_1" not in durable.memory.scope_of_vm
+    assert "web_1" not in durable.index.scope_of_vm
 
     durable.apply(HOSTS + WEB + vm("web_0"))
     assert durable.scope("web").deleted == ()
@@ -360,7 +360,7 @@ def test_a_deleted_vm_stays_deleted_when_the_file_lists_it_in_another_scope(
     assert durable.scope("web").deleted == ("a",)
 
     durable.apply(HOSTS + WEB + vm("a") + alone("b", zone="1"))
-    assert durable.memory.scope_of_vm == {"b": "b"}
+    assert durable.index.scope_of_vm == {"b": "b"}
 
 
 def test_an_evicted_spot_vm_stays_deleted_too(fleet: InventoryFleet) -> None:
@@ -369,7 +369,7 @@ def test_an_evicted_spot_vm_stays_deleted_too(fleet: InventoryFleet) -> None:
 
     fleet.apply(HOSTS + alone("a", priority="spot"))
 
-    assert fleet.memory.scope_of_vm == {}
+    assert fleet.index.scope_of_vm == {}
 
 
 # The incarnation never goes back (I4).

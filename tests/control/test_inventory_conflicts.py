@@ -179,7 +179,7 @@ def test_a_removed_vm_leaves_its_silent_events(unpolled: InventoryFleet) -> None
     assert ended is not None
     assert ended.phase is Phase.CANCELED
     unpolled.restart()
-    assert unpolled.memory.scope_of_vm == {"web_0": "web"}
+    assert unpolled.index.scope_of_vm == {"web_0": "web"}
 
 
 def test_a_vm_whose_silent_event_has_started_cannot_be_removed(unpolled: InventoryFleet) -> None:
@@ -265,7 +265,7 @@ def test_a_capacity_below_what_is_there_moves_nobody(fleet: InventoryFleet) -> N
 
     fleet.apply((BOTH + vm("a")).replace('name = "h1"', 'name = "h1"\ncapacity = 1'))
 
-    assert fleet.memory.vm_count("h1") == 2
+    assert fleet.index.vm_count("h1") == 2
 
 
 # Dropping hosts.

@@ -33,7 +33,8 @@ class Service:
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         writer = Writer(
-            memory=cloud.memory,
+            index=cloud.index,
+            observed=cloud.observed,
             store=cloud.store,
             timekeeper=Timekeeper(cloud.clock),
             policy=cloud.policy,
@@ -43,7 +44,13 @@ class Service:
         )
         self.writer = WriterThread(writer, publish=self._published, on_fatal=self._fatal)
         self.control = Control(
-            writer=self.writer, store=cloud.store, clock=cloud.clock, dispatch=cloud.dispatch
+            writer=self.writer,
+            store=cloud.store,
+            clock=cloud.clock,
+            lease_clock=cloud.clock,
+            fleet=cloud.published,
+            observed=cloud.observed,
+            dispatch=cloud.dispatch,
         )
         self.measures = Measures(version="test")
         self.ticker = TickerLoop(self.control, self.measures)
@@ -55,6 +62,7 @@ class Service:
 
     def _published(self, changes: Sequence[Change]) -> None:
         self.cloud.commits.extend(changes)
+        self.cloud.published.publish(changes)
 
     def _fatal(self, reason: str) -> None:
         raise AssertionError(reason)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
 from forewarn.control import own_vms
 from forewarn.control.sightings import LONG_LOOK_MS, Sightings
-from forewarn.control.writer import Command
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.machines import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
@@ -18,9 +17,6 @@ from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.starting import HoldReason
 from inventory_fleet import BOTH, SetClock
 from sighting_fleet import SightingFleet, id_of, seen, web
-
-if TYPE_CHECKING:
-    from forewarn.control.control import Control
 
 T = TypeVar("T")
 
@@ -93,12 +89,12 @@ def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
     [event] = fleet.scope("web").events
     fleet.approve(event)
     fleet.tick()
-    assert fleet.memory.operations[operation.operation_id].phase is OperationPhase.WAITING
+    assert fleet.index.operations[operation.operation_id].phase is OperationPhase.WAITING
     [hold] = fleet.operation_holds(operation)
     assert (hold.reason, "web-9" in hold.what) == (HoldReason.VM_UNTOLD, True)
     fleet.shows("h1", web(0), seen("web-9", Power.OFF, vm_id=id_of("another")))
     fleet.tick()
-    assert fleet.memory.operations[operation.operation_id].phase is OperationPhase.STARTED
+    assert fleet.index.operations[operation.operation_id].phase is OperationPhase.STARTED
 
 
 # Scopes that a file shuts.
@@ -120,7 +116,7 @@ def test_a_vm_that_no_file_lists_neither_reads_nor_approves_in_a_scope_that_is_s
     fleet.shows("h3", seen("evil"))
     problems = fleet.shows("h3", seen("evil", scope="web", update_domain=7))
     assert "only VMs that the inventory file lists" in problems["evil"]
-    assert fleet.memory.scope_of_vm["evil"] == "evil"
+    assert fleet.index.scope_of_vm["evil"] == "evil"
 
 
 def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: SightingFleet) -> None:
@@ -152,20 +148,10 @@ class SlowClock(SetClock):
         return self.now
 
 
-class OneAtATime:
-    """`Control`, as far as reports need it."""
-
-    def __init__(self, fleet: SightingFleet) -> None:
-        self._fleet = fleet
-
-    async def submit(self, command: Command[T]) -> T:
-        return self._fleet.run(command)
-
-
 def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFleet) -> None:
     clock = SlowClock()
     sightings = Sightings(clock)
-    control = cast("Control", OneAtATime(fleet))
+    control = fleet.control
     asyncio.run(sightings.take(control, "h1", (web(0),)))
     with pytest.raises(Unavailable, match="took long"):
         asyncio.run(sightings.take(control, "h1", (web(0), web(1))))

@@ -108,7 +108,7 @@ def test_an_aborted_maintenance_leaves_no_host_closed_and_no_event_behind(cloud:
     cloud.degrade("h1")
     cloud.repair("h1")
     assert cloud.scope().events == ()
-    assert cloud.memory.operations == {}
+    assert cloud.index.operations == {}
     after = cloud.everything()[1]
     assert {name: (h.closed, h.health) for name, h in after.items()} == {
         name: (h.closed, h.health) for name, h in before.items()

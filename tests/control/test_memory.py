@@ -8,7 +8,8 @@ import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope, vm
 from forewarn.control import maintenance
-from forewarn.control.memory import Memory, Transaction
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.transaction import Transaction
 from forewarn.core.errors import NotFound
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.model import Decision, EventType, Phase
@@ -22,43 +23,48 @@ def cloud() -> Cloud:
 
 def transaction(cloud: Cloud) -> Transaction:
     return Transaction(
-        cloud.memory, cloud.store, now_ms=cloud.clock.wall, policy=cloud.policy, ids=cloud.ids
+        cloud.index,
+        cloud.observed,
+        cloud.store,
+        now_ms=cloud.clock.wall,
+        policy=cloud.policy,
+        ids=cloud.ids,
     )
 
 
-def indexes(memory: Memory) -> tuple[object, ...]:
+def indexes(index: FleetIndex) -> tuple[object, ...]:
     return (
-        dict(memory.scope_of_vm),
-        set(memory.busy_scopes),
-        {host: [s.name for s in memory.scopes_on(host)] for host in ("h1", "h2", "h3")},
-        {host: memory.vm_count(host) for host in ("h1", "h2", "h3")},
-        {host: memory.arriving(host) for host in ("h1", "h2", "h3")},
-        {host: memory.operations_on(host) for host in ("h1", "h2", "h3")},
-        memory.inventory,
+        dict(index.scope_of_vm),
+        set(index.busy_scopes),
+        {host: [s.name for s in index.scopes_on(host)] for host in ("h1", "h2", "h3")},
+        {host: index.vm_count(host) for host in ("h1", "h2", "h3")},
+        {host: index.arriving(host) for host in ("h1", "h2", "h3")},
+        {host: index.operations_on(host) for host in ("h1", "h2", "h3")},
+        index.inventory,
     )
 
 
 def test_the_indexes_follow_a_vm_that_moves_and_one_that_is_deleted(cloud: Cloud) -> None:
     cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
     cloud.carry_out(cloud.order("x", EventType.TERMINATE))
-    assert cloud.memory.vm_count("h1") == 0
-    assert cloud.memory.vm_count("h3") == 1
-    assert [s.name for s in cloud.memory.scopes_on("h3")] == ["web"]
-    assert "x" not in cloud.memory.scope_of_vm
-    assert cloud.memory.busy_scopes == set()
+    assert cloud.index.vm_count("h1") == 0
+    assert cloud.index.vm_count("h3") == 1
+    assert [s.name for s in cloud.index.scopes_on("h3")] == ["web"]
+    assert "x" not in cloud.index.scope_of_vm
+    assert cloud.index.busy_scopes == set()
 
 
 def test_a_memory_built_from_the_store_is_the_memory_that_was(cloud: Cloud) -> None:
     cloud.start(cloud.order("web_0", EventType.REDEPLOY))
     cloud.maintain("h2", EventType.FREEZE)
-    fresh = Memory(cloud.store.load(), cloud.hearing)
+    fresh = FleetIndex(cloud.store.load())
     assert (fresh.scopes, fresh.hosts, fresh.operations) == cloud.everything()
-    assert indexes(fresh) == indexes(cloud.memory)
+    assert indexes(fresh) == indexes(cloud.index)
 
 
 def test_a_scope_with_an_event_about_a_host_is_found_there_without_vms(cloud: Cloud) -> None:
     cloud.start(cloud.order("web_0", EventType.REDEPLOY))  # to h3, where nothing of it is yet
-    assert [s.name for s in cloud.memory.scopes_on("h3")] == ["web"]
+    assert [s.name for s in cloud.index.scopes_on("h3")] == ["web"]
     assert [found.name for _, found in transaction(cloud).arriving("h3")] == ["web_0"]
 
 
@@ -67,7 +73,7 @@ def test_taking_back_restores_scopes_hosts_operations_indexes_and_inventory(
 ) -> None:
     cloud.order("x", EventType.REBOOT)
     operation = cloud.maintain("h2", EventType.FREEZE)
-    before, index = cloud.everything(), indexes(cloud.memory)
+    before, index = cloud.everything(), indexes(cloud.index)
     restored: list[str] = []
     tx = transaction(cloud)
     maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
@@ -84,18 +90,18 @@ def test_taking_back_restores_scopes_hosts_operations_indexes_and_inventory(
     tx.on_take_back(lambda: restored.append("first"))
     tx.take_back()
     assert cloud.everything() == before
-    assert indexes(cloud.memory) == index
+    assert indexes(cloud.index) == index
     assert restored == ["first", "second"]
 
 
 def test_taking_back_works_after_sealing_too(cloud: Cloud) -> None:
-    before, index = cloud.everything(), indexes(cloud.memory)
+    before, index = cloud.everything(), indexes(cloud.index)
     tx = transaction(cloud)
     maintenance.order_vm("web_0", EventType.REBOOT, by="o")(tx)
     assert tx.seal() is not None
     tx.take_back()
     assert cloud.everything() == before
-    assert indexes(cloud.memory) == index
+    assert indexes(cloud.index) == index
 
 
 def test_a_transaction_that_changed_nothing_seals_to_nothing(cloud: Cloud) -> None:
@@ -185,7 +191,7 @@ def test_operations_of_a_host_come_oldest_first(cloud: Cloud) -> None:
 
 def test_a_vm_arrives_only_until_it_is_there(cloud: Cloud) -> None:
     cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
-    assert [list(cloud.memory.arriving(host)) for host in ("h1", "h2", "h3")] == [[], [], []]
+    assert [list(cloud.index.arriving(host)) for host in ("h1", "h2", "h3")] == [[], [], []]
 
 
 def places(tx: Transaction) -> dict[str, int]:

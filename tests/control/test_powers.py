@@ -9,6 +9,7 @@ import pytest
 from forewarn.control import maintenance
 from forewarn.core.machines import Power
 from forewarn.core.model import EventType, FactKind
+from inline_control import run_now
 from sighting_fleet import SightingFleet, id_of, seen, web
 
 OFF = web(0, power=Power.OFF)
@@ -78,11 +79,11 @@ def test_a_vm_that_goes_off_before_its_host_does_is_not_off(fleet: SightingFleet
 
 def test_a_silence_between_two_reports_starts_the_minute_anew(fleet: SightingFleet) -> None:
     """The host shut its VMs down, booted, and is back before its next report was missed."""
-    fleet.run(fleet._dispatch.heartbeat("h1", {}))
+    run_now(fleet.control.heartbeats.take("h1", {}))
     fleet.shows("h1", web(0))
     shows_for(fleet, 30, OFF)
     fleet.later(40)
-    fleet.run(fleet._dispatch.heartbeat("h1", {}))
+    run_now(fleet.control.heartbeats.take("h1", {}))
     fleet.shows("h1", OFF)
     assert not fleet.vm("web-0").off
 
@@ -162,7 +163,7 @@ def test_what_is_off_for_an_operation_of_its_host_does_not_count(fleet: Sighting
     [event] = fleet.scope("web").events
     fleet.approve(event)
     fleet.tick()
-    assert fleet.memory.operations[operation.operation_id].action is not None
+    assert fleet.index.operations[operation.operation_id].action is not None
     shows_for(fleet, 120, OFF)
     assert not fleet.vm("web-0").off
 
@@ -207,5 +208,5 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
     fleet.tick()
     kinds = {a.vm: a.kind.value for host in ("h2", "h3") for a in fleet.claim(host)}
     assert kinds == {"web-0": "define-vm", "other": "start-vm"}
-    target = fleet.memory.scopes["web"].events[0].actions[0].host
-    assert fleet.run(fleet.sightings.definition(target or "", "web-0")) is not None
+    target = fleet.index.scopes["web"].events[0].actions[0].host
+    assert fleet.definition(target or "", "web-0") is not None

@@ -37,11 +37,6 @@ def vms(number: int, power: Power = Power.RUNNING) -> tuple[SeenVm, ...]:
     return tuple(seen(f"vm-{n:03d}", power) for n in range(number))
 
 
-def run_some(fleet: SightingFleet, commands: Sequence[Command[Any]]) -> None:
-    for command in commands:
-        fleet.run(command)
-
-
 # How a report is cut.
 
 
@@ -94,9 +89,9 @@ def test_an_incomplete_report_makes_no_vm_gone(fleet: SightingFleet, taken: int)
     there = vms(6)
     fleet.shows("h1", *there)
     for _ in range(3):  # the host hangs up in the middle, again and again
-        commands = fleet.sightings.commands("h1", there[:5])
-        assert len(commands) == 4
-        run_some(fleet, commands[:taken])
+        steps = fleet.sightings.steps("h1", there[:5])
+        assert len(steps) == 4
+        fleet.take("h1", *steps[:taken])
         fleet.later(2 * GRACE_MS / 1_000)
     assert fleet.names() == [one.name for one in there]
     assert fleet.facts(FactKind.VM_GONE) == []
@@ -106,16 +101,24 @@ def test_an_incomplete_report_makes_no_vm_gone(fleet: SightingFleet, taken: int)
     assert fleet.names() == [one.name for one in there[:5]]
 
 
+class HungUp(Exception):  # noqa: N818 - says what is the case
+    """The host is gone in the middle of its report."""
+
+
+def hang_up() -> None:
+    raise HungUp
+
+
 def test_until_its_end_a_report_leaves_the_rest_as_it_was_shown(fleet: SightingFleet) -> None:
     fleet.shows("h1", *vms(4))
-    first, *_ = fleet.sightings.commands("h1", vms(3, Power.OFF))
-    fleet.run(first)
-    shown = fleet.memory.shown["h1"]
+    with pytest.raises(HungUp):
+        fleet.shows("h1", *vms(3, Power.OFF), between=hang_up)
+    shown = fleet.observed.reported("h1")
     assert [shown[f"vm-{n:03d}"].power for n in range(4)] == [Power.OFF] * 2 + [Power.RUNNING] * 2
-    assert fleet.sightings.settled("h1", vms(4)) is None  # what was before is not any more
-    assert fleet.sightings.settled("h1", vms(3, Power.OFF)) is None
+    assert fleet.settled("h1", vms(4)) is None  # what was before is not any more
+    assert fleet.settled("h1", vms(3, Power.OFF)) is None
     fleet.shows("h1", *vms(3, Power.OFF))
-    assert sorted(fleet.memory.shown["h1"]) == ["vm-000", "vm-001", "vm-002"]
+    assert sorted(fleet.observed.reported("h1")) == ["vm-000", "vm-001", "vm-002"]
 
 
 def test_a_vm_that_a_slice_found_here_is_not_taken_back_by_the_host_it_left(
@@ -128,7 +131,7 @@ def test_a_vm_that_a_slice_found_here_is_not_taken_back_by_the_host_it_left(
 
     fleet.shows("h2", *moved, between=lambda: reports_whole(fleet, "h1", left))
     fleet.shows("h2", *moved)
-    hosts = {vm.name: vm.host for scope in fleet.memory.scopes.values() for vm in scope.vms}
+    hosts = {vm.name: vm.host for scope in fleet.index.scopes.values() for vm in scope.vms}
     assert set(hosts.values()) == {"h2"}
     assert len(fleet.facts(FactKind.MOVED)) == 4
 
@@ -139,12 +142,12 @@ def test_a_vm_that_an_action_brings_here_while_a_report_is_taken_stays(
     fleet.shows("h1", *vms(5))
     fleet.shows("h2", seen("vm-900"))
     here = [seen(f"vm-90{n}") for n in range(4)]
-    commands = fleet.sightings.commands("h2", here)  # made before the VM came
-    run_some(fleet, commands[:-1])
-    moved = replace(fleet.memory.scopes["vm-000"].vms[0], host="h2")
-    fleet.run(lambda tx: tx.apply(placed(tx.memory.scopes["vm-000"], moved)))
-    fleet.run(commands[-1])
-    assert fleet.memory.scopes["vm-000"].vms[0].host == "h2"
+    steps = fleet.sightings.steps("h2", here)  # made before the VM came
+    fleet.take("h2", *steps[:-1])
+    moved = replace(fleet.index.scopes["vm-000"].vms[0], host="h2")
+    fleet.run(lambda tx: tx.apply(placed(tx.scopes["vm-000"], moved)))
+    fleet.take("h2", steps[-1])
+    assert fleet.index.scopes["vm-000"].vms[0].host == "h2"
 
 
 def placed(scope: Scope, vm: Vm) -> Decision:
@@ -153,7 +156,7 @@ def placed(scope: Scope, vm: Vm) -> Decision:
 
 
 def reports_whole(fleet: SightingFleet, host: str, given: Sequence[SeenVm]) -> None:
-    fleet.run(fleet.sightings.sight(host, given))
+    fleet.take(host, *fleet.sightings.steps(host, given))
 
 
 def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingFleet) -> None:
@@ -172,39 +175,39 @@ def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingF
 
 def test_the_last_report_wins(fleet: SightingFleet) -> None:
     fleet.shows("h1", *vms(2))
-    older = fleet.sightings.commands("h1", vms(7, Power.OFF))
-    run_some(fleet, older[:2])
-    newer = fleet.sightings.commands("h1", vms(5))
-    run_some(fleet, newer[:1])
-    for command in older[2:]:
+    older = fleet.sightings.steps("h1", vms(7, Power.OFF))
+    fleet.take("h1", *older[:2])
+    newer = fleet.sightings.steps("h1", vms(5))
+    fleet.take("h1", *newer[:1])
+    for step in older[2:]:
         with pytest.raises(Conflict, match="reported again"):
-            fleet.run(command)
-    run_some(fleet, newer[1:])
+            fleet.take("h1", step)
+    fleet.take("h1", *newer[1:])
     with pytest.raises(Conflict, match="reported again"):
-        fleet.run(older[-1])
+        fleet.take("h1", older[-1])
     assert fleet.names() == [one.name for one in vms(5)]
-    assert {one.power for one in fleet.memory.shown["h1"].values()} == {Power.RUNNING}
-    assert fleet.sightings.settled("h1", vms(5)) == {}
+    assert {one.power for one in fleet.observed.reported("h1").values()} == {Power.RUNNING}
+    assert fleet.settled("h1", vms(5)) == {}
 
 
 def test_a_host_that_left_in_the_middle_is_not_heard_on(fleet: SightingFleet) -> None:
-    commands = fleet.sightings.commands("h3", vms(5))
-    run_some(fleet, commands[:1])
+    steps = fleet.sightings.steps("h3", vms(5))
+    fleet.take("h3", *steps[:1])
     for one in list(fleet.names()):
         fleet.run(lambda tx, name=one: tx.remove_scope(name))  # type: ignore[misc]
     fleet.run(host_places.host_left("h3", by="operator"))
-    for command in commands[1:]:
+    for step in steps[1:]:
         with pytest.raises(NotFound):
-            fleet.run(command)
+            fleet.take("h3", step)
     assert fleet.names() == []
 
 
 def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: SightingFleet) -> None:
-    first, second, *_ = fleet.sightings.commands("h1", vms(6))
-    fleet.run(first)
+    first, second, *_ = fleet.sightings.steps("h1", vms(6))
+    fleet.take("h1", first)
 
     def undone(tx: Any) -> None:
-        second(tx)
+        second.command(tx)
         raise Conflict("Something else of the same command is refused.")
 
     with pytest.raises(Conflict, match="Something else"):
@@ -212,19 +215,19 @@ def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: Sighting
     assert fleet.names() == ["vm-000", "vm-001"]
     fleet.shows("h1", *vms(6))
     assert fleet.names() == [one.name for one in vms(6)]
-    assert fleet.sightings.settled("h1", vms(6)) == {}
+    assert fleet.settled("h1", vms(6)) == {}
 
 
 def test_an_inventory_that_is_applied_in_the_middle_has_the_report_looked_at_again(
     fleet: SightingFleet,
 ) -> None:
-    commands = fleet.sightings.commands("h1", vms(5))
-    run_some(fleet, commands[:2])
+    steps = fleet.sightings.steps("h1", vms(5))
+    fleet.take("h1", *steps[:2])
     fleet.run(lambda tx: tx.applied_inventory("# nothing\n"))
-    run_some(fleet, commands[2:])
-    assert fleet.sightings.settled("h1", vms(5)) is None
+    fleet.take("h1", *steps[2:])
+    assert fleet.settled("h1", vms(5)) is None
     fleet.shows("h1", *vms(5))
-    assert fleet.sightings.settled("h1", vms(5)) == {}
+    assert fleet.settled("h1", vms(5)) == {}
 
 
 # It comes to the same.
@@ -264,11 +267,11 @@ def fingerprint(fleet: SightingFleet) -> object:
     """Everything but how often it was written, and in which order VMs came."""
     scopes = [
         replace(one, revision=0, vms=tuple(sorted(one.vms, key=lambda vm: vm.name)))
-        for one in fleet.memory.scopes.values()
+        for one in fleet.index.scopes.values()
         if one.vms
     ]
-    shown = {host: dict(one) for host, one in fleet.memory.shown.items()}
-    return sorted(scopes, key=lambda one: one.name), shown, fleet.memory.digests
+    shown = {host: dict(fleet.observed.reported(host)) for host in fleet.index.hosts}
+    return sorted(scopes, key=lambda one: one.name), shown, fleet.index.digests
 
 
 # Who gets a turn.
@@ -279,6 +282,7 @@ class Batches:
 
     def __init__(self, fleet: SightingFleet) -> None:
         self._fleet = fleet
+        self.fleet, self.observed = fleet.published, fleet.observed
         self._queue: list[tuple[str, Command[Any], asyncio.Future[Any]]] = []
         self.batches: list[list[str]] = []
 
@@ -413,7 +417,9 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
     full = True
 
     class FullAfterTwo:
-        taken = 0
+        def __init__(self) -> None:
+            self.fleet, self.observed = fleet.published, fleet.observed
+            self.taken = 0
 
         async def submit(self, command: Command[T]) -> T:
             self.taken += 1
@@ -434,9 +440,9 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
 
 def test_a_short_report_is_one_command(fleet: SightingFleet) -> None:
     sightings = Sightings(fleet.clock)
-    assert len(sightings.commands("h1", vms(report_slices.SLICE_VMS_MAX))) == 1
-    assert len(sightings.commands("h1", ())) == 1
-    assert len(sightings.commands("h1", vms(report_slices.SLICE_VMS_MAX + 1))) == 3
+    assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX))) == 1
+    assert len(sightings.steps("h1", ())) == 1
+    assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX + 1))) == 3
 
 
 # As it comes over the wire.

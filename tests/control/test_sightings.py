@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from forewarn.control import maintenance, seen_vms
 from forewarn.core.errors import Invalid, NotFound
-from forewarn.core.machines import Power
+from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import (
     MINUTE_MS,
     EventType,
@@ -133,7 +134,7 @@ def test_what_a_host_says_is_wrong_with_a_domain_is_said_to_the_operator(
     problems = fleet.shows("h1", web(0, problem="it has no network interface."))
     assert problems == {"web-0": "it has no network interface."}
     assert fleet.vm("web-0").host == "h1"
-    assert fleet.memory.shown["h1"]["web-0"].problem == "it has no network interface."
+    assert fleet.observed.reported("h1")["web-0"].problem == "it has no network interface."
 
 
 def test_vms_of_a_scope_that_disagree_about_it_are_a_problem_and_the_first_is_right(
@@ -175,7 +176,7 @@ def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: Sighti
     fleet.shows("h1", web(0))
     assert [vm.name for vm in fleet.scope("web").vms] == ["web-0"]
     fleet.shows("h2")
-    assert "web-0" not in fleet.memory.scopes
+    assert "web-0" not in fleet.index.scopes
 
 
 def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: SightingFleet) -> None:
@@ -206,16 +207,44 @@ def test_a_vm_that_comes_back_into_a_group_reads_no_lower_incarnation_than_alone
     assert fleet.scope("web").incarnation > read
 
 
+@pytest.mark.parametrize("back", [seen("web-0"), web(0, scope="api"), web(0)])
+@pytest.mark.parametrize("alone_before", [False, True])
+def test_a_vm_that_comes_back_reads_no_lower_incarnation_than_in_the_group_it_left(
+    tmp_path: Path, back: SeenVm, *, alone_before: bool
+) -> None:
+    """Its host knows what it has read, and would refuse this control as an old one."""
+    fleet = SightingFleet(folder=tmp_path)
+    others = (web(1), web(2, scope="api"))
+    if alone_before:
+        fleet.shows("h1", seen("web-0"), *others)
+        event = fleet.order("web-0", EventType.REBOOT)
+        fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    fleet.shows("h1", web(0), *others)
+    for _ in range(3):
+        event = fleet.order("web-0", EventType.REBOOT)
+        fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    read = fleet.scope("web").incarnation
+    fleet.shows("h1", *others)
+    fleet.later(GRACE_MS / 1_000)
+    fleet.shows("h1", *others)
+    assert "web-0" not in fleet.names()
+    fleet.restart()
+    fleet.shows("h1", back, *others)
+    scope = fleet.scope(fleet.index.scope_of_vm["web-0"])
+    assert scope.incarnation >= read if scope.name == "web" else scope.incarnation > read
+    fleet.close()
+
+
 def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0, address="192.0.2.1"))
     event = fleet.order("web-0", EventType.REBOOT)
     changed = web(0, scope="api", address="192.0.2.2", zone="2")
     problems = fleet.shows("h1", changed)
     assert event.event_id in problems["web-0"]
-    assert (fleet.memory.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("web", "192.0.2.1")
+    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("web", "192.0.2.1")
     fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
     assert fleet.shows("h1", changed) == {}
-    assert (fleet.memory.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("api", "192.0.2.2")
+    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("api", "192.0.2.2")
 
 
 def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: SightingFleet) -> None:
@@ -286,7 +315,7 @@ def test_one_name_twice_in_a_report_is_one_vm(fleet: SightingFleet) -> None:
 def test_names_without_end_fill_no_memory(fleet: SightingFleet) -> None:
     problems = fleet.shows("h1", seen("x" * 100_000, vm_id="y" * 100_000, problem="z" * 100_000))
     assert all(len(name) + len(words) < 3_000 for name, words in problems.items())
-    [(name, shown)] = fleet.memory.shown["h1"].items()
+    [(name, shown)] = fleet.observed.reported("h1").items()
     assert len(name) + len(shown.problem) < 3_000
 
 

@@ -35,7 +35,7 @@ def test_what_a_file_says_of_a_vm_wins_over_its_metadata(fleet: SightingFleet) -
     }
     assert fleet.shows("h1", seen("web_0", **said)) == {}
     found = fleet.vm("web_0")
-    assert (fleet.memory.scope_of_vm["web_0"], found.update_domain) == ("web", 0)
+    assert (fleet.index.scope_of_vm["web_0"], found.update_domain) == ("web", 0)
     assert (found.priority, found.tags) == (Priority.REGULAR, ())
     assert found.vm_id == id_of("web_0")  # that is not the file's to say
 
@@ -77,10 +77,10 @@ def test_a_vm_that_leaves_the_file_is_what_its_metadata_says(fleet: SightingFlee
     fleet.apply(BOTH)
     shown = seen("web_0", scope="api", update_domain=3)
     fleet.shows("h1", shown)
-    assert fleet.memory.scope_of_vm["web_0"] == "web"
+    assert fleet.index.scope_of_vm["web_0"] == "web"
     fleet.apply(HOSTS + WEB + vm("web_1", host="h2"))
     fleet.shows("h1", shown)
-    assert (fleet.memory.scope_of_vm["web_0"], fleet.vm("web_0").update_domain) == ("api", 3)
+    assert (fleet.index.scope_of_vm["web_0"], fleet.vm("web_0").update_domain) == ("api", 3)
     assert fleet.scope("api").kind is ScopeKind.AVAILABILITY_SET
 
 
@@ -88,7 +88,7 @@ def test_a_scope_that_a_file_lists_is_as_the_file_says(fleet: SightingFleet) -> 
     fleet.apply(BOTH)
     fleet.shows("h1", seen("x", scope="web", update_domain=1, scope_kind=ScopeKind.CLOUD_SERVICE))
     assert fleet.scope("web").kind is ScopeKind.PLACEMENT_GROUP
-    assert fleet.memory.scope_of_vm["x"] == "web"
+    assert fleet.index.scope_of_vm["x"] == "web"
     fleet.shows("h1")
     fleet.later(GRACE_S)
     fleet.shows("h1")
@@ -154,7 +154,7 @@ def test_a_retired_host_leaves_unless_something_is_still_there(fleet: SightingFl
     for host in ("h1", "h2", "h9"):
         fleet.run(host_places.host_left(host, by="operator"))
     fleet.run(host_places.host_left("h3", by="operator", listed_by_file=True))
-    assert sorted(fleet.memory.hosts) == ["h1", "h3"]
+    assert sorted(fleet.index.hosts) == ["h1", "h3"]
     assert (fleet.host("h1").joined, fleet.host("h1").listed) == (False, False)
     assert (fleet.host("h3").joined, fleet.host("h3").listed) == (False, True)
 
@@ -170,7 +170,7 @@ def test_a_file_whose_names_differ_in_case_only_from_what_hosts_show_is_refused(
     ):
         with pytest.raises(InventoryConflict, match="difference in case is none"):
             fleet.apply(text)
-    assert fleet.memory.inventory is None
+    assert fleet.index.inventory is None
 
 
 def test_a_file_cannot_make_a_scope_standalone_that_shown_vms_share(fleet: SightingFleet) -> None:
@@ -185,4 +185,4 @@ def test_a_file_beside_hosts_needs_no_addresses_and_another_does(fleet: Sighting
         fleet.apply(text)
     fleet.run(inventory.apply(text, by="operator", needs_channels=False))
     fleet.shows("h2", seen("web_0"))
-    assert (fleet.vm("web_0").host, fleet.memory.scope_of_vm["web_0"]) == ("h2", "web")
+    assert (fleet.vm("web_0").host, fleet.index.scope_of_vm["web_0"]) == ("h2", "web")

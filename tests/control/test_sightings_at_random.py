@@ -115,17 +115,15 @@ class Anything:
 
     def restart(self) -> None:
         before = self.fleet.everything()
-        digests = dict(self.fleet.memory.digests)
+        digests = dict(self.fleet.index.digests)
         self.fleet.restart()
-        assert (self.fleet.everything(), self.fleet.memory.digests) == (before, digests)
+        assert (self.fleet.everything(), self.fleet.index.digests) == (before, digests)
 
     def judge(self) -> None:
-        memory = self.fleet.memory
+        memory = self.fleet.index
         names = [vm.name for scope in memory.scopes.values() for vm in scope.vms]
         assert len(names) == len({name.casefold() for name in names})
         assert memory.digests.keys() <= set(names)
-        here = {(one.name, one.vm_id) for s in memory.scopes.values() for one in s.vms}
-        self.read = {who: read for who, read in self.read.items() if who in here}
         for scope in memory.scopes.values():
             if scope.kind is ScopeKind.STANDALONE:
                 assert len(scope.vms) <= 1, scope

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from forewarn.control import maintenance
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict
 from forewarn.core.machines import Power
 from forewarn.core.model import (
@@ -93,7 +93,7 @@ def test_one_name_for_two_vms_on_two_hosts_is_a_problem_of_the_second(fleet: Sig
     problems = fleet.shows("h2", web(0, vm_id=id_of("another")))
     assert "virsh domrename web-0" in problems["web-0"]
     assert (fleet.vm("web-0").host, fleet.vm("web-0").vm_id) == ("h1", id_of("web-0"))
-    assert fleet.run(fleet.sightings.targets("h2", ["web-0"])) == {"web-0": None}
+    assert fleet.targets("h2", "web-0") == {"web-0": None}
 
 
 def test_a_move_that_an_action_makes_is_for_its_report_to_say(fleet: SightingFleet) -> None:
@@ -144,7 +144,7 @@ def test_vms_that_an_operation_of_their_host_moves_away_are_followed(fleet: Sigh
     fleet.approve(event)
     fleet.tick()
     fleet.shows("h1", web(0))
-    assert fleet.run(fleet.sightings.targets("h1", ["web-0"])) == {"web-0": "h2"}
+    assert fleet.targets("h1", "web-0") == {"web-0": "h2"}
     fleet.shows("h2", web(0))
     fleet.shows("h1")
     assert fleet.vm("web-0").host == "h2"
@@ -220,7 +220,7 @@ def test_a_vm_that_comes_back_later_is_a_new_one(fleet: SightingFleet) -> None:
         fleet.later(GRACE_S)
     fleet.shows("h1")
     assert fleet.names() == []
-    assert fleet.memory.scopes == {}
+    assert fleet.index.scopes == {}
     fleet.shows("h2", seen("db"))
     assert fleet.vm("db").host == "h2"
     assert len(fleet.facts(FactKind.VM_SEEN)) == 2
@@ -292,13 +292,13 @@ def test_a_failed_hosts_vm_starts_elsewhere_from_what_was_kept_of_it(
     assert target in ("h2", "h3")
     other = "h3" if target == "h2" else "h2"
     kept = web(0).definition
-    assert fleet.run(fleet.sightings.definition(target, "web-0")) == kept
-    assert fleet.run(fleet.sightings.definition(other, "web-0")) is None
-    assert fleet.run(fleet.sightings.definition(target, "web-9")) is None
+    assert fleet.definition(target, "web-0") == kept
+    assert fleet.definition(other, "web-0") is None
+    assert fleet.definition(target, "web-9") is None
     fleet.hosts_do_their_work()
     fleet.shows(target, web(0))
     assert fleet.vm("web-0").host == target
-    assert fleet.run(fleet.sightings.definition(target, "web-0")) is None
+    assert fleet.definition(target, "web-0") is None
     kept_now = fleet.store.definition("web-0")
     assert kept_now is not None
     assert (kept_now.host, kept_now.text) == (target, kept)
@@ -307,20 +307,20 @@ def test_a_failed_hosts_vm_starts_elsewhere_from_what_was_kept_of_it(
 
 def test_targets_count_what_the_same_answer_plans(fleet: SightingFleet) -> None:
     fleet.shows("h1", *(seen(f"vm-{number}") for number in range(4)))
-    answer = fleet.run(fleet.sightings.targets("h1", [f"vm-{number}" for number in range(4)]))
+    answer = fleet.targets("h1", *(f"vm-{number}" for number in range(4)))
     assert sorted(str(target) for target in answer.values()) == ["h2", "h2", "h3", "h3"]
 
 
 def test_targets_of_one_answer_keep_update_domains_apart(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0), web(1), web(2))
-    answer = fleet.run(fleet.sightings.targets("h1", ["web-0", "web-1", "web-2"]))
+    answer = fleet.targets("h1", "web-0", "web-1", "web-2")
     assert sorted(str(target) for target in answer.values()) == ["None", "h2", "h3"]
 
 
 def test_a_fleet_of_one_host_has_no_target() -> None:
     fleet = SightingFleet("h1")
     fleet.shows("h1", web(0))
-    assert fleet.run(fleet.sightings.targets("h1", ["web-0"])) == {"web-0": None}
+    assert fleet.targets("h1", "web-0") == {"web-0": None}
     fleet.close()
 
 
@@ -333,11 +333,11 @@ def test_a_report_that_says_nothing_new_writes_nothing_and_needs_no_transaction(
     vms = [web(number) for number in range(50)]
     fleet.shows("h1", *vms)
     commits = len(fleet.commits)
-    assert fleet.sightings.settled("h1", vms) == {}
-    assert fleet.run(fleet.sightings.sight("h1", vms)) == {}
+    assert fleet.settled("h1", vms) == {}
+    assert fleet.take("h1", *fleet.sightings.steps("h1", vms)) == {}
     assert len(fleet.commits) == commits
     fleet.later(400)
-    assert fleet.sightings.settled("h1", vms) is None  # looked at all the same, now and then
+    assert fleet.settled("h1", vms) is None  # looked at all the same, now and then
 
 
 def test_only_a_changed_definition_is_written(fleet: SightingFleet) -> None:
@@ -354,15 +354,15 @@ def test_only_a_changed_definition_is_written(fleet: SightingFleet) -> None:
 
 def test_what_cannot_be_written_is_looked_at_again(fleet: SightingFleet) -> None:
     def undone(tx: Transaction) -> None:
-        fleet.sightings.sight("h1", [web(0)])(tx)
+        fleet.sightings.steps("h1", [web(0)])[-1].command(tx)
         raise Conflict("Something else of the same command is refused.")
 
     fleet.shows("h1")
     with pytest.raises(Conflict):
         fleet.run(undone)
-    assert (fleet.names(), fleet.memory.digests) == ([], {})
+    assert (fleet.names(), fleet.index.digests) == ([], {})
     assert fleet.store.definition("web-0") is None
-    assert fleet.sightings.settled("h1", [web(0)]) is None
+    assert fleet.settled("h1", [web(0)]) is None
     fleet.shows("h1", web(0))
     assert fleet.names() == ["web-0"]
 

@@ -9,8 +9,8 @@ import pytest
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import maintenance, ticker
 from forewarn.control.dispatch import host_silent
-from forewarn.control.memory import Transaction
 from forewarn.control.ticker import COMMANDS_PER_TICK_MAX
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.model import (
     SECOND_MS,

@@ -11,7 +11,7 @@ import pytest
 
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import inventory
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Traits
@@ -29,7 +29,7 @@ class Shown:
     def __init__(self, cloud: Cloud, **more: Callable[[str], tuple[Adoption, ...]]) -> None:
         self.cloud = cloud
         self.views = Views(**more)
-        self.views.load(cloud.memory.scopes.values(), cloud.memory.operations.values())
+        self.views.load(cloud.index.scopes.values(), cloud.index.operations.values())
         self._published = len(cloud.commits)
 
     def publish(self) -> None:

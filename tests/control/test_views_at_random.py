@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from core_fleet import Cloud, minutes, scope
-from forewarn.control.memory import hosts_mentioned
 from forewarn.control.own_vms import as_shown_to
 from forewarn.control.views import Views
 from forewarn.core.errors import Refusal
 from forewarn.core.model import ActionPhase, EventType, Host, Outcome, Scope
+from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.wire.host_json import Changes, Since
 
 SEEDS = 40
@@ -63,7 +63,7 @@ class Story:
     def start_views(self) -> None:
         """Control begins a new life with what is durable."""
         self.views = Views()
-        memory = self.cloud.memory
+        memory = self.cloud.index
         self.views.load(memory.scopes.values(), memory.operations.values())
         self.published = len(self.cloud.commits)
 
@@ -74,8 +74,8 @@ class Story:
     def step(self) -> None:
         """One thing happens, if the rules allow it now."""
         choose = self.random.choice
-        vms = [vm.name for one in self.cloud.memory.scopes.values() for vm in one.vms]
-        events = [e for one in self.cloud.memory.scopes.values() for e in one.events]
+        vms = [vm.name for one in self.cloud.index.scopes.values() for vm in one.vms]
+        events = [e for one in self.cloud.index.scopes.values() for e in one.events]
         verbs = (EventType.REBOOT, EventType.REDEPLOY, EventType.REBOOT, EventType.TERMINATE)
         deeds: list[Callable[[], object]] = [
             lambda: self.cloud.order(choose(vms), choose(verbs)),
@@ -118,7 +118,7 @@ class Story:
             follower.hear(msgspec.json.decode(msgspec.json.encode(answer), type=Changes))
             expected = {
                 one.name: as_shown_to(one, host)
-                for one in self.cloud.memory.scopes.values()
+                for one in self.cloud.index.scopes.values()
                 if host in hosts_mentioned(one)
             }
             assert follower.scopes == expected
@@ -126,7 +126,7 @@ class Story:
                 assert follower.rung
 
     def unclaimed(self, host: str) -> bool:
-        memory = self.cloud.memory
+        memory = self.cloud.index
         actions = [a for one in memory.scopes.values() for e in one.events for a in e.actions]
         actions += [o.action for o in memory.operations.values() if o.action is not None]
         return any(a.host == host and a.phase is ActionPhase.PENDING for a in actions)

@@ -121,7 +121,7 @@ def test_a_vm_that_its_host_has_not_got_is_counted_on_a_target_that_cannot_be_as
     fail(fleet, target, fenced=True)
     started = [action for host in ("h1", "h2", "h3") for action in fleet.claim(host)]
     assert [(action.kind, action.vm) for action in started] == [(ActionKind.START_VM, "web-0")]
-    assert fleet.run(fleet.sightings.definition(started[0].host or "", "web-0")) is not None
+    assert fleet.definition(started[0].host or "", "web-0") is not None
 
 
 def test_what_a_move_left_paused_is_not_taken_for_where_the_vm_is(fleet: SightingFleet) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import maintenance, ticker
-from forewarn.control.memory import Transaction
 from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import BATCH_COMMANDS_MAX, Command, Writer, WriterThread
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import EventType, FactKind, Phase
@@ -52,7 +52,7 @@ def broken(tx: Transaction) -> None:
 
 
 def look(tx: Transaction) -> int:
-    return len(tx.memory.scopes)
+    return len(tx.scopes)
 
 
 # Batches.
@@ -93,18 +93,21 @@ def test_a_command_that_refuses_or_breaks_costs_the_others_nothing(
     assert [event.resources for event in cloud.store.load().scopes[0].events] == [("web_1",)]
 
 
-def test_a_stale_revision_costs_the_others_nothing(cloud: Watched) -> None:
+def test_nothing_of_a_batch_is_kept_once_another_program_wrote_to_the_database(
+    cloud: Watched,
+) -> None:
+    before = cloud.everything()
     cloud.watched.fails["save"] = StaleRevision("somebody else was here")
-    first, second = cloud.writer.run([reboot("web_0"), reboot("web_1")])
-    assert isinstance(first.error, StaleRevision)
-    assert second.error is None
-    assert [event.resources for event in cloud.scope().events] == [("web_1",)]
+    with pytest.raises(StaleRevision):
+        cloud.writer.run([reboot("web_0"), reboot("web_1")])
+    assert cloud.everything() == before
 
 
 def test_commits_are_told_after_they_are_durable_and_before_the_answers(cloud: Watched) -> None:
     told: list[tuple[list[str], int]] = []
     writer = Writer(
-        memory=cloud.memory,
+        index=cloud.index,
+        observed=cloud.observed,
         store=cloud.watched,
         timekeeper=Timekeeper(cloud.clock),
         policy=cloud.policy,
@@ -124,7 +127,7 @@ def test_when_the_store_fails_everything_of_the_batch_is_taken_back(
     cloud: Watched, call: str
 ) -> None:
     before = cloud.everything()
-    index = dict(cloud.memory.scope_of_vm), set(cloud.memory.busy_scopes)
+    index = dict(cloud.index.scope_of_vm), set(cloud.index.busy_scopes)
     cloud.watched.fails[call] = disk_full()
     with pytest.raises(StoreFailed):
         cloud.writer.run(
@@ -135,7 +138,7 @@ def test_when_the_store_fails_everything_of_the_batch_is_taken_back(
             ]
         )
     assert cloud.everything() == before
-    assert (dict(cloud.memory.scope_of_vm), set(cloud.memory.busy_scopes)) == index
+    assert (dict(cloud.index.scope_of_vm), set(cloud.index.busy_scopes)) == index
     assert cloud.commits == []
     assert cloud.store.load().scopes[0].events == ()
     [done] = cloud.writer.run([reboot("web_0")])  # and the next batch is served as if nothing was
@@ -208,7 +211,8 @@ class OnThread:
         self.order: list[str] = []
         self.publish_fails = False
         writer = Writer(
-            memory=cloud.memory,
+            index=cloud.index,
+            observed=cloud.observed,
             store=cloud.watched,
             timekeeper=Timekeeper(cloud.clock),
             policy=cloud.policy,
@@ -318,6 +322,17 @@ def test_when_nothing_can_be_kept_every_caller_is_told_and_the_writer_goes_on(
         return await writer.submit(reboot("web_0"))
 
     assert on_thread(cloud, act).resources == ("web_0",)
+
+
+def test_a_database_that_another_program_wrote_to_is_fatal(cloud: Watched) -> None:
+    async def act(writer: OnThread) -> list[str]:
+        cloud.watched.fails["save"] = StaleRevision("host h1 is no longer at revision 3")
+        with pytest.raises(Unavailable, match="another program"):
+            await writer.submit(reboot("web_0"))
+        return writer.fatal
+
+    [why] = on_thread(cloud, act)
+    assert "host h1 is no longer at revision 3" in why
 
 
 def test_a_store_that_cannot_be_trusted_any_more_is_fatal(cloud: Watched) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, reasons, scope, vm
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import explain
 from forewarn.core.model import (
     HOUR_MS,
@@ -96,14 +96,14 @@ def host_silent() -> list[Hold]:
 def host_blind() -> list[Hold]:
     cloud = web()
     event = platform(cloud)
-    cloud.memory.blind["h2"] = "Libvirt cannot be reached. Is it running?"
+    cloud.observed.is_blind("h2", "Libvirt cannot be reached. Is it running?")
     return cloud.holds(event)
 
 
 def host_refuses() -> list[Hold]:
     cloud = web()
     event = platform(cloud)
-    cloud.memory.refusing["h2"] = REFUSAL
+    refuses(cloud, "h2", REFUSAL)
     return cloud.holds(event)
 
 
@@ -116,9 +116,13 @@ def host_not_joined() -> list[Hold]:
 
 def revoked(cloud: Cloud, host: str) -> None:
     """As a control has it: every host has joined, but this one no more."""
-    cloud.memory.hosts_join = True
-    for name, known in list(cloud.memory.hosts.items()):
-        cloud.memory.hosts[name] = replace(known, joined=name != host)
+    cloud.hosts_join()
+    for name, known in list(cloud.index.hosts.items()):
+        cloud.index.put_host(name, replace(known, joined=name != host))
+
+
+def refuses(cloud: Cloud, host: str, why: str) -> None:
+    cloud.observed.heard(host, at_ms=cloud.clock.monotonic_ms(), refuses=why)
 
 
 def host_failed() -> list[Hold]:
@@ -254,7 +258,7 @@ def test_a_host_at_work_whose_hypervisor_does_not_answer_is_explained_in_its_own
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.start(event)
     cloud.claim("h1")
-    cloud.memory.blind["h1"] = "Libvirt cannot be reached. Is it running?"
+    cloud.observed.is_blind("h1", "Libvirt cannot be reached. Is it running?")
     [hold] = cloud.holds(event)
     assert "the hypervisor of host h1 does not answer" in hold.what
     assert hold.remedy == "Libvirt cannot be reached. Is it running?"
@@ -264,10 +268,10 @@ def test_nothing_starts_on_a_host_whose_hypervisor_does_not_answer() -> None:
     cloud = web()
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
-    cloud.memory.blind["h1"] = "Libvirt cannot be reached. Is it running?"
+    cloud.observed.is_blind("h1", "Libvirt cannot be reached. Is it running?")
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
-    cloud.memory.blind.clear()
+    cloud.observed.report("h1", {})
     cloud.tick()
     assert cloud.event(event).phase is Phase.STARTED
 
@@ -276,10 +280,10 @@ def test_nothing_starts_on_a_host_that_refuses_control_or_was_revoked() -> None:
     cloud = web()
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
-    cloud.memory.refusing["h1"] = REFUSAL
+    refuses(cloud, "h1", REFUSAL)
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
-    cloud.memory.refusing.clear()
+    refuses(cloud, "h1", "")
     revoked(cloud, "h1")
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
@@ -292,10 +296,10 @@ def test_no_vm_is_moved_to_a_host_that_refuses_control_or_was_revoked() -> None:
     cloud = Cloud(scope("web", {"w": (0, "h1")}), hosts=[Host(name="h1"), Host(name="h2")])
     event = cloud.order("w", EventType.REDEPLOY)
     cloud.approve(event)
-    cloud.memory.refusing["h2"] = REFUSAL
+    refuses(cloud, "h2", REFUSAL)
     [hold] = cloud.holds(event)
     assert "h2: it takes no orders from this control" in hold.what
-    cloud.memory.refusing.clear()
+    refuses(cloud, "h2", "")
     revoked(cloud, "h2")
     [hold] = cloud.holds(event)
     assert "h2: not joined" in hold.what

@@ -6,7 +6,7 @@ import pytest
 
 from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.control import maintenance
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import document
 from forewarn.core.model import (
     DAY_MS,
@@ -95,6 +95,33 @@ def test_a_host_that_returns_starts_its_vms_in_place(cloud: Cloud) -> None:
     assert cloud.event(event).phase is Phase.COMPLETED
     assert cloud.where("a") == "h1"
     assert cloud.facts(FactKind.MOVED) == []
+
+
+def test_what_nobody_has_taken_elsewhere_starts_at_home_once_it_is_back(cloud: Cloud) -> None:
+    """There its owner may have started it by hand; elsewhere it would run a second time."""
+    cloud.fail("h1", fenced=True)
+    [event] = declared(cloud)
+    cloud.tick()
+    assert {action.host for action in cloud.event(event).actions} == {"h3"}
+    cloud.repair("h1")
+    assert cloud.claim("h3") == []
+    cloud.tick()
+    cloud.work()
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert (cloud.where("a"), cloud.where("b")) == ("h1", "h1")
+
+
+def test_what_was_taken_elsewhere_stays_there(cloud: Cloud) -> None:
+    cloud.fail("h1", fenced=True)
+    [event] = declared(cloud)
+    cloud.tick()
+    taken = cloud.claim("h3")
+    cloud.repair("h1")
+    cloud.tick()
+    for action in taken:
+        cloud.report("h3", action)
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert (cloud.where("a"), cloud.where("b")) == ("h3", "h3")
 
 
 def test_a_returned_host_is_used_only_when_it_is_heard(cloud: Cloud) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import edits
 from forewarn.core.invariants import InvariantBroken, check
 from forewarn.core.model import (

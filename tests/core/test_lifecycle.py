@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import edits
 from forewarn.core.lifecycle import TRANSITIONS, IllegalMove, Move, move
 from forewarn.core.model import EventType, Phase

@@ -307,7 +307,7 @@ def test_every_reason_for_an_event_has_the_words_of_the_contract() -> None:
     cloud.maintain("h2", EventType.FREEZE)
     cloud.degrade("h1")
     cloud.fail("h3")
-    words = {words_of(event) for owner in cloud.memory.scopes.values() for event in owner.events}
+    words = {words_of(event) for owner in cloud.index.scopes.values() for event in owner.events}
     assert words == {
         ("Reboot", "Virtual machine is going to be restarted as requested by authorized user."),
         ("Redeploy", "Virtual machine is going to be redeployed as requested by authorized user."),

@@ -367,7 +367,7 @@ def test_an_order_that_nobody_could_keep_or_read_is_refused(
 ) -> None:
     with pytest.raises(Invalid, match=accepted):
         cloud.maintain("h1", event_type, **said)
-    assert not cloud.memory.operations
+    assert not cloud.index.operations
 
 
 def test_a_restart_between_order_and_start_forgets_nothing(cloud: Cloud) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope, spot
 from forewarn.control import maintenance, metadata
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import document
 from forewarn.core.errors import (
     AlreadyStarted,
@@ -257,7 +257,7 @@ def test_several_ids_are_approved_together(cloud: Cloud) -> None:
 
 
 def started(cloud: Cloud) -> list[ScheduledEvent]:
-    return [e for owner in cloud.memory.scopes.values() for e in owner.events if e.started_ms]
+    return [e for owner in cloud.index.scopes.values() for e in owner.events if e.started_ms]
 
 
 def test_a_vm_has_at_most_one_started_event_and_the_oldest_due_goes_first(cloud: Cloud) -> None:
@@ -315,4 +315,4 @@ def test_an_evicted_vm_is_gone_and_leaves_its_other_events(cloud: Cloud) -> None
     reboot = cloud.order("spotty", EventType.REBOOT)
     cloud.carry_out(cloud.order("spotty", EventType.PREEMPT))
     assert cloud.event(reboot).phase is Phase.CANCELED
-    assert cloud.memory.scope_of_vm.get("spotty") is None
+    assert cloud.index.scope_of_vm.get("spotty") is None

@@ -8,7 +8,7 @@ import pytest
 
 from core_fleet import Cloud, Hearing, minutes, scope
 from forewarn.control import ticker
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import planning
 from forewarn.core.model import EventType, Health, Host, Scope, Vm
 
@@ -71,9 +71,9 @@ def test_a_vm_goes_where_the_rule_says_in_any_fleet(seed: int) -> None:
     cloud, chance = a_fleet(seed)
 
     def compare(tx: Transaction) -> None:
-        for owner in tx.memory.scopes.values():
+        for owner in tx.scopes.values():
             for vm in owner.vms:
-                planned = {name: chance.randint(0, 2) for name in tx.memory.hosts}
+                planned = {name: chance.randint(0, 2) for name in tx.hosts_by_name}
                 expected = slowly(owner, vm, tx, planned)
                 assert planning.choose_target(owner, vm, tx, planned) == expected
 
@@ -97,6 +97,7 @@ def test_many_vms_without_a_target_look_at_every_host_once_and_not_once_each() -
     for host in hosts[:50]:
         cloud.maintain(host.name, EventType.REDEPLOY)
     cloud.clock.pass_ms(minutes(60))
-    cloud.memory.liveness = counted = Counted(cloud.clock)
+    cloud.hearing = counted = Counted(cloud.clock)
+    cloud.crash(down_ms=0)
     assert cloud.run(ticker.survey) == []
     assert 50 <= counted.asked <= 50 + 2 * len(hosts)

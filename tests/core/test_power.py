@@ -37,9 +37,9 @@ def switch(cloud: Cloud, vm: str, *, on: bool) -> None:
     owner = cloud.scope("one")
     now_ms = cloud.clock.wall
     if on:
-        decision = power.switched_on(owner, vm, enabled=True, now_ms=now_ms)
+        decision = power.switched_on(owner, (vm,), enabled=True, now_ms=now_ms)
     else:
-        decision = power.switched_off(owner, vm, now_ms)
+        decision = power.switched_off(owner, (vm,), now_ms)
     cloud.run(lambda tx: tx.apply(decision))
 
 
@@ -383,7 +383,7 @@ def test_one_that_was_spared_is_not_told_of_a_drain_that_was_canceled(cloud: Clo
     spared(cloud)
     cloud.tick()
     assert cloud.scope("one").events == ()
-    assert cloud.memory.operations == {}
+    assert cloud.index.operations == {}
 
 
 @pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.REDEPLOY])

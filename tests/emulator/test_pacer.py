@@ -9,9 +9,12 @@ from typing import Any, cast
 import pytest
 
 from endpoint_memory import StillLoop
-from forewarn.core.model import SECOND_MS
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
+from forewarn.core.model import SECOND_MS, Policy
 from forewarn.emulator.clock import SPEED_MAX, EmulatedClock
 from forewarn.emulator.pacer import LOOK_EVERY_S, Instant, Pacer
+from forewarn.ports import Snapshot
 
 START_MS = 1_772_532_000_000
 
@@ -46,8 +49,11 @@ class Fleet:
 
     save_first_reads = save_polls = nothing
 
-    async def ask(self, _: object) -> list[Instant]:
-        return []
+    @property
+    def fleet(self) -> PublishedFleet:
+        """Nothing is open."""
+        empty = Snapshot(scopes=(), hosts=(), operations=(), heartbeat_ms=None, inventory=None)
+        return PublishedFleet(empty, Observed(self._clock), policy=Policy(), clock=self._clock)
 
     def under_way(self) -> list[tuple[int, Any]]:
         return []

@@ -166,7 +166,7 @@ def test_a_scope_is_never_shown_with_an_older_incarnation() -> None:
         assert bench.follower.refused == {"web"}
         assert bench.hosts.shows == [("web", 5)]
 
-        await bench.hear(web(6), epoch="e2")
+        await bench.hear(web(6), epoch="e3")
         assert bench.documents.incarnation_shown("web") == 6
         assert bench.follower.refused == frozenset()
 
@@ -181,6 +181,20 @@ def test_what_is_shown_is_marked_before_anybody_can_read_it() -> None:
 
         assert bench.shown_when_kept == [None, 3]
         assert [set(marks.of_vm.values()) for marks in bench.kept] == [{3}, {5}]
+
+    run(test)
+
+
+def test_orders_at_a_refused_control_do_not_make_it_the_right_one() -> None:
+    """They raise its numbers, and a number that a guest has read would mean something else."""
+
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        for incarnation in (4, 5, 6):
+            await bench.hear(web(incarnation), epoch="e2")
+            assert bench.follower.refused == {"web"}
+            assert bench.documents.incarnation_shown("web") == 5
+        assert "from incarnation 5 to 4" in bench.follower.refuses
 
     run(test)
 
@@ -257,7 +271,7 @@ def test_a_control_that_is_refused_takes_nothing_from_guests() -> None:
         await bench.hear(web(4), epoch="e2")  # and db it does not know at all
         assert bench.documents.incarnation_shown("db") == 7
 
-        await bench.hear(web(6), epoch="e2")
+        await bench.hear(web(6), epoch="e3")
         assert bench.follower.refuses == ""
         assert bench.documents.page("db") is None
 
@@ -465,7 +479,7 @@ def test_a_control_that_is_refused_has_nothing_written_to_a_vm() -> None:
         await bench.hear(web(4), epoch="e2", adoptions=(wanted,))
         assert bench.adoptions == []
 
-        await bench.hear(web(6), epoch="e2", adoptions=(wanted,))
+        await bench.hear(web(6), epoch="e3", adoptions=(wanted,))
         assert bench.adoptions == ["a1"]
 
     run(test)
@@ -478,9 +492,9 @@ def test_whether_control_is_obeyed_is_told_whenever_it_changes() -> None:
         await bench.hear(names=("web",))
         await bench.hear(web(4), epoch="e2")
         await bench.hear(web(4), epoch="e2")
-        await bench.hear(web(6), epoch="e2")
+        await bench.hear(web(6), epoch="e3")
 
-        assert bench.judgments == [("e1", False), ("e2", True), ("e2", False)]
+        assert bench.judgments == [("e1", False), ("e2", True), ("e3", False)]
 
     run(test)
 

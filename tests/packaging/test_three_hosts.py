@@ -16,7 +16,7 @@ from cli_runner import forewarn
 from core_fleet import Cloud, scope
 from forewarn import host_settings, settings
 from forewarn.adapters.libvirt_xml import read_traits
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import planning
 from forewarn.core.machines import Traits, WhenHostGoesDown
 from programs import program
@@ -60,7 +60,7 @@ def test_each_web_server_of_the_picture_has_a_host_to_move_to() -> None:
     cloud = Cloud(scope("web", web))
 
     def targets(tx: Transaction) -> set[str | None]:
-        owner = tx.memory.scopes["web"]
+        owner = tx.scopes["web"]
         return {planning.choose_target(owner, vm, tx, {}) for vm in owner.vms}
 
     assert cloud.run(targets) == {"h3"}

@@ -124,8 +124,8 @@ PLANTED = (
         (
             (
                 "control/ticker.py",
-                "    return tx.now_ms >= event.deadline_ms and not explain.whole_host(operation)\n",
-                "    return False\n",
+                "    return fleet.now_ms >= event.deadline_ms and not explain.whole_host(",
+                "    return False and not explain.whole_host(",
             ),
             (
                 "core/failing.py",
@@ -222,8 +222,8 @@ PLANTED = (
             SILENCED_CHECK,
             (
                 "control/dispatch.py",
-                "            if silent_ms > notice.HEARTBEAT_LATE_MS:\n",
-                "            if silent_ms >= HOST_SILENT_AFTER_MS:\n",
+                "            elif silent_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "            elif silent_ms < 0:\n",
             ),
             (
                 "core/starting.py",

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import metadata, ticker
+from forewarn.control.agenda import Agenda
+from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Memory
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.observed import Observed
 from forewarn.control.powers import Powers
+from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
 from forewarn.core.errors import Refusal, Unavailable
@@ -37,6 +41,7 @@ from forewarn.host.executor import Executor
 from forewarn.ports import Change, HypervisorFailed, Sight, SightKind, StaleRevision, StoreFailed
 from forewarn.wire import documents
 from forewarn.wire.api_versions import NEWEST
+from inline_control import Inline, InlineControl, run_now
 from simulation.faulty_store import Crash, FaultyStore
 from simulation.judge import Broken, Judge
 from simulation.sim_clock import SimClock, SimIds
@@ -46,15 +51,6 @@ SUBSTEP_MS = 5_000
 # A host is heard every five seconds. That it is not is noticed a second later: until then what it
 # showed counts as shown, by design.
 UNNOTICED_MS = 6_000
-
-
-def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    raise AssertionError("a simulated call tried to wait")
 
 
 class JudgedHypervisor:
@@ -106,11 +102,9 @@ class JudgedHypervisor:
 
     def _may_run_on(self, vm: str) -> set[str]:
         """Where a VM runs now, and where something that is under way will have it run."""
-        found = {self.inner.where(vm)} if self.inner.runs(vm) else set()
-        for _, action in self.inner.under_way():
-            if action.vm == vm and action.kind in (ActionKind.START_VM, ActionKind.MOVE_VM):
-                found.add(action.target_host)
-        return {host for host in found if host is not None}
+        where = self.inner.where(vm)
+        here = {where} if where is not None and self.inner.runs(vm) else set()
+        return here | self.inner.coming(vm)
 
     def acted_on(self) -> set[str]:
         """VMs and hosts that something was begun on whose end no host has seen."""
@@ -164,8 +158,8 @@ class World:
                 self.hypervisor.inner.place(vm.name, vm.host)
                 self.hypervisor.on_host[vm.name] = vm.host
         self.writer: Writer | None = None
-        self.memory: Memory | None = None
-        self.dispatch: Dispatch | None = None
+        self.control: Control | None = None
+        self.agenda: Agenda | None = None
         self.powers = Powers(self.clock)
         self.shows_powers = False
         self._boots: dict[str, str] = {}
@@ -174,6 +168,8 @@ class World:
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
         self.trace: list[str] = []
         self.failed: set[str] = set()  # hosts that the service was told have failed
+        # By VM: the boot, as the service knew it, in which a host last showed it to run.
+        self.ran_in: dict[str, str] = {}
         self.start_service()
         self.submit(lambda tx: tx.apply(Decision(scopes=tuple(scopes), hosts=tuple(hosts))))
 
@@ -185,11 +181,22 @@ class World:
     def start_service(self) -> None:
         """Start the service on whatever is durable."""
         snapshot = self.store.load()
-        self.dispatch = Dispatch(self.clock)
         self.powers = Powers(self.clock)
-        self.memory = Memory(snapshot, self.dispatch)
+        observed = Observed(self.clock)
+        self.control = InlineControl(
+            writer=Inline(self.submit),
+            store=self.store,
+            clock=self.clock,
+            lease_clock=self.clock,
+            fleet=PublishedFleet(snapshot, observed, policy=self.policy, clock=self.clock),
+            observed=observed,
+            dispatch=Dispatch(self.clock),
+        )
+        self.agenda = Agenda(self.control.fleet)
+        self.control.fleet.on_publish(self.agenda.published)
         self.writer = Writer(
-            memory=self.memory,
+            index=FleetIndex(snapshot),
+            observed=observed,
             store=self.store,
             timekeeper=Timekeeper(self.clock),
             policy=self.policy,
@@ -210,7 +217,7 @@ class World:
         self.say(f"service dies: {why}")
         self.judge.count("crashes")
         self.store.rollback()
-        self.writer = self.memory = self.dispatch = None
+        self.writer = self.control = self.agenda = None
         for scope in self.store.load().scopes:
             self._observe(scope)  # what was committed and never told to anybody still counts
 
@@ -235,6 +242,8 @@ class World:
 
     def _committed(self, changes: Sequence[Change]) -> None:
         """After a commit and before anybody is answered: record it, and perhaps ring hosts."""
+        if self.control is not None:
+            self.control.fleet.publish(changes)
         for change in changes:
             for _, after in change.scopes:
                 text = self._observe(after)
@@ -289,9 +298,15 @@ class World:
                 text = host.dark.get(scope)
                 unnoticed_ms = UNNOTICED_MS - (self.clock.real_ms - host.heard_ms)
                 counted_ms = max(0, min(ms, unnoticed_ms))
-            for event_id, resources in self._events_named(text) if text else ():
+            texts = [text] if self.hypervisor.inner.runs(vm) else [text, *self._shown(scope)]
+            named = {e: r for shown in texts if shown for e, r in self._events_named(shown)}
+            for event_id, resources in named.items():
                 if vm in resources:
                     self.judge.readable(vm, event_id, counted_ms)
+
+    def _shown(self, scope: str) -> list[bytes | None]:
+        """What any host shows of a scope: a VM that does not run reads nothing, wherever it is."""
+        return [host.shown.get(scope) for host in self.hosts.values()]
 
     def _events_named(self, text: bytes) -> list[tuple[str, list[str]]]:
         """The events of a document and whom they name; read once, it is asked at every beat."""
@@ -346,10 +361,24 @@ class World:
             if self.clock.real_ms - self._last_beat_ms >= ticker.HEARTBEAT_EVERY_MS:
                 self.submit(ticker.heartbeat)
                 self._last_beat_ms = self.clock.real_ms
-            for command in self.submit(ticker.survey):
+            for command in self._survey():
                 self.submit(command)
         except (Unavailable, Refusal):
             return
+
+    def _survey(self) -> ticker.Nominated:
+        """What the ticker finds in the scopes of its agenda, which is all that there is to find."""
+        if self.control is None or self.agenda is None:
+            raise Unavailable("down")
+        look, found = self.control.fleet.look(), ticker.Survey()
+        names = sorted(self.agenda.due(look.now_ms))
+        found.scopes(look, (look.scopes[name] for name in names if name in look.scopes))
+        found.silent_hosts(look, self.agenda.told_hosts())
+        found.whole_operations(look)
+        nominated = found.nominated()
+        if len(nominated) != len(ticker.survey(look)):
+            raise Broken(f"I7: the agenda has {names}, and something else is due")
+        return nominated
 
     def host_turn(self, host: SimHost) -> None:
         """A host's daemon: heartbeat, fetch and confirm documents, work."""
@@ -371,7 +400,10 @@ class World:
         self.say(f"  {vm} is switched {'on' if on else 'off'} on {where}")
         inner.switch(vm, on=on)
         self.judge.switched(vm, on=on, real_ms=self.clock.real_ms)
-        if not on and (where in self.failed or vm in self.hypervisor.acted_on()):
+        if on:
+            return
+        unseen = self.ran_in.get(vm) != run_now(self.hypervisor.boot_id(where))
+        if where in self.failed or unseen or vm in self.hypervisor.acted_on():
             self.judge.unsure_off.add(vm)
 
     def _show_powers(self, host: SimHost) -> None:
@@ -384,6 +416,9 @@ class World:
             }
             self.submit(lambda tx: self.powers.seen(tx, host.name, powers))
             running = {vm for vm, shown in powers.items() if shown is Power.RUNNING}
+            known = self.control.fleet.host(host.name) if self.control else None
+            if known is not None and known.boot_id is not None:
+                self.ran_in.update(dict.fromkeys(running, known.boot_id))
             self.judge.on_unheard -= running
             if host.name not in self.failed:
                 self.judge.unsure_off -= running - self.hypervisor.acted_on()
@@ -422,9 +457,9 @@ class World:
 
     def fetch(self, host: SimHost) -> None:
         """Take over the documents of the scopes on this host, and say that they are shown."""
-        if self.memory is None:
+        if self.control is None:
             raise Unavailable("down")
-        on_host = self.memory.scopes_on(host.name)
+        on_host = self.control.fleet.scopes_on(host.name)
         scopes = [s for s in on_host if any(v.host == host.name for v in s.vms)]
         host.shown = {scope.name: self._render(scope) for scope in scopes}
         for scope in scopes:
@@ -469,13 +504,16 @@ class SimLink:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def _dispatch(self) -> Dispatch:
-        if self._world.dispatch is None:
+    def _control(self) -> Control:
+        if self._world.control is None:
             raise Unavailable("down")
-        return self._world.dispatch
+        return self._world.control
+
+    def _dispatch(self) -> Dispatch:
+        return self._control().dispatch
 
     async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
-        self._world.submit(self._dispatch().heartbeat(host, holding, refuses))
+        await self._control().heartbeats.take(host, holding, refuses)
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return self._world.submit(self._dispatch().claim(host, boot_id))

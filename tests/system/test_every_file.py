@@ -74,8 +74,8 @@ def known_by(world: ControlWorld) -> Known:
     parts = world.service.parts
     events = parts.store.events(scope=None, open_only=False, limit=10_000)
     return Known(
-        incarnations={name: scope.incarnation for name, scope in parts.memory.scopes.items()},
-        hosts={name: host.joined for name, host in parts.memory.hosts.items()},
+        incarnations={name: scope.incarnation for name, scope in parts.fleet.scopes.items()},
+        hosts={name: host.joined for name, host in parts.fleet.hosts_by_name.items()},
         events=frozenset(event.event_id for event in events),
         journal_end=parts.store.journal_end(),
     )

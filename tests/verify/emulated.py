@@ -47,7 +47,7 @@ class Emulated:
         async def work(emulator: Emulator) -> None:
             control, wanted = emulator.control, EventType(event_type)
             if wanted is EventType.FREEZE:
-                host = await control.ask(lambda tx: _host_of(tx, vm))
+                host = _host_of(control.fleet, vm)
                 await control.submit(maintenance.maintain_host(host, wanted, by="test"))
             else:
                 await control.submit(maintenance.order_vm(vm, wanted, by="test"))

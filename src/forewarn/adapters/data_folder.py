@@ -52,11 +52,22 @@ MIGRATIONS = (
     "lineage.sql",
     "power.sql",
     "switching.sql",
+    "departed.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
 LOADED_TABLES = frozenset(
-    {"action", "host", "lineage", "meta", "operation", "operation_member", "scope", "vm"}
+    {
+        "action",
+        "departed_vm",
+        "host",
+        "lineage",
+        "meta",
+        "operation",
+        "operation_member",
+        "scope",
+        "vm",
+    }
 )
 PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked

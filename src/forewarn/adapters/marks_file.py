@@ -23,7 +23,7 @@ from forewarn.adapters.data_folder import (
     unusable,
 )
 from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
-from forewarn.core.marks import Key, Marks
+from forewarn.core.marks import Marks, VmKey
 
 MARKS_FILE = "marks"
 ACCEPT_FILE = "accept-control"
@@ -89,7 +89,7 @@ def load(folder: Path) -> Marks | None:
     return Marks(of_vm=found, lost=lost)
 
 
-def _marks(lines: list[bytes]) -> Iterator[tuple[Key, int]]:
+def _marks(lines: list[bytes]) -> Iterator[tuple[VmKey, int]]:
     for text in lines:
         line = _read(text, _Line)
         if line is not None:

@@ -127,6 +127,11 @@ class SimulatedHypervisor:
         self._settle()
         return self._vms.get(vm)
 
+    def coming(self, vm: str) -> set[str]:
+        """The hosts that something under way, which will not fail, brings the VM to."""
+        found = (one.action for one in self._begun.values() if not one.failure)
+        return {a.target_host for a in found if a.vm == vm and a.target_host is not None}
+
     def under_way(self) -> list[tuple[int, Action]]:
         """Every action that was begun and not looked at since it ended, with its end.
 

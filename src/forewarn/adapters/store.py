@@ -233,6 +233,10 @@ class _Saving:
         self._database.write_all(
             "upsert_definition", map(rows.definition_cells, change.definitions)
         )
+        self._database.write_all("delete_departed_vm", map(rows.vm_key_cells, change.forgotten_vms))
+        self._database.write_all(
+            "upsert_departed_vm", map(rows.departed_vm_cells, change.departed_vms)
+        )
         if change.remembered is not None:
             self._remember(change.remembered)
         if change.heartbeat_ms is not None:
@@ -442,6 +446,7 @@ def _snapshot(reading: Reading) -> Snapshot:
         heartbeat_ms=None if heartbeat is None else int(heartbeat),
         inventory=meta.get("inventory"),
         digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
+        departed_vms=tuple(map(rows.departed_vm_value, reading.rows("departed_vms"))),
     )
 
 

@@ -11,6 +11,7 @@ from sqlite3 import Row
 
 import msgspec
 
+from forewarn.core.marks import VmKey
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -34,7 +35,7 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
-from forewarn.ports import Definition, FirstRead, JournalLine, Remembered
+from forewarn.ports import Definition, DepartedVm, FirstRead, JournalLine, Remembered
 
 Cells = dict[str, str | int | None]
 
@@ -351,6 +352,25 @@ def journal_line(row: Row) -> JournalLine:
             by=row["by_whom"],
             detail=_detail.decode(row["detail"]),
         ),
+    )
+
+
+def departed_vm_cells(departed: DepartedVm) -> Cells:
+    return {
+        **vm_key_cells(departed.key),
+        "incarnation": departed.incarnation,
+        "left_ms": departed.left_ms,
+    }
+
+
+def vm_key_cells(key: VmKey) -> Cells:
+    name, vm_id = key
+    return {"name": name, "vm_id": vm_id}
+
+
+def departed_vm_value(row: Row) -> DepartedVm:
+    return DepartedVm(
+        key=(row["name"], row["vm_id"]), incarnation=row["incarnation"], left_ms=row["left_ms"]
     )
 
 

@@ -101,7 +101,7 @@ class AdoptRoutes:
         traits = with_words(self._sightings.traits_of(name), said)
         problem = await self._sightings.adopt(name, traits)
         try:
-            shown = await self._control.ask(overview.show_vm(name))
+            shown = overview.show_vm(self._control.fleet, name)
         except NotFound:
             raise Conflict(
                 f"VM {name} was adopted but cannot be used: {problem or 'it has left since.'}"

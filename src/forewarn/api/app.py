@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -29,6 +29,7 @@ def create_app(
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),
     needs_channels: bool = True,
+    cannot_listen: Callable[[str], str | None] = lambda _: None,
 ) -> Starlette:
     """The operator API. Every path wants `token`, /metrics and /v1/health too.
 
@@ -36,7 +37,8 @@ def create_app(
     who follow the journal are told a second later. A backup is copied to a private folder in
     `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
     routes beside those that every service has. An inventory `needs_channels` for its VMs unless
-    hosts know which VM asks.
+    hosts know which VM asks; `cannot_listen` says why nothing can listen on an address that it
+    names, None if something can.
     """
     version = version_of("forewarn")
     routes = OperatorRoutes(
@@ -46,6 +48,7 @@ def create_app(
         scratch=scratch,
         version=version,
         needs_channels=needs_channels,
+        cannot_listen=cannot_listen,
     )
     specs = [*table(routes), *more]
     routes.describe(openapi.document(specs, version=version))

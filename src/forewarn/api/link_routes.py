@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from forewarn.control import own_vms
+from forewarn.control import own_vms, sightings
 from forewarn.control.control import Control
-from forewarn.control.dispatch import NOT_YET
 from forewarn.control.membership import Membership
+from forewarn.control.observed import NOT_YET
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import EncodedChanges, Views
 from forewarn.core.errors import Invalid
@@ -97,9 +97,7 @@ class LinkRoutes:
         refuses = asked.refuses[:DETAIL_CHARS_MAX]
         if not refuses and not self._follows(asked.epoch):
             refuses = NOT_YET
-        await self._control.submit(
-            self._control.dispatch.heartbeat(member.name, asked.holding, refuses)
-        )
+        await self._control.heartbeats.take(member.name, asked.holding, refuses)
         return wire.Done()
 
     def _follows(self, epoch: str | None) -> bool:
@@ -164,7 +162,8 @@ class LinkRoutes:
 
     async def blind(self, member: Member, asked: wire.Blind) -> wire.Done:
         why = asked.why[:DETAIL_CHARS_MAX]
-        await self._control.submit(self._sightings.blind(member.name, why))
+        self._control.fleet.need_host(member.name)
+        self._control.observed.is_blind(member.name, why)
         return wire.Done()
 
     async def adopted(self, member: Member, asked: wire.Adopted) -> wire.Done:
@@ -173,12 +172,14 @@ class LinkRoutes:
 
     async def targets(self, member: Member, asked: wire.AskTargets) -> wire.Targets:
         _at_most(len(asked.vms), TRACES_MAX, "VMs in one question")
-        found = await self._control.ask(self._sightings.targets(member.name, asked.vms))
+        found = sightings.targets(self._control.fleet.look(), member.name, asked.vms)
         return wire.Targets(targets=found)
 
     async def definition(self, member: Member, asked: wire.AskDefinition) -> wire.Definition:
-        found = await self._control.ask(self._sightings.definition(member.name, asked.vm))
-        return wire.Definition(definition=found)
+        if not sightings.is_coming(self._control.fleet.look(), member.name, asked.vm):
+            return wire.Definition(definition=None)
+        kept = await self._control.read(lambda store: store.definition(asked.vm))
+        return wire.Definition(definition=kept.text if kept and kept.text else None)
 
 
 def _at_most(count: int, limit: int, what: str) -> None:

@@ -18,7 +18,6 @@ from forewarn.api.requests import NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control.control import Control
 from forewarn.control.membership import TOKEN_VALID_MS, Membership
-from forewarn.control.memory import Transaction
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
 from forewarn.wire.operator_json import time_text
@@ -116,25 +115,21 @@ class MemberRoutes:
 
     async def list_members(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        members = self._membership.members()
-
-        def look(tx: Transaction) -> list[MemberShown]:
-            dispatch = self._control.dispatch
-            return [
-                MemberShown(
-                    name=member.name,
-                    joined=time_text(member.since_ms) or "",
-                    alive=tx.alive(member.name),
-                    heard_seconds=(
-                        dispatch.silent_ms(member.name) / SECOND_MS
-                        if dispatch.was_heard(member.name)
-                        else None
-                    ),
-                )
-                for member in members
-            ]
-
-        return _json(MemberPage(items=await self._control.ask(look), more=False))
+        observed = self._control.observed
+        shown = [
+            MemberShown(
+                name=member.name,
+                joined=time_text(member.since_ms) or "",
+                alive=observed.alive(member.name),
+                heard_seconds=(
+                    observed.silent_ms(member.name) / SECOND_MS
+                    if observed.was_heard(member.name)
+                    else None
+                ),
+            )
+            for member in self._membership.members()
+        ]
+        return _json(MemberPage(items=shown, more=False))
 
     async def invite(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -157,7 +152,7 @@ class MemberRoutes:
         words(await read_body(request, bytes_max=BODY_BYTES_MAX), NoWords)
         name = str(request.path_params["name"])
         await self._membership.revoke(name)
-        stays = await self._control.ask(lambda tx: tx.host(name) is not None)
+        stays = self._control.fleet.host(name) is not None
         return _json(HostRevoked(name=name, stays=stays))
 
 

@@ -131,6 +131,7 @@ _VM = {
     "computer_name": TEXT,
     "may_run_on": TEXT_OR_NULL,
     "off": YES_NO,
+    "went_down": YES_NO,
 }
 _VM_ITEM = {
     **_VM,
@@ -149,6 +150,7 @@ _HOST = {
     "fenced": YES_NO,
     "listed": YES_NO,
     "joined": YES_NO,
+    "boot_id": TEXT_OR_NULL,
     "revision": WHOLE,
     "alive": YES_NO,
     "silent_seconds": WHOLE,

@@ -30,7 +30,6 @@ from forewarn.api.room import MIB, Room, declared_bytes
 from forewarn.control import idempotency, overview
 from forewarn.control.control import Control
 from forewarn.control.measures import CONTENT_TYPE, Measures
-from forewarn.control.memory import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
@@ -58,8 +57,10 @@ class OperatorRoutes:
         scratch: Path | None,
         version: str,
         needs_channels: bool = True,
+        cannot_listen: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self.needs_channels = needs_channels  # of an inventory: see inventory_file.parse
+        self.cannot_listen = cannot_listen  # of an inventory: see inventory.apply
         self._control = control
         self._measures = measures
         self._doorbell = doorbell
@@ -111,31 +112,37 @@ class OperatorRoutes:
 
     async def list_vms(self, request: Request) -> Response:
         asked = read_query(request, VmsQuery)
-        return await self._ask(
+        return _json(
             overview.list_vms(
-                after=asked.after, limit=asked.limit, scope=asked.scope, host=asked.host
+                self._control.fleet,
+                after=asked.after,
+                limit=asked.limit,
+                scope=asked.scope,
+                host=asked.host,
             )
         )
 
     async def show_vm(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return await self._ask(overview.show_vm(_name(request)))
+        return _json(overview.show_vm(self._control.fleet, _name(request)))
 
     async def list_hosts(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
-        return await self._ask(overview.list_hosts(after=asked.after, limit=asked.limit))
+        fleet = self._control.fleet
+        return _json(overview.list_hosts(fleet, after=asked.after, limit=asked.limit))
 
     async def show_host(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return await self._ask(overview.show_host(_name(request)))
+        return _json(overview.show_host(self._control.fleet.look(), _name(request)))
 
     async def list_scopes(self, request: Request) -> Response:
         asked = read_query(request, NamesQuery)
-        return await self._ask(overview.list_scopes(after=asked.after, limit=asked.limit))
+        fleet = self._control.fleet
+        return _json(overview.list_scopes(fleet, after=asked.after, limit=asked.limit))
 
     async def show_scope(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return await self._ask(overview.show_scope(_name(request)))
+        return _json(overview.show_scope(self._control.fleet, _name(request)))
 
     async def list_events(self, request: Request) -> Response:
         asked = read_query(request, EventsQuery)
@@ -153,7 +160,7 @@ class OperatorRoutes:
     async def explain_event(self, request: Request) -> Response:
         read_query(request, NoQuery)
         event = await self._control.read(lambda store: overview.find_event(store, _id(request)))
-        return await self._ask(overview.explain_event(event.event_id))
+        return _json(overview.explain_event(self._control.fleet.look(), event))
 
     async def list_operations(self, request: Request) -> Response:
         asked = read_query(request, OperationsQuery)
@@ -170,7 +177,7 @@ class OperatorRoutes:
         operation = await self._control.read(
             lambda store: overview.find_operation(store, _id(request))
         )
-        return await self._ask(overview.explain_operation(operation.operation_id))
+        return _json(overview.explain_operation(self._control.fleet.look(), operation))
 
     async def journal(self, request: Request) -> Response:
         """Lines now, or with `wait` as soon as there is one."""
@@ -227,18 +234,19 @@ class OperatorRoutes:
         """Answered through the writer: it says ok only if an order would get through."""
         read_query(request, NoQuery)
 
-        def look(tx: Transaction) -> Json:
-            hosts = list(tx.hosts())
-            return {
+        now_ms = await self._control.submit(lambda tx: tx.now_ms)
+        fleet = self._control.fleet
+        hosts = list(fleet.hosts())
+        return _json(
+            {
                 "status": "ok",
                 "version": self._version,
-                "now": time_text(tx.now_ms),
-                "vms": len(tx.memory.scope_of_vm),
+                "now": time_text(now_ms),
+                "vms": len(fleet.scope_of_vm),
                 "hosts": len(hosts),
-                "hosts_silent": sorted(h.name for h in hosts if not tx.alive(h.name)),
+                "hosts_silent": sorted(h.name for h in hosts if not fleet.alive(h.name)),
             }
-
-        return await self._ask(look)
+        )
 
     async def openapi(self, request: Request) -> Response:
         read_query(request, NoQuery)
@@ -246,9 +254,6 @@ class OperatorRoutes:
 
     async def metrics(self, _: Request) -> Response:
         return Response(self._measures.exposition(), headers={"Content-Type": CONTENT_TYPE})
-
-    async def _ask(self, question: Command[Json]) -> Response:
-        return _json(await self._control.ask(question))
 
     async def _read(self, query: Callable[[Store], Json]) -> Response:
         return _json(await self._control.read(query))

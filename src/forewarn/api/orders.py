@@ -6,15 +6,16 @@ the answer can be remembered in the same transaction. The rules are in `core`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 import msgspec
 
 from forewarn.control import inventory, maintenance, overview
-from forewarn.control.dispatch import HOST_SILENT_AFTER_MS
 from forewarn.control.measures import OPERATOR
-from forewarn.control.memory import Transaction
+from forewarn.control.observed import HOST_SILENT_AFTER_MS
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits
 from forewarn.core.errors import BadInventory, HostHeard, Invalid
@@ -204,7 +205,12 @@ def release_scope(name: str) -> Command[Json]:
     return command
 
 
-def apply_inventory(body: bytes, *, needs_channels: bool = True) -> Command[Json]:
+def apply_inventory(
+    body: bytes,
+    *,
+    needs_channels: bool = True,
+    cannot_listen: Callable[[str], str | None] = lambda _: None,
+) -> Command[Json]:
     """Make the fleet what the file says: what that changed. Raises BadInventory at once.
 
     Takes a while for a large file; not for the event loop.
@@ -216,7 +222,9 @@ def apply_inventory(body: bytes, *, needs_channels: bool = True) -> Command[Json
         raise BadInventory(
             f"Line {line} of the inventory is not UTF-8.", "A TOML file in UTF-8 is accepted."
         ) from None
-    apply = inventory.apply(text, by=OPERATOR, needs_channels=needs_channels)
+    apply = inventory.apply(
+        text, by=OPERATOR, needs_channels=needs_channels, cannot_listen=cannot_listen
+    )
 
     def command(tx: Transaction) -> Json:
         applied = apply(tx)

@@ -262,7 +262,9 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             summary="Make the fleet what an inventory file says, whole or not at all.",
             handler=routes.carrying_out(
                 "inventory-apply",
-                lambda _, body: orders.apply_inventory(body, needs_channels=routes.needs_channels),
+                lambda _, body: orders.apply_inventory(
+                    body, needs_channels=routes.needs_channels, cannot_listen=routes.cannot_listen
+                ),
                 bytes_max=INVENTORY_BYTES_MAX,
             ),
             answer="InventoryApplied",

@@ -1,32 +1,55 @@
 """The front door of the control plane: submit a command, read what is committed.
 
-Everything above (operator API, endpoint wiring, in-process hosts) holds one of these.
+Everything above (operator API, link, in-process hosts) holds one of these.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from forewarn.control.dispatch import Dispatch
-from forewarn.control.memory import Transaction
-from forewarn.control.writer import Command, WriterThread
+from forewarn.control.heartbeats import Heartbeats
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
+from forewarn.control.writer import Command
 from forewarn.ports import Clock, Store
 
 T = TypeVar("T")
 
 
+class Submits(Protocol):
+    """Who takes commands: a thread (`writer.WriterThread`), or a test in its own."""
+
+    async def submit(self, command: Command[T]) -> T: ...
+
+
 class Control:
-    """Asynchronous access to the one writer and to the committed state."""
+    """Asynchronous access to the one writer, and the fleet as it was last committed.
+
+    `clock` is what rules decide by, `lease_clock` what leases and heartbeats are counted on.
+    """
 
     def __init__(
-        self, *, writer: WriterThread, store: Store, clock: Clock, dispatch: Dispatch
+        self,
+        *,
+        writer: Submits,
+        store: Store,
+        clock: Clock,
+        lease_clock: Clock,
+        fleet: PublishedFleet,
+        observed: Observed,
+        dispatch: Dispatch,
     ) -> None:
         self._writer = writer
-        self._store = store
+        self.store = store
         self.clock = clock
+        self.lease_clock = lease_clock
+        self.fleet = fleet
+        self.observed = observed
         self.dispatch = dispatch
+        self.heartbeats = Heartbeats(self)
 
     async def submit(self, command: Command[T]) -> T:
         """Run a command; its value comes back once everything it changed is durable.
@@ -35,10 +58,6 @@ class Control:
         """
         return await self._writer.submit(command)
 
-    async def ask(self, question: Callable[[Transaction], T]) -> T:
-        """Look at what is open. The same as `submit`; the name says that nothing changes."""
-        return await self._writer.submit(question)
-
     async def read(self, query: Callable[[Store], T]) -> T:
         """Read what is committed, ended things included, without stopping the event loop."""
-        return await asyncio.to_thread(query, self._store)
+        return await asyncio.to_thread(query, self.store)

@@ -1,20 +1,17 @@
-"""What hosts cause: heartbeats, claims and reports.
+"""What hosts cause: claims, their leases, and reports.
 
-Heartbeats and leases live on monotonic time and in memory; after a restart every host has to be
-heard again and every claim gets one more lease. Epochs are durable, so two holders of one action
-cannot both report.
+Leases live on monotonic time and in memory; after a restart every claim gets one more lease. Epochs
+are durable, so two holders of one action cannot both report.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-
-import structlog
 
 from forewarn.control import powers
-from forewarn.control.memory import Transaction
+from forewarn.control.observed import HOST_SILENT_AFTER_MS
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing, notice, power
 from forewarn.core.errors import Conflict, NotFound
@@ -34,23 +31,17 @@ from forewarn.core.model import (
 )
 from forewarn.ports import Clock
 
-HOST_SILENT_AFTER_MS = 15_000
 LEASE_MS = 30_000
 # A daemon asks every ten seconds; one that has not for so long is taken to be gone.
 TWO_DAEMONS_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
-
-# Of a host that is heard and has not yet looked at the documents of this life of control.
-NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
-
-log = structlog.get_logger(__name__)
 
 
 def host_silent(host: str) -> Command[None]:
     """Stop the notice of the events on a host that is not heard; it runs on when it confirms."""
 
     def command(tx: Transaction) -> None:
-        silent_ms = tx.memory.liveness.silent_ms(host)
+        silent_ms = tx.silent_ms(host)
         stopped = [
             consent.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
             for scope in tx.scopes_on(host)
@@ -81,26 +72,12 @@ def _may_act(tx: Transaction, host: str) -> bool:
     return known is not None and known.health is not Health.FAILED
 
 
-def _note_refusal(tx: Transaction, host: str, refuses: str) -> None:
-    """Keep what a host says of its obedience; say it when it begins, its words may then change."""
-    before = tx.refuses(host)
-    if refuses:
-        tx.memory.refusing[host] = refuses
-    else:
-        tx.memory.refusing.pop(host, None)
-    did, does = (words not in ("", NOT_YET) for words in (before, refuses))
-    if does and not did:
-        log.error("host_refuses_control", host=host, why=refuses)
-    elif did and not does:
-        log.info("host_refuses_no_longer", host=host)
-
-
 def declare_if_stranded(tx: Transaction, vm: str, *, by: str, down: bool = False) -> None:
     """A VM that is, or may be, on a host that has failed is declared like the others there.
 
     `down` is that the host had failed while the VM was on its way, whatever it is now.
     """
-    scope_name = tx.memory.scope_of_vm.get(vm)
+    scope_name = tx.scope_of_vm.get(vm)
     if scope_name is None:
         return
     tx.apply(
@@ -170,7 +147,7 @@ def _about(tx: Transaction, held: _Held) -> tuple[tuple[str, str], ...]:
         if scope is not None and event is not None:
             told.extend((scope, name) for name in event.resources)
     found = ((name, scope.vm(name)) for scope, name in told)
-    shown = tx.memory.digests  # who was never shown has an id of ours, which no host knows
+    shown = tx.digests  # who was never shown has an id of ours, which no host knows
     return tuple((name, vm.vm_id if vm and name in shown else "") for name, vm in found)
 
 
@@ -187,44 +164,24 @@ class Dispatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_monotonic_ms = clock.monotonic_ms()
-        self._heard: dict[str, int] = {}
         self._leases: dict[str, _Lease] = {}
         self._daemons: dict[str, dict[str, _Daemon]] = {}  # by host and name, the newest last
 
-    def alive(self, host: str) -> bool:
-        """True while the host's last heartbeat is fresh. False until the first."""
-        heard = self._heard.get(host)
-        return heard is not None and self._clock.monotonic_ms() - heard < HOST_SILENT_AFTER_MS
+    def heartbeat(self, host: str, holding: Mapping[str, int]) -> Command[None]:
+        """The host is there after a silence, or still works on the claims in `holding`.
 
-    def was_heard(self, host: str) -> bool:
-        """True once the host was heard since our own start."""
-        return host in self._heard
-
-    def silent_ms(self, host: str) -> int:
-        """For how long the host has not been heard, counted from our own start at most."""
-        return self._clock.monotonic_ms() - self._heard.get(host, self._began_monotonic_ms)
-
-    def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> Command[None]:
-        """The host is there and still works on the claims in `holding` (action id, epoch).
-
-        If it was silent for long, guests there could not read: that time was no notice. `refuses`
-        says why it obeys nothing of this control: then nothing starts there.
+        `holding` is action id and epoch. If the host was silent for long, guests there could not
+        read: that time was no notice.
         """
 
         def command(tx: Transaction) -> None:
             tx.need_host(host)
-            _note_refusal(tx, host, refuses)
             now = self._clock.monotonic_ms()
-            silent_ms = self.silent_ms(host)
-            if silent_ms > notice.HEARTBEAT_LATE_MS:
-                if silent_ms >= HOST_SILENT_AFTER_MS:
-                    host_silent(host)(tx)
-                    tx.memory.silences[host] += 1
-                else:
-                    _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
-                # A silence that could not be written down is not forgotten.
-                tx.on_take_back(partial(self._restore, host, self._heard.get(host)))
-            self._heard[host] = now
+            silent_ms = tx.silent_ms(host)
+            if silent_ms >= HOST_SILENT_AFTER_MS:
+                host_silent(host)(tx)
+            elif silent_ms > notice.HEARTBEAT_LATE_MS:
+                _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
             for held in self._open_actions(tx, host):
                 action = held.action
                 if holding.get(action.action_id) == action.epoch:
@@ -234,11 +191,6 @@ class Dispatch:
                     self._leases[action.action_id] = _Lease(action.epoch, now)
 
         return command
-
-    def _restore(self, host: str, heard_ms: int | None) -> None:
-        self._heard.pop(host, None)
-        if heard_ms is not None:
-            self._heard[host] = heard_ms
 
     def claim(self, host: str, boot_id: str, *, daemon: str = "") -> Command[list[Action]]:
         """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
@@ -376,11 +328,11 @@ class Dispatch:
         tx: Transaction, host: str, action_id: str, epoch: int, outcome: Outcome
     ) -> None:
         """Take what a host really did after its event was given up, or refuse the report."""
-        operation = tx.store.operation(action_id)
+        operation = tx.kept_operation(action_id)
         done = operation.action if operation and operation.host == host else None
         if done is not None and ending.repeats(done, epoch, outcome):
             return
-        event = tx.store.event(action_id.partition("/")[0])
+        event = tx.kept_event(action_id.partition("/")[0])
         actions = event.actions if event else ()
         action = next((a for a in actions if a.action_id == action_id and a.host == host), None)
         scope = tx.scope(event.scope) if event else None

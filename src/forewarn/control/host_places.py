@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forewarn.control.inventory_keys import need_host_name
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict
 from forewarn.core.facts import host_fact
@@ -47,9 +47,6 @@ def host_left(name: str, *, by: str, listed_by_file: bool = False) -> Command[No
         host = tx.host(name)
         if host is None:
             return
-        tx.memory.shown.pop(name, None)
-        tx.memory.blind.pop(name, None)
-        tx.memory.refusing.pop(name, None)
         needed = bool(tx.scopes_on(name) or tx.operations_on(name) or tx.arriving(name))
         stays = needed or listed_by_file
         fact = host_fact(FactKind.HOST_LEFT, name, tx.now_ms, by=by, detail={"stays": stays})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import IdempotencyMismatch, Invalid
 from forewarn.ports import Remembered
@@ -63,7 +63,7 @@ def once(
     """
 
     def guarded(tx: Transaction) -> Answer:
-        before = None if key is None else tx.store.remembered(key)
+        before = None if key is None else tx.remembered(key)
         if before is not None:
             if before.fingerprint != fingerprint:
                 raise IdempotencyMismatch(

@@ -6,11 +6,11 @@ text is kept with everything else, so a file is compared with it after a restart
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from forewarn.control.inventory_file import Mistake, in_words, parse
-from forewarn.control.memory import Transaction
 from forewarn.control.toml_lines import Path
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import beside, reconciling
 from forewarn.core.errors import BadInventory, InventoryConflict
@@ -29,32 +29,44 @@ __all__ = ["Applied", "Changes", "Inventory", "apply", "parse"]
 NAMES_PER_FACT_MAX = 50
 
 
-def apply(text: str, *, by: str, needs_channels: bool = True) -> Command[Applied]:
+def apply(
+    text: str,
+    *,
+    by: str,
+    needs_channels: bool = True,
+    cannot_listen: Callable[[str], str | None] = lambda _: None,
+) -> Command[Applied]:
     """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
 
     The command writes nothing if the content is the last applied one, and refuses the whole file
-    (InventoryConflict) if the running fleet forbids a part of it. Parsing thousands of VMs takes
-    a while: call this on a thread where that matters.
+    (InventoryConflict) if the running fleet forbids a part of it. `cannot_listen` says why nothing
+    can listen on an address now, None if something can; it is asked here. Parsing thousands of VMs
+    takes a while: call this on a thread where that matters.
     """
     wanted = parse(text, needs_channels=needs_channels)
+    deaf = {
+        entry.listen: why
+        for entry in wanted.vms
+        if entry.listen is not None and (why := cannot_listen(entry.listen)) is not None
+    }
 
     def command(tx: Transaction) -> Applied:
-        if _same(tx.memory.inventory, text, wanted):
+        if _same(tx.inventory, text, wanted):
             return Applied()
         together = beside.beside_hosts(
-            wanted, scopes=tx.memory.scopes, hosts=tx.memory.hosts, shown=tx.memory.digests
+            wanted, scopes=tx.scopes, hosts=tx.hosts_by_name, shown=tx.digests
         )
         step = reconciling.step(
             together,
-            scopes=tx.memory.scopes,
-            hosts=tx.memory.hosts,
+            scopes=tx.scopes,
+            hosts=tx.hosts_by_name,
             fleet=tx,
             new_id=tx.new_id,
             now_ms=tx.now_ms,
         )
         clashes = (*beside.clashes(wanted, together), *step.clashes)
         found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in clashes]
-        found.extend(_deaf(tx, wanted))
+        found.extend(_deaf(tx, wanted, deaf))
         if found:
             raise InventoryConflict(*in_words(text, found))
         tx.apply(step.decision)
@@ -69,14 +81,14 @@ def apply(text: str, *, by: str, needs_channels: bool = True) -> Command[Applied
     return command
 
 
-def _deaf(tx: Transaction, wanted: Inventory) -> Iterator[Mistake]:
+def _deaf(tx: Transaction, wanted: Inventory, deaf: Mapping[str, str]) -> Iterator[Mistake]:
     """VMs whose new listener could not be opened: a VM nobody can ask would get no notice."""
-    ours = {vm.listen for scope in tx.memory.scopes.values() for vm in scope.vms}
+    if not deaf:
+        return
+    ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms}
     for entry in wanted.vms:
-        if entry.listen is None or entry.listen in ours:
-            continue
-        why = tx.memory.cannot_listen(entry.listen)
-        if why is not None:
+        why = deaf.get(entry.listen or "")
+        if why is not None and entry.listen not in ours:
             yield Mistake(
                 _path(entry),
                 f"nothing can listen on {entry.listen} for VM {entry.name}: {why}. "

@@ -16,7 +16,7 @@ class LocalLink:
         self._control = control
 
     async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
-        await self._control.submit(self._control.dispatch.heartbeat(host, holding, refuses))
+        await self._control.heartbeats.take(host, holding, refuses)
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
         return await self._control.submit(self._control.dispatch.claim(host, boot_id))

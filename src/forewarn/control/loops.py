@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from forewarn.control import metadata, ticker
+from forewarn.control.agenda import Agenda
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
@@ -22,6 +23,7 @@ log = structlog.get_logger(__name__)
 
 TICK_EVERY_S = 1.0
 TICK_AGAIN_AFTER_S = 0.01
+EVENTS_AT_ONCE = 64  # that a tick looks at before the event loop has its turn
 COMMANDS_AT_ONCE = 32  # of a tick in the writer's queue; what guests and operators ask goes between
 TICK_SHARE_MAX = 0.2  # of the time, while rings keep coming; approvals and orders get the rest
 POLLS_SAVED_EVERY_S = 300.0
@@ -40,6 +42,8 @@ class TickerLoop:
     def __init__(self, control: Control, measures: Measures) -> None:
         self._control = control
         self._measures = measures
+        self._agenda = Agenda(control.fleet)
+        control.fleet.on_publish(self._agenda.published)
         self._ring = asyncio.Event()
         self._beat_monotonic_ms: int | None = None
 
@@ -84,7 +88,7 @@ class TickerLoop:
         if beat is None or now - beat >= ticker.HEARTBEAT_EVERY_MS:
             await self._control.submit(ticker.heartbeat)
             self._beat_monotonic_ms = now
-        named = await self._control.ask(ticker.survey)
+        named = await self._survey()
         results: list[object] = []
         for first in range(0, len(named), COMMANDS_AT_ONCE):
             some = (self._control.submit(c) for c in named[first : first + COMMANDS_AT_ONCE])
@@ -94,6 +98,22 @@ class TickerLoop:
                 log.warning("tick_command_refused", why=str(result))
             elif isinstance(result, BaseException):
                 raise result
+
+    async def _survey(self) -> ticker.Nominated:
+        """What may be due, looked for piece by piece: the event loop has its turn in between."""
+        fleet, found = self._control.fleet, ticker.Survey()
+        names = sorted(self._agenda.due(self._control.clock.now_ms()))
+        while names:
+            look, events = fleet.look(), 0
+            while names and events < EVENTS_AT_ONCE:
+                scope = look.scope(names.pop())
+                if scope is not None:
+                    found.scopes(look, [scope])
+                    events += max(1, len(scope.events))
+            await asyncio.sleep(0)
+        found.silent_hosts(fleet.look(), self._agenda.told_hosts())
+        found.whole_operations(fleet.look())
+        return found.nominated()
 
 
 class GuestTraces:

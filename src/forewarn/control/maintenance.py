@@ -5,7 +5,7 @@ An order that can start at once does so in the same transaction, so guests see o
 
 from __future__ import annotations
 
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, failing, scheduling, starting
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
@@ -47,12 +47,10 @@ def _start_if_approved(tx: Transaction, scope_name: str, event_id: str) -> None:
 def need_event(tx: Transaction, event_id: str) -> tuple[Scope, ScheduledEvent]:
     """The open event and its scope, or a refusal that says whether it ever was."""
     wanted = event_id.upper()
-    for name in tx.memory.busy_scopes:
-        scope = tx.memory.scopes[name]
-        event = scope.event(wanted)
-        if event is not None:
-            return scope, event
-    ended = tx.store.event(wanted)
+    found = tx.open_event(wanted)
+    if found is not None:
+        return found
+    ended = tx.kept_event(wanted)
     if ended is not None:
         raise AlreadyStarted(
             f"Event {wanted} has ended ({ended.phase.value}).",
@@ -103,7 +101,7 @@ def maintain_host(
                 break_domains=break_domains,
             )
         )
-        return tx.memory.operations[operation_id]
+        return tx.operations[operation_id]
 
     return command
 
@@ -125,7 +123,7 @@ def degrade_host(host: str, *, by: str, not_before_ms: int | None = None) -> Com
                 policy=tx.policy,
             )
         )
-        return tx.memory.operations[operation_id]
+        return tx.operations[operation_id]
 
     return command
 

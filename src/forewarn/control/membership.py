@@ -18,7 +18,7 @@ from forewarn.control.host_places import host_joined, host_left
 from forewarn.control.inventory_file import parse
 from forewarn.control.inventory_keys import need_host_name
 from forewarn.control.measures import OPERATOR
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import membership
 from forewarn.core.errors import BadInventory, Invalid, NotMember
@@ -165,7 +165,7 @@ class Membership:
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
             return False
-        host = await self._control.ask(lambda tx: tx.host(name))
+        host = self._control.fleet.host(name)
         return host is not None and not host.joined and not host.listed
 
     async def settle(self) -> None:
@@ -175,8 +175,7 @@ class Membership:
         joined is said here and nowhere else.
         """
         members = {member.name for member in self.members()}
-        hosts = await self._control.ask(lambda tx: list(tx.hosts()))
-        joined = {host.name for host in hosts if host.joined}
+        joined = {host.name for host in self._control.fleet.hosts() if host.joined}
         for name in sorted(members - joined):
             await self._control.submit(host_joined(name, by=name))
         for name in sorted(joined - members):
@@ -208,7 +207,7 @@ def _left(name: str, *, by: str) -> Command[None]:
     """Take a host's place, unless an inventory file gives it one too."""
 
     def command(tx: Transaction) -> None:
-        text = tx.memory.inventory
+        text = tx.inventory
         try:
             listed = (
                 {host.name for host in parse(text, needs_channels=False).hosts}

@@ -1,18 +1,17 @@
 """What an operator can look at: lists, single things, explanations and receipts, as JSON values.
 
-Questions about what is open are commands that change nothing (`Control.ask`); questions about
-what is committed, ended things included, take the store (`Control.read`). Nothing here decides.
+Questions about what is open take the fleet as it was last committed (`Control.fleet`); questions
+about ended things take the store (`Control.read`). Nothing here decides.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
-from forewarn.control.memory import Transaction
+from forewarn.control.fleet_reader import FleetLook, FleetReader
+from forewarn.control.published import PublishedFleet
 from forewarn.control.receipt import receipt_json
-from forewarn.control.writer import Command
 from forewarn.core import explain, planning, scheduling
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
@@ -38,8 +37,6 @@ ID_CHARS = 36
 ID_PREFIX_CHARS_MIN = 6
 IDS_SEARCHED_MAX = 1_000
 IDS_NAMED_MAX = 3
-
-T = TypeVar("T")
 
 
 def page(items: Sequence[Json], limit: int) -> Json:
@@ -71,13 +68,12 @@ def only_one(given: str, found: Iterable[str], *, noun: str) -> str:
     return matching[0]
 
 
-def open_event_id(tx: Transaction, given: str) -> str:
+def open_event_id(fleet: FleetReader, given: str) -> str:
     """The id of the open event that `given` means. A whole id is returned as it is."""
     wanted = given.upper()
     if len(wanted) >= ID_CHARS:
         return wanted
-    ids = (e.event_id for name in tx.memory.busy_scopes for e in tx.memory.scopes[name].events)
-    return only_one(wanted, ids, noun="event")
+    return only_one(wanted, fleet.open_event_ids(), noun="event")
 
 
 def find_event(store: Store, given: str) -> ScheduledEvent:
@@ -117,129 +113,95 @@ def find_operation(store: Store, given: str) -> Operation:
     return operation
 
 
-# What is open: commands.
+# What is open: questions to the fleet.
 
 
-def list_vms(*, after: str, limit: int, scope: str, host: str) -> Command[Json]:
+def list_vms(fleet: PublishedFleet, *, after: str, limit: int, scope: str, host: str) -> Json:
     """VMs by name, those after `after`; an empty filter lets everything through."""
-
-    def command(tx: Transaction) -> Json:
-        found = (
-            (vm, of)
-            for of in _scopes(tx, scope)
-            for vm in of.vms
-            if vm.name > after and host in ("", vm.host)
+    if scope or host:
+        scopes = [fleet.need_scope(scope)] if scope else fleet.scopes_on(host)
+        found: Iterable[Vm] = (
+            vm for of in scopes for vm in of.vms if vm.name > after and host in ("", vm.host)
         )
-        chosen = _first(found, limit, name=lambda pair: pair[0].name)
-        return page([_vm_item(tx, vm, of) for vm, of in chosen], limit)
+        chosen = heapq.nsmallest(limit + 1, found, key=lambda vm: vm.name)
+    else:
+        chosen = fleet.vms_after(after, limit + 1)
+    return page([_vm_item(fleet, vm, fleet.need_scope_of_vm(vm.name)) for vm in chosen], limit)
 
-    return command
 
-
-def list_hosts(*, after: str, limit: int) -> Command[Json]:
+def list_hosts(fleet: PublishedFleet, *, after: str, limit: int) -> Json:
     """Hosts by name, those after `after`."""
-
-    def command(tx: Transaction) -> Json:
-        found = (host for host in tx.hosts() if host.name > after)
-        chosen = _first(found, limit, name=lambda host: host.name)
-        return page([host_item(tx, host) for host in chosen], limit)
-
-    return command
+    look = fleet.look()
+    chosen = fleet.host_names_after(after, limit + 1)
+    return page([host_item(look, look.need_host(name)) for name in chosen], limit)
 
 
-def list_scopes(*, after: str, limit: int) -> Command[Json]:
+def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> Json:
     """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
-
-    def command(tx: Transaction) -> Json:
-        found = (scope for scope in tx.memory.scopes.values() if scope.name > after)
-        chosen = _first(found, limit, name=lambda scope: scope.name)
-        return page([_scope_item(tx, scope) for scope in chosen], limit)
-
-    return command
+    chosen = fleet.scopes_after(after, limit + 1)
+    return page([_scope_item(fleet, scope) for scope in chosen], limit)
 
 
-def show_vm(name: str) -> Command[Json]:
+def show_vm(fleet: FleetReader, name: str) -> Json:
     """A VM with its open events and whether its scope is being told."""
-
-    def command(tx: Transaction) -> Json:
-        scope = tx.need_scope_of_vm(name)
-        vm = scope.vm(name)
-        if vm is None:
-            raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
-        events = [event_json(event) for event in scope.events if name in event.resources]
-        return {**_vm_item(tx, vm, scope), "polled": time_text(scope.polled_ms), "events": events}
-
-    return command
+    scope = fleet.need_scope_of_vm(name)
+    vm = fleet.vm(name)
+    if vm is None:
+        raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
+    events = [event_json(event) for event in scope.events if name in event.resources]
+    return {**_vm_item(fleet, vm, scope), "polled": time_text(scope.polled_ms), "events": events}
 
 
-def show_host(name: str) -> Command[Json]:
+def show_host(fleet: FleetReader, name: str) -> Json:
     """A host with its VMs, its open operations, and what of its VMs cannot be used."""
-
-    def command(tx: Transaction) -> Json:
-        host = tx.need_host(name)
-        vms = [
-            _vm_item(tx, vm, scope)
-            for scope in tx.scopes_on(name)
-            for vm in scope.vms
-            if vm.host == name
-        ]
-        operations = [operation_json(operation) for operation in tx.operations_on(name)]
-        problems = [
-            {"vm": vm, "power": shown.power.value, "problem": shown.problem}
-            for vm, shown in sorted(tx.memory.shown.get(name, {}).items())
-            if shown.problem
-        ]
-        return {
-            **host_item(tx, host),
-            "vms": vms,
-            "operations": operations,
-            "problems": problems,
-        }
-
-    return command
+    host = fleet.need_host(name)
+    vms = [
+        _vm_item(fleet, vm, scope)
+        for scope in fleet.scopes_on(name)
+        for vm in scope.vms
+        if vm.host == name
+    ]
+    operations = [operation_json(operation) for operation in fleet.operations_on(name)]
+    problems = [
+        {"vm": vm, "power": reported.power.value, "problem": reported.problem}
+        for vm, reported in sorted(fleet.reported(name).items())
+        if reported.problem
+    ]
+    return {
+        **host_item(fleet, host),
+        "vms": vms,
+        "operations": operations,
+        "problems": problems,
+    }
 
 
-def show_scope(name: str) -> Command[Json]:
+def show_scope(fleet: FleetReader, name: str) -> Json:
     """A scope with its VMs and its open events."""
-
-    def command(tx: Transaction) -> Json:
-        return scope_answer(tx, tx.need_scope(name))
-
-    return command
+    return scope_answer(fleet, fleet.need_scope(name))
 
 
-def explain_event(event_id: str) -> Command[Json]:
-    """What an event waits for; one that has ended waits for nothing. `event_id` is a whole id."""
-
-    def command(tx: Transaction) -> Json:
-        for name in tx.memory.busy_scopes:
-            scope = tx.memory.scopes[name]
-            event = scope.event(event_id)
-            if event is not None:
-                found = explain.explain_event(scope, event, tx, tx.now_ms)
-                return {"event_id": event_id, "outcome": "", **explanation_json(found)}
-        ended = find_event(tx.store, event_id)
-        nothing = Explanation(phase=ended.phase.value, holds=())
-        return {"event_id": event_id, "outcome": ended.outcome, **explanation_json(nothing)}
-
-    return command
+def explain_event(fleet: FleetLook, event: ScheduledEvent) -> Json:
+    """What an event, as it was kept last, waits for; one that has ended waits for nothing."""
+    found = fleet.open_event(event.event_id)
+    if found is None:
+        explained, outcome = Explanation(phase=event.phase.value, holds=()), event.outcome
+    else:
+        explained, outcome = explain.explain_event(*found, fleet, fleet.now_ms), ""
+    return {"event_id": event.event_id, "outcome": outcome, **explanation_json(explained)}
 
 
-def explain_operation(operation_id: str) -> Command[Json]:
-    """What an operation waits for. `operation_id` is a whole id."""
-
-    def command(tx: Transaction) -> Json:
-        operation = tx.operation(operation_id)
-        if operation is not None:
-            found = explain.explain_operation(operation, tx, tx.now_ms)
-            outcome = operation.outcome
-        else:
-            ended = find_operation(tx.store, operation_id)
-            found = Explanation(phase=ended.phase.value, holds=())
-            outcome = ended.outcome
-        return {"operation_id": operation_id, "outcome": outcome, **explanation_json(found)}
-
-    return command
+def explain_operation(fleet: FleetLook, operation: Operation) -> Json:
+    """What an operation, as it was kept last, waits for."""
+    found = fleet.operation(operation.operation_id)
+    if found is None:
+        explained = Explanation(phase=operation.phase.value, holds=())
+    else:
+        explained = explain.explain_operation(found, fleet, fleet.now_ms)
+    return {
+        "operation_id": operation.operation_id,
+        "outcome": (found or operation).outcome,
+        **explanation_json(explained),
+    }
 
 
 def explanation_json(found: Explanation) -> Json:
@@ -324,55 +286,46 @@ def silent_scopes(events: Iterable[ScheduledEvent]) -> list[str]:
     return sorted({event.scope for event in events if event.silent})
 
 
-def host_item(tx: Transaction, host: Host) -> Json:
+def host_item(fleet: FleetReader, host: Host) -> Json:
     return {
         **host_json(host),
-        "alive": tx.alive(host.name),
-        "silent_seconds": tx.silent_ms(host.name) // SECOND_MS,
-        "blind": tx.blind(host.name),
-        "refuses": tx.refuses(host.name),
-        "placement": planning.placement(host, tx),
-        "vm_count": tx.vm_count(host.name),
-        "open_operations": len(tx.operations_on(host.name)),
+        "alive": fleet.alive(host.name),
+        "silent_seconds": fleet.silent_ms(host.name) // SECOND_MS,
+        "blind": fleet.blind(host.name),
+        "refuses": fleet.refuses(host.name),
+        "placement": planning.placement(host, fleet),
+        "vm_count": fleet.vm_count(host.name),
+        "open_operations": len(fleet.operations_on(host.name)),
     }
 
 
-def scope_answer(tx: Transaction, scope: Scope) -> Json:
-    return {**scope_json(scope), **_scope_numbers(tx, scope)}
+def scope_answer(fleet: FleetReader, scope: Scope) -> Json:
+    return {**scope_json(scope), **_scope_numbers(fleet, scope)}
 
 
-def _scope_item(tx: Transaction, scope: Scope) -> Json:
+def _scope_item(fleet: FleetReader, scope: Scope) -> Json:
     whole = scope_json(scope)
     for key in ("vms", "events", "recoveries", "deleted"):
         del whole[key]
-    return {**whole, **_scope_numbers(tx, scope)}
+    return {**whole, **_scope_numbers(fleet, scope)}
 
 
-def _scope_numbers(tx: Transaction, scope: Scope) -> Json:
+def _scope_numbers(fleet: FleetReader, scope: Scope) -> Json:
     return {
-        "enabled": scheduling.is_enabled(scope, tx.policy),
+        "enabled": scheduling.is_enabled(scope, fleet.policy),
         "vm_count": len(scope.vms),
         "open_events": len(scope.events),
     }
 
 
-def _vm_item(tx: Transaction, vm: Vm, scope: Scope) -> Json:
-    shown = tx.memory.shown.get(vm.host, {}).get(vm.name)
+def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> Json:
+    shown = fleet.reported(vm.host).get(vm.name)
     return {
         **vm_json(vm, scope.name),
         "power": shown.power.value if shown else None,
         "problem": shown.problem if shown else "",
         "freeze_by_move": shown.freeze_by_move if shown else None,
         "when_host_goes_down": shown.when_host_goes_down.value if shown else None,
-        "enabled": scheduling.is_enabled(scope, tx.policy),
+        "enabled": scheduling.is_enabled(scope, fleet.policy),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }
-
-
-def _scopes(tx: Transaction, name: str) -> Iterable[Scope]:
-    return [tx.need_scope(name)] if name else tx.memory.scopes.values()
-
-
-def _first(found: Iterable[T], limit: int, *, name: Callable[[T], str]) -> list[T]:
-    """The first by name, and one more, so that a page can say whether there are more."""
-    return heapq.nsmallest(limit + 1, found, key=name)

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from forewarn.control import metadata
-from forewarn.control.memory import Transaction, arrivals
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
+from forewarn.core.whereabouts import arrivals
 from forewarn.ports import FirstRead
 from forewarn.wire.host_json import ReadBefore, Traces
 

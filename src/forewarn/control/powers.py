@@ -8,10 +8,10 @@ that it went down with its host, is durable. Used by the writer's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import failing, power, scheduling
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Decision, Health, Scope
@@ -40,36 +40,24 @@ class Powers:
         quiet = _quiet(tx, host) and not broken
         waits = False
         for scope in tx.scopes_on(host):
+            on: list[str] = []
+            off: list[str] = []
             for vm in scope.vms:
                 shown = powers.get(vm.name)
                 if vm.host != host or shown is None:
                     continue
-                if shown is Power.RUNNING and not vm.off and not vm.went_down:  # nearly all
+                if shown is not Power.OFF:
                     self._off_since.pop(vm.name, None)
-                    continue
-                waits |= self._vm_seen(tx, scope, vm.name, shown, quiet=quiet)
+                    if vm.off or vm.went_down:
+                        on.append(vm.name)
+                elif vm.off or vm.went_down or not quiet or acted_on(scope, vm.name):
+                    self._off_since.pop(vm.name, None)
+                elif self._off_ms(vm.name, tx.silences(host)) >= power.OFF_AFTER_MS:
+                    off.append(vm.name)
+                else:
+                    waits = True
+            _take_over(tx, scope, on, off)
         return waits
-
-    def _vm_seen(
-        self, tx: Transaction, scope: Scope, name: str, shown: Power, *, quiet: bool
-    ) -> bool:
-        now = tx.need_scope(scope.name)
-        vm = now.vm(name)
-        if vm is None:
-            return False
-        if shown is not Power.OFF:
-            self._off_since.pop(name, None)
-            enabled = scheduling.is_enabled(now, tx.policy)
-            tx.apply(power.switched_on(now, name, enabled=enabled, now_ms=tx.now_ms))
-            return False
-        ours = acted_on(now, name) or vm.went_down
-        if vm.off or ours or not quiet:
-            self._off_since.pop(name, None)
-            return False
-        off_ms = self._off_ms(name, tx.memory.silences[vm.host])
-        if off_ms >= power.OFF_AFTER_MS:
-            tx.apply(power.switched_off(now, name, tx.now_ms))
-        return off_ms < power.OFF_AFTER_MS
 
     def _off_ms(self, name: str, silences: int) -> int:
         """For how long a VM has been off by now, while its host was not silent."""
@@ -79,6 +67,13 @@ class Powers:
             since_ms = now_ms
         self._off_since[name] = (since_ms, silences)
         return now_ms - since_ms
+
+
+def _take_over(tx: Transaction, scope: Scope, on: Collection[str], off: Collection[str]) -> None:
+    """Those VMs of a scope count as on from now, and those as off."""
+    enabled = scheduling.is_enabled(scope, tx.policy)
+    tx.apply(power.switched_on(scope, on, enabled=enabled, now_ms=tx.now_ms))
+    tx.apply(power.switched_off(tx.need_scope(scope.name), off, tx.now_ms))
 
 
 def _end_doubts(tx: Transaction, host: str, powers: Mapping[str, Power]) -> None:

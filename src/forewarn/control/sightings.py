@@ -18,10 +18,12 @@ import structlog
 from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
+from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.inventory_file import parse
-from forewarn.control.memory import Memory, Shown, Transaction
+from forewarn.control.observed import ReportedVm
 from forewarn.control.powers import Powers
 from forewarn.control.report_slices import Report, Slice
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
@@ -71,6 +73,7 @@ class _Taking:
     begun: bool = False
     inventory: str | None = None
     spent_ms: int = 0
+    reported: Mapping[str, ReportedVm] = field(default_factory=dict)
 
     def add(self, looked: sighting.Looked, names: Container[str]) -> None:
         """Keep what one look has found. Of VMs that are not in `names` more is said now."""
@@ -79,6 +82,17 @@ class _Taking:
             self.problems[name] = f"{said} {words}".strip()
         self.busy |= looked.busy
         self.waiting = self.waiting or looked.waiting
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStep:
+    """One command, which answers what of the report cannot be used, in words, by VM.
+
+    Once it was carried out, `reported` is what the host has reported.
+    """
+
+    command: Command[Mapping[str, str]]
+    reported: Callable[[], Mapping[str, ReportedVm]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,6 @@ class Sightings:
         self._looks: dict[str, _Look] = {}
         self._rests_until: dict[str, int] = {}
         self._file = _File()
-        self._memory: Memory | None = None  # since the first report
         self._placed: dict[str, str] = {}  # where each VM was when somebody last looked
         self._absent_since: dict[str, int] = {}
         self._twice_since: dict[str, int] = {}
@@ -147,7 +160,7 @@ class Sightings:
         """
         seen_vms.refuse_too_many(host, vms)
         told = await _aside(vms, report_slices.digested, host, vms)
-        problems = self._settled(host, told)
+        problems = self.settled(control.fleet, host, told)
         if problems is None:
             if self._clock.monotonic_ms() < self._rests_until.get(host, 0):
                 raise Unavailable(f"The last report of host {host} took long; this one waits.")
@@ -162,10 +175,11 @@ class Sightings:
         taking = self._begin(report)
         problems: Mapping[str, str] = {}
         try:
-            for command in self._commands(taking):
+            for step in self._steps(taking):
                 async with self._turn:
                     check()
-                    problems = await control.submit(self._timed(taking, command))
+                    problems = await control.submit(self._timed(taking, step.command))
+                    control.observed.report(report.host, step.reported())
         finally:
             if taking.spent_ms >= LONG_LOOK_MS:
                 rests_ms = RESTS * taking.spent_ms
@@ -188,39 +202,37 @@ class Sightings:
 
         return timed
 
-    def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
-        """The answer to a report that says nothing new while nothing waits; else None."""
-        return self._settled(host, report_slices.digested(host, vms))
+    def settled(
+        self, fleet: FleetReader, host: str, told: tuple[SeenVm, ...]
+    ) -> Mapping[str, str] | None:
+        """The answer to a (digested) report that says nothing new while nothing waits; else None.
 
-    def _settled(self, host: str, told: tuple[SeenVm, ...]) -> Mapping[str, str] | None:
-        last, memory = self._looks.get(host), self._memory
-        if last is None or memory is None or last.looked.waiting or host in memory.blind:
+        `fleet` is the published one.
+        """
+        last = self._looks.get(host)
+        if last is None or last.looked.waiting or fleet.blind(host):
             return None
         if self._clock.monotonic_ms() - last.at_monotonic_ms >= LOOK_AGAIN_MS:
             return None
-        if last.inventory is not memory.inventory or not self._twice_since.keys().isdisjoint(
-            last.usable
-        ):
+        twice = self._twice_since.keys()
+        if last.inventory is not fleet.inventory or any(name in twice for name in last.usable):
             return None
-        # What the writer is doing at this moment may show here, and then costs one more look.
-        left = any(n not in memory.scope_of_vm and n not in last.problems for n in last.usable)
+        known = fleet.scope_of_vm
+        left = any(n not in known and n not in last.problems for n in last.usable)
         return last.problems if not left and told == last.told else None
 
-    def commands(self, host: str, vms: Sequence[SeenVm]) -> list[Command[Mapping[str, str]]]:
-        """What the writer has to run, in this order, to take a report; the last one answers it."""
+    def steps(self, host: str, vms: Sequence[SeenVm]) -> list[ReportStep]:
+        """What it takes to take a report, in this order; the last one answers it."""
         report = report_slices.read(host, vms, report_slices.digested(host, vms))
-        return self._commands(self._begin(report))
+        return self._steps(self._begin(report))
 
-    def _commands(self, taking: _Taking) -> list[Command[Mapping[str, str]]]:
+    def _steps(self, taking: _Taking) -> list[ReportStep]:
         parts = report_slices.slices(taking.report, vms_max=self._slice_vms)
         if len(parts) == 1:
-            return [self._whole(taking)]
-        return [*(self._slice(taking, part) for part in parts), self._end(taking)]
-
-    def sight(self, host: str, vms: Sequence[SeenVm]) -> Command[Mapping[str, str]]:
-        """Make of a whole report what it means for the fleet; what of it cannot be used, by VM."""
-        report = report_slices.read(host, vms, report_slices.digested(host, vms))
-        return self._whole(self._begin(report))
+            commands = [self._whole(taking)]
+        else:
+            commands = [*(self._slice(taking, part) for part in parts), self._end(taking)]
+        return [ReportStep(command, lambda: taking.reported) for command in commands]
 
     def _whole(self, taking: _Taking) -> Command[Mapping[str, str]]:
         report = taking.report
@@ -298,10 +310,8 @@ class Sightings:
         tx.need_host(host)
         if self._last_report.get(host) != taking.number:
             raise Conflict(f"Host {host} has reported again since.", "The last report counts.")
-        self._memory = tx.memory
         if not taking.begun:
-            taking.begun, taking.inventory = True, tx.memory.inventory
-        tx.memory.blind.pop(host, None)
+            taking.begun, taking.inventory = True, tx.inventory
         for gone in [name for name in self._looks if tx.host(name) is None]:
             del self._looks[gone]
         last = self._looks.get(host)
@@ -317,16 +327,16 @@ class Sightings:
     def _close(self, tx: Transaction, taking: _Taking) -> None:
         """The whole report was looked at: it is what the host shows."""
         report = taking.report
-        again = taking.inventory is not tx.memory.inventory  # some of it was compared with another
+        again = taking.inventory is not tx.inventory  # some of it was compared with another
         self._looks[report.host] = _Look(
             told=report.told,
             usable=report.usable,
             looked=sighting.Looked(busy=frozenset(taking.busy), waiting=taking.waiting or again),
             problems=taking.problems,
-            inventory=tx.memory.inventory,
+            inventory=tx.inventory,
             at_monotonic_ms=self._clock.monotonic_ms(),
         )
-        tx.memory.shown[report.host] = _shown(report.told, taking.problems)
+        taking.reported = _reported(report.told, taking.problems)
 
     def _keep_partly(
         self, tx: Transaction, taking: _Taking, last: _Look | None, names: frozenset[str]
@@ -345,35 +355,24 @@ class Sightings:
             at_monotonic_ms=self._clock.monotonic_ms(),
         )
         told = (report.usable[name] for name in names)
-        known = tx.memory.shown.get(report.host, {})
-        tx.memory.shown[report.host] = {**known, **_shown(told, taking.problems)}
-
-    def blind(self, host: str, why: str) -> Command[None]:
-        """The hypervisor of a host does not answer: it gets no VMs, and the operator reads why."""
-
-        def command(tx: Transaction) -> None:
-            tx.need_host(host)
-            self._memory = tx.memory
-            tx.memory.blind[host] = why or "it does not say why"
-
-        return command
+        known = tx.reported(report.host)
+        taking.reported = {**known, **_reported(told, taking.problems)}
 
     def _known(
         self, tx: Transaction, report: Report, last: _Look | None, names: Collection[str]
     ) -> sighting.Known:
         """What else is known while these VMs are judged."""
         now = self._clock.monotonic_ms()
-        memory = tx.memory
-        file = self._read_file(memory.inventory)
+        file = self._read_file(tx.inventory)
         if self._empty_scopes is None:
-            self._empty_scopes = frozenset(s.name for s in memory.scopes.values() if not s.vms)
+            self._empty_scopes = frozenset(s.name for s in tx.scopes.values() if not s.vms)
         shown = {name: look.usable for name, look in self._looks.items()}
         return sighting.Known(
             reports={**shown, report.host: report.usable},
             before=last.usable if last else {},
             file_scopes=file.scopes,
             file_vms=file.vms,
-            ever_shown=memory.digests,
+            ever_shown=tx.digests,
             settling=self._settling(tx, names),
             busy_before=last.looked.busy if last else (),
             absent_ms={name: now - since for name, since in self._absent_since.items()},
@@ -412,7 +411,7 @@ class Sightings:
         hosts = _hosts_of(tx, names)
         for name in names:
             seen = report.usable[name]
-            known = tx.memory.digests.get(name)
+            known = tx.digests.get(name)
             if known == seen.definition or hosts.get(name) != host:
                 continue
             if known is not None and not texts[name]:
@@ -450,52 +449,6 @@ class Sightings:
         if last is not None:
             self._looks[host] = replace(last, told=(), looked=replace(last.looked, waiting=True))
         self._empty_scopes = None
-
-    # What a host asks while it acts.
-
-    def targets(self, host: str, vms: Sequence[str]) -> Command[dict[str, str | None]]:
-        """Where these VMs should go now. None for a VM without a place, or of another host.
-
-        What the same answer plans already is counted, and no two update domains of a scope are
-        sent to one host.
-        """
-
-        def command(tx: Transaction) -> dict[str, str | None]:
-            planned: dict[str, int] = {}
-            scopes: dict[str, Scope] = {}  # with the VMs where they are to go
-            found: dict[str, str | None] = {}
-            for name in vms:
-                scope_name = tx.memory.scope_of_vm.get(name, "")
-                scope = scopes.get(scope_name) or tx.memory.scopes.get(scope_name)
-                vm = scope.vm(name) if scope else None
-                found[name] = None
-                if scope is None or vm is None or vm.host != host:
-                    continue
-                target = planning.choose_target(scope, vm, tx, planned)
-                if target is not None and target != host:
-                    found[name] = target
-                    planned[target] = planned.get(target, 0) + 1
-                    scopes[scope_name] = edits.with_vm(scope, replace(vm, host=target))
-            return found
-
-        return command
-
-    def definition(self, host: str, vm: str) -> Command[str | None]:
-        """What a VM was when it was last shown, for the host that an open action brings it to."""
-
-        def command(tx: Transaction) -> str | None:
-            scope = tx.memory.scopes.get(tx.memory.scope_of_vm.get(vm, ""))
-            comes = scope is not None and any(
-                action.kind in _BRINGING
-                and (action.vm, action.target_host, action.ended) == (vm, host, False)
-                for event in scope.events
-                if event.phase is Phase.STARTED
-                for action in event.actions
-            )
-            kept = tx.store.definition(vm) if comes else None
-            return kept.text if kept and kept.text else None
-
-        return command
 
     # Adoptions.
 
@@ -563,16 +516,16 @@ async def _aside(vms: Sequence[SeenVm], read: Callable[..., T], *given: object) 
 
 def _now(tx: Transaction) -> sighting.Now:
     return sighting.Now(
-        scopes=tx.memory.scopes,
-        scope_of_vm=tx.memory.scope_of_vm,
+        scopes=tx.scopes,
+        scope_of_vm=tx.scope_of_vm,
         fleet=tx,
         now_ms=tx.now_ms,
     )
 
 
-def _shown(told: Iterable[SeenVm], problems: Mapping[str, str]) -> dict[str, Shown]:
+def _reported(told: Iterable[SeenVm], problems: Mapping[str, str]) -> dict[str, ReportedVm]:
     return {
-        seen.name: Shown(
+        seen.name: ReportedVm(
             seen.power,
             problems.get(seen.name, ""),
             freeze_by_move=seen.traits.freeze_by_move,
@@ -584,13 +537,8 @@ def _shown(told: Iterable[SeenVm], problems: Mapping[str, str]) -> dict[str, Sho
 
 def _powers(tx: Transaction, usable: Mapping[str, SeenVm]) -> dict[str, Power]:
     """Which of the VMs of the fleet run, as a host shows them; another of its name is not one."""
-    found: dict[str, Power] = {}
-    for name, seen in usable.items():
-        scope = tx.scope(tx.memory.scope_of_vm.get(name, ""))
-        vm = scope.vm(name) if scope else None
-        if vm is not None and vm.vm_id == seen.vm_id:
-            found[name] = seen.power
-    return found
+    known = ((seen, tx.vm(name)) for name, seen in usable.items())
+    return {vm.name: seen.power for seen, vm in known if vm and vm.vm_id == seen.vm_id}
 
 
 def _names_on(tx: Transaction, host: str) -> set[str]:
@@ -599,8 +547,43 @@ def _names_on(tx: Transaction, host: str) -> set[str]:
 
 def _hosts_of(tx: Transaction, vms: Collection[str]) -> dict[str, str]:
     """Where those of the VMs are that are in the fleet."""
-    of_vm = tx.memory.scope_of_vm
-    scopes = {of_vm[name] for name in vms if name in of_vm}
-    return {
-        vm.name: vm.host for name in scopes for vm in tx.memory.scopes[name].vms if vm.name in vms
-    }
+    found = (tx.vm(name) for name in vms)
+    return {vm.name: vm.host for vm in found if vm is not None}
+
+
+# What a host asks while it acts.
+
+
+def targets(fleet: FleetLook, host: str, vms: Sequence[str]) -> dict[str, str | None]:
+    """Where these VMs should go now. None for a VM without a place, or of another host.
+
+    What the same answer plans already is counted, and no two update domains of a scope are sent to
+    one host.
+    """
+    planned: dict[str, int] = {}
+    scopes: dict[str, Scope] = {}  # with the VMs where they are to go
+    found: dict[str, str | None] = {}
+    for name in vms:
+        scope_name, vm = fleet.scope_of_vm.get(name, ""), fleet.vm(name)
+        scope = scopes.get(scope_name) or fleet.scope(scope_name)
+        found[name] = None
+        if scope is None or vm is None or vm.host != host:
+            continue
+        target = planning.choose_target(scope, vm, fleet, planned)
+        if target is not None and target != host:
+            found[name] = target
+            planned[target] = planned.get(target, 0) + 1
+            scopes[scope_name] = edits.with_vm(scope, replace(vm, host=target))
+    return found
+
+
+def is_coming(fleet: FleetLook, host: str, vm: str) -> bool:
+    """True if an open action brings the VM to the host, which then needs its definition."""
+    scope = fleet.scope(fleet.scope_of_vm.get(vm, ""))
+    return scope is not None and any(
+        action.kind in _BRINGING
+        and (action.vm, action.target_host, action.ended) == (vm, host, False)
+        for event in scope.events
+        if event.phase is Phase.STARTED
+        for action in event.actions
+    )

@@ -7,15 +7,17 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from forewarn.control.dispatch import HOST_SILENT_AFTER_MS, declare_if_stranded, host_silent
-from forewarn.control.memory import Transaction
+from forewarn.control.dispatch import declare_if_stranded, host_silent
+from forewarn.control.fleet_reader import FleetLook
+from forewarn.control.observed import HOST_SILENT_AFTER_MS
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
 from forewarn.core.model import (
-    Cause,
     EventType,
     Fact,
     FactKind,
@@ -32,72 +34,110 @@ HEARTBEAT_EVERY_MS = 5_000
 Nominated = list[Command[Any]]
 
 
-def survey(tx: Transaction) -> Nominated:
-    """Everything that time may have made possible, in the order it should be tried."""
-    found: Nominated = []
-    found.extend(_housekeeping(tx))
-    found.extend(_of_operations(tx))
-    found.extend(_starts(tx))
-    return found[:COMMANDS_PER_TICK_MAX]
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Something that nothing holds now. The oldest due is tried first."""
+
+    due_ms: int
+    ordered_ms: int
+    of: str
+    command: Command[Any]
+
+    @property
+    def turn(self) -> tuple[int, int, str]:
+        return self.due_ms, self.ordered_ms, self.of
 
 
-def _housekeeping(tx: Transaction) -> Iterator[Command[Any]]:
-    for scope in tx.memory.scopes.values():
-        unpolled_ms = tx.now_ms - (scope.polled_ms or tx.now_ms)
-        if scope.enabled and unpolled_ms >= notice.ENABLED_FOR_MS:
-            yield disable(scope.name)
-    running: set[str] = set()  # hosts on which somebody's notice runs
-    for name in sorted(tx.memory.busy_scopes):
-        scope = tx.memory.scopes[name]
-        if any(tx.now_ms >= recovery.until_ms for recovery in scope.recoveries):
-            yield end_recoveries(name)
-        for event in scope.events:
-            if consent.notice_runs(event):
-                running.add(event.host)
-            yield from _of_started(tx, event)
-    for host in sorted(running):
-        if tx.memory.liveness.silent_ms(host) >= HOST_SILENT_AFTER_MS:
-            yield host_silent(host)
+@dataclass(slots=True)
+class Survey:
+    """What may be due, gathered from as many looks as one likes. Nothing here changes anything."""
+
+    housekeeping: Nominated = field(default_factory=list)
+    operations: Nominated = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+
+    def scopes(self, fleet: FleetLook, scopes: Iterable[Scope]) -> None:
+        """Look at these scopes and their events."""
+        for scope in scopes:
+            self.housekeeping.extend(_of_scope(fleet, scope))
+            self.starts.extend(_event_starts(fleet, scope))
+
+    def silent_hosts(self, fleet: FleetLook, told: Iterable[str]) -> None:
+        """Look at the hosts on which a notice runs."""
+        for host in sorted(told):
+            if fleet.silent_ms(host) >= HOST_SILENT_AFTER_MS:
+                self.housekeeping.append(host_silent(host))
+
+    def whole_operations(self, fleet: FleetLook) -> None:
+        """Look at everything that is done to hosts."""
+        self.operations.extend(_of_operations(fleet))
+        self.starts.extend(_operation_starts(fleet))
+
+    def nominated(self) -> Nominated:
+        """The commands, in the order in which they should be tried."""
+        starts = [start.command for start in sorted(self.starts, key=lambda start: start.turn)]
+        return [*self.housekeeping, *self.operations, *starts][:COMMANDS_PER_TICK_MAX]
 
 
-def _of_started(tx: Transaction, event: ScheduledEvent) -> Iterator[Command[Any]]:
-    if _expired(tx, event):
-        yield expire_event(event.scope, event.event_id)
-    elif event.cause is Cause.FAILURE and any(
-        action.host is None and not action.ended for action in event.actions
-    ):
-        scope = tx.memory.scopes[event.scope]
-        if failing.assign(scope, event, tx, tx.now_ms).scopes:  # else there is no place yet
-            yield assign(event.scope, event.event_id)
+def survey(fleet: FleetLook) -> Nominated:
+    """Everything that time may have made possible in the whole fleet, in the order to try it."""
+    found = Survey()
+    scopes = [fleet.scopes[name] for name in sorted(fleet.scopes)]
+    found.scopes(fleet, scopes)
+    found.silent_hosts(
+        fleet, {event.host for s in scopes for event in s.events if consent.notice_runs(event)}
+    )
+    found.whole_operations(fleet)
+    return found.nominated()
 
 
-def _expired(tx: Transaction, event: ScheduledEvent) -> bool:
+def _of_scope(fleet: FleetLook, scope: Scope) -> Iterator[Command[Any]]:
+    unpolled_ms = fleet.now_ms - (scope.polled_ms or fleet.now_ms)
+    if scope.enabled and unpolled_ms >= notice.ENABLED_FOR_MS:
+        yield disable(scope.name)
+    if any(fleet.now_ms >= recovery.until_ms for recovery in scope.recoveries):
+        yield end_recoveries(scope.name)
+    for event in scope.events:
+        if _expired(fleet, event):
+            yield expire_event(scope.name, event.event_id)
+        elif _has_place(fleet, scope, event):
+            yield assign(scope.name, event.event_id)
+
+
+def _has_place(fleet: FleetLook, scope: Scope, event: ScheduledEvent) -> bool:
+    """True if a VM of a failed host that waits for a place could have one now."""
+    if not failing.waits_for_place(event):
+        return False
+    return bool(failing.assign(scope, event, fleet, fleet.now_ms).scopes)
+
+
+def _expired(fleet: FleetLook, event: ScheduledEvent) -> bool:
     """True for a started event of its own past its deadline; an operation's end with it."""
     if event.phase is not Phase.STARTED or event.deadline_ms is None:
         return False
-    operation = tx.operation(event.operation_id) if event.operation_id else None
-    return tx.now_ms >= event.deadline_ms and not explain.whole_host(operation)
+    operation = fleet.operation(event.operation_id) if event.operation_id else None
+    return fleet.now_ms >= event.deadline_ms and not explain.whole_host(operation)
 
 
-def _of_operations(tx: Transaction) -> Iterator[Command[Any]]:
-    for operation in sorted(tx.memory.operations.values(), key=lambda o: o.ordered_ms):
+def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
+    for operation in sorted(fleet.operations.values(), key=lambda o: o.ordered_ms):
         whole_host = explain.whole_host(operation)
-        if operation.deadline_ms is not None and tx.now_ms >= operation.deadline_ms:
+        if operation.deadline_ms is not None and fleet.now_ms >= operation.deadline_ms:
             yield expire_operation(operation.operation_id)
         elif whole_host and operation.phase is OperationPhase.STARTED:
             continue
-        elif _untold(tx, operation):
+        elif _untold(fleet, operation):
             yield tell_newcomers(operation.operation_id)
-        elif not whole_host and _has_ended(tx, operation):
+        elif not whole_host and _has_ended(fleet, operation):
             yield settle_operation(operation.operation_id)
 
 
-def _has_ended(tx: Transaction, operation: Operation) -> bool:
-    scopes = ((tx.scope(name), event_id) for name, event_id in operation.members)
+def _has_ended(fleet: FleetLook, operation: Operation) -> bool:
+    scopes = ((fleet.scope(name), event_id) for name, event_id in operation.members)
     return all(scope is None or scope.event(event_id) is None for scope, event_id in scopes)
 
 
-def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]:
+def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...]:
     """VMs that came to the host of an operation after it was announced, as groups.
 
     A Redeploy tells each VM once; whether its move then failed is for the operator to see.
@@ -108,12 +148,12 @@ def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]
     if explain.whole_host(operation):
         told = set()
         for scope_name, event_id in operation.members:
-            scope = tx.scope(scope_name)
+            scope = fleet.scope(scope_name)
             event = scope.event(event_id) if scope else None
             told.update(event.resources if event else ())
     return tuple(
         group
-        for scope in tx.scopes_on(operation.host)
+        for scope in fleet.scopes_on(operation.host)
         for group in planning.groups_of(
             scope,
             operation.host,
@@ -128,55 +168,52 @@ def _untold(tx: Transaction, operation: Operation) -> tuple[planning.Group, ...]
     )
 
 
-def _starts(tx: Transaction) -> Iterator[Command[Any]]:
-    """Operations and events that nothing holds now, oldest due first.
-
-    What is held is left out here, so that any number of held ones leave room for the others.
-    """
-    candidates: list[tuple[int, int, str, Command[Any]]] = []
-    for name in sorted(tx.memory.busy_scopes):
-        scope = tx.memory.scopes[name]
-        for event in scope.events:
-            operation = tx.operation(event.operation_id) if event.operation_id else None
-            if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
-                continue
-            if not starting.due(scope, event, tx.now_ms):
-                continue
-            if starting.event_holds(event, scope, tx, tx.now_ms):
-                continue
-            unasked = starting.unasked(scope, event)
-            due_ms = notice.due_from_ms(event, unasked=unasked) or 0
-            command = start_event(name, event.event_id)
-            candidates.append((due_ms, event.scheduled_ms, event.event_id, command))
-    for operation in tx.memory.operations.values():
-        if operation.phase is OperationPhase.WAITING and explain.whole_host(operation):
-            if not _notice_given(tx, operation):  # most that wait; cheaper than all their holds
-                continue
-            if starting.operation_holds(operation, tx, tx.now_ms):
-                continue
-            key = (_due_from_ms(tx, operation), operation.ordered_ms, operation.operation_id)
-            candidates.append((*key, start_operation(operation.operation_id)))
-    candidates.sort(key=lambda candidate: candidate[:3])
-    return (command for *_, command in candidates)
+# What is held is left out, so that any number of held ones leave room for the others.
 
 
-def _open_events(tx: Transaction, operation: Operation) -> Iterator[ScheduledEvent]:
+def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
+    for event in scope.events:
+        operation = fleet.operation(event.operation_id) if event.operation_id else None
+        if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
+            continue
+        if not starting.due(scope, event, fleet.now_ms):
+            continue
+        if starting.event_holds(event, scope, fleet, fleet.now_ms):
+            continue
+        due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
+        command = start_event(scope.name, event.event_id)
+        yield Start(due_ms, event.scheduled_ms, event.event_id, command)
+
+
+def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
+    for operation in fleet.operations.values():
+        if operation.phase is not OperationPhase.WAITING or not explain.whole_host(operation):
+            continue
+        if not _notice_given(fleet, operation):  # most that wait; cheaper than all their holds
+            continue
+        if starting.operation_holds(operation, fleet, fleet.now_ms):
+            continue
+        due_ms, operation_id = _due_from_ms(fleet, operation), operation.operation_id
+        yield Start(due_ms, operation.ordered_ms, operation_id, start_operation(operation_id))
+
+
+def _open_events(fleet: FleetLook, operation: Operation) -> Iterator[ScheduledEvent]:
     """Those that the operation waits for: not those of VMs that are off."""
     for scope_name, event_id in operation.members:
-        scope = tx.scope(scope_name)
+        scope = fleet.scope(scope_name)
         event = scope.event(event_id) if scope else None
         if scope is not None and event is not None and not planning.all_off(scope, event):
             yield event
 
 
-def _notice_given(tx: Transaction, operation: Operation) -> bool:
-    return all(notice.due(event, tx.now_ms) for event in _open_events(tx, operation))
+def _notice_given(fleet: FleetLook, operation: Operation) -> bool:
+    return all(notice.due(event, fleet.now_ms) for event in _open_events(fleet, operation))
 
 
-def _due_from_ms(tx: Transaction, operation: Operation) -> int:
+def _due_from_ms(fleet: FleetLook, operation: Operation) -> int:
     """When the last event of an operation that nothing holds became due."""
     latest_ms = operation.ordered_ms
-    for event in _open_events(tx, operation):
+    for event in _open_events(fleet, operation):
         latest_ms = max(latest_ms, notice.due_from_ms(event) or 0)
     return latest_ms
 
@@ -313,9 +350,9 @@ def clock_stepped(stepped_ms: int) -> Command[None]:
     """Take a step of the wall clock out of every notice, deadline and recovery."""
 
     def command(tx: Transaction) -> None:
-        for scope in list(tx.memory.scopes.values()):
+        for scope in list(tx.scopes.values()):
             tx.apply(consent.clock_stepped(scope, stepped_ms))
-        for operation in list(tx.memory.operations.values()):
+        for operation in list(tx.operations.values()):
             tx.apply(consent.operation_loses_time(operation, stepped_ms))
         tx.beat()
         tx.note(
@@ -333,7 +370,7 @@ def stalled(stalled_ms: int) -> Command[None]:
     """Take time in which the process stood still out of every notice: nobody could read."""
 
     def command(tx: Transaction) -> None:
-        for name in list(tx.memory.busy_scopes):
+        for name in list(tx.busy_scopes):
             tx.apply(
                 consent.not_heard(
                     tx.need_scope(name), host=None, lost_ms=stalled_ms, now_ms=tx.now_ms
@@ -361,7 +398,7 @@ def was_down(since_ms: int | None) -> Command[None]:
 
 def _lose_downtime(tx: Transaction, since_ms: int) -> None:
     down_ms = tx.now_ms - since_ms
-    for name in list(tx.memory.scopes):
+    for name in list(tx.scopes):
         scope = tx.need_scope(name)
         tx.apply(consent.was_down(scope, down_ms))
         tx.apply(
@@ -372,6 +409,6 @@ def _lose_downtime(tx: Transaction, since_ms: int) -> None:
                 now_ms=tx.now_ms,
             )
         )
-    for operation in list(tx.memory.operations.values()):
+    for operation in list(tx.operations.values()):
         tx.apply(consent.operation_loses_time(operation, down_ms))
     tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": down_ms}))

@@ -19,11 +19,11 @@ from itertools import islice
 
 import msgspec
 
-from forewarn.control.memory import hosts_mentioned
 from forewarn.control.own_vms import Showing
 from forewarn.core import edits
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
+from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.ports import Change
 from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Since
 

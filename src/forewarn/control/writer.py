@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 import structlog
 
-from forewarn.control.memory import Memory, Transaction
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.observed import Observed
 from forewarn.control.timekeeper import Reading, Timekeeper
+from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
 from forewarn.ports import Change, Ids, StaleRevision, Store, StoreFailed
@@ -41,12 +43,16 @@ class Done:
 
 
 class Writer:
-    """Takes commands through memory and store. Single-threaded; whoever calls `run` owns it."""
+    """Takes commands through the index of the fleet and the store. Single-threaded.
+
+    Whoever calls `run` owns it, and the index with it.
+    """
 
     def __init__(
         self,
         *,
-        memory: Memory,
+        index: FleetIndex,
+        observed: Observed,
         store: Store,
         timekeeper: Timekeeper,
         policy: Policy,
@@ -55,7 +61,8 @@ class Writer:
         on_commit: Callable[[Sequence[Change]], None],
         on_stall: Callable[[int], Command[None]] | None = None,
     ) -> None:
-        self._memory = memory
+        self._index = index
+        self._observed = observed
         self._store = store
         self._timekeeper = timekeeper
         self._policy = policy
@@ -67,8 +74,9 @@ class Writer:
     def run(self, commands: Sequence[Command[Any]]) -> list[Done]:
         """Run the commands in order, commit once, and say how each ended.
 
-        Raises StoreFailed if nothing could be kept; then nothing has changed. Anything else it
-        raises is a bug, and nothing has changed either.
+        Raises StoreFailed if nothing could be kept, and StaleRevision if another program wrote to
+        the database; then nothing has changed. Anything else it raises is a bug, and nothing has
+        changed either.
         """
         reading = self._timekeeper.read()
         first = self._lost_time(reading)
@@ -110,7 +118,12 @@ class Writer:
 
     def _transaction(self, now_ms: int) -> Transaction:
         return Transaction(
-            self._memory, self._store, now_ms=now_ms, policy=self._policy, ids=self._ids
+            self._index,
+            self._observed,
+            self._store,
+            now_ms=now_ms,
+            policy=self._policy,
+            ids=self._ids,
         )
 
     def _run_one(
@@ -123,12 +136,12 @@ class Writer:
                 if not begun:
                     self._store.begin()
                 self._store.save(change)
-        except StoreFailed:
+        except (StoreFailed, StaleRevision):
             transaction.take_back()
             raise
         except Exception as error:
             # One command that refuses, or breaks, must not cost the others their commit.
-            if not isinstance(error, Refusal | StaleRevision):
+            if not isinstance(error, Refusal):
                 log.exception("command_failed")
             transaction.take_back()
             if not begun:
@@ -206,6 +219,12 @@ class WriterThread:
                 self._loop.call_soon_threadsafe(self._on_failure)
                 if failed.fatal:
                     self._on_fatal(str(failed))
+            except StaleRevision as stale:
+                # What is in memory is not what is stored; a new start goes on from what is stored.
+                why = f"another program has written to the database: {stale}"
+                log.critical("database_changed_by_another_program", reason=str(stale))
+                results = [Done(error=Unavailable(why))] * len(batch)
+                self._on_fatal(why)
             except Exception:
                 # Without its writer the service would wait forever; a new start goes on from
                 # what is durable.

@@ -69,6 +69,14 @@ def ahead_of(left: Scope, into: Scope, *, own: int) -> Scope:
     return replace(into, incarnation=max(into.incarnation, ahead))
 
 
+def above_what_was_read(scope: Scope, read: int) -> Scope:
+    """A scope that a VM comes back to which left the fleet and had read so far: it goes on above.
+
+    Its host knows what it read, and would refuse to show it less, or something else by that number.
+    """
+    return scope if scope.incarnation > read else replace(scope, incarnation=read + 1)
+
+
 def emptied(scope: Scope) -> Scope:
     """A scope without VMs, as it is kept for its incarnation alone."""
     return replace(scope, enabled=False, polled_ms=None, hold=None, recoveries=())

@@ -36,7 +36,11 @@ def content(scope: Scope) -> tuple[Content, ...]:
 
 
 def joined(before: Scope, after: Scope) -> frozenset[str]:
-    """Names of VMs that read this scope's document from now on and did not before."""
+    """Names of VMs that read this scope's document from now on and did not before.
+
+    A VM that has the name of another one by now is not that one.
+    """
     if before.vms is after.vms:
         return frozenset()
-    return frozenset(vm.name for vm in after.vms).difference(vm.name for vm in before.vms)
+    known = {(vm.name, vm.vm_id) for vm in before.vms}
+    return frozenset(vm.name for vm in after.vms if (vm.name, vm.vm_id) not in known)

@@ -187,12 +187,14 @@ def seal(before: Scope | None, after: Scope) -> Scope:
     incarnation = before.incarnation + 1 if changed else before.incarnation
     if document.joined(before, after):
         incarnation = max(incarnation, after.incarnation)
-    events = tuple(
-        replace(event, appeared_incarnation=incarnation)
-        if event.visible and event.appeared_incarnation == 0
-        else event
-        for event in after.events
-    )
+    events = after.events
+    if any(event.visible and event.appeared_incarnation == 0 for event in events):
+        events = tuple(
+            replace(event, appeared_incarnation=incarnation)
+            if event.visible and event.appeared_incarnation == 0
+            else event
+            for event in events
+        )
     return replace(after, revision=before.revision + 1, incarnation=incarnation, events=events)
 
 

@@ -346,12 +346,33 @@ def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
         scopes.update((scope.name, scope) for scope in canceled.scopes)
         operations.extend(canceled.operations)
         facts.extend(canceled.facts)
+    for scope in fleet.scopes_on(host.name):
+        known = scopes.get(scope.name, scope)
+        at_home = _not_elsewhere(known, host.name)
+        if at_home is not known:
+            scopes[scope.name] = at_home
     return Decision(
         hosts=(replace(host, health=Health.OK, fenced=False),),
         scopes=tuple(scopes.values()),
         operations=tuple(operations),
         facts=tuple(facts),
     )
+
+
+def _not_elsewhere(scope: Scope, home: str) -> Scope:
+    """The scope after a failed host is back: what no other host has taken yet starts at home.
+
+    There its owner may start it by hand, and then it must not start a second time elsewhere.
+    """
+    for event in scope.events:
+        after = event
+        for action in event.actions if event.cause is Cause.FAILURE and event.host == home else ():
+            taken = action.epoch > 0 or action.ended
+            if not taken and action.host not in (None, home):
+                after = edits.with_action(after, replace(action, host=None, target_host=None))
+        if after is not event:
+            scope = edits.with_event(scope, after)
+    return scope
 
 
 def found(scope: Scope, vm_name: str, host: str, *, now_ms: int, policy: Policy) -> Decision:
@@ -375,6 +396,13 @@ def found(scope: Scope, vm_name: str, host: str, *, now_ms: int, policy: Policy)
                     policy=policy,
                 )
     return Decision()
+
+
+def waits_for_place(event: ScheduledEvent) -> bool:
+    """True for the event of a failed host while one of its VMs has no host to start on."""
+    return event.cause is Cause.FAILURE and any(
+        action.host is None and not action.ended for action in event.actions
+    )
 
 
 def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> Decision:

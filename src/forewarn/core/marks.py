@@ -18,7 +18,7 @@ MARKS_MAX = 50_000
 
 FIRST_INCARNATION = 1
 
-Key = tuple[str, str]  # the name of a VM and its id
+VmKey = tuple[str, str]  # the name of a VM and its id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Marks:
     all marks are known any more; empty if they are.
     """
 
-    of_vm: Mapping[Key, int] = field(default_factory=dict)
+    of_vm: Mapping[VmKey, int] = field(default_factory=dict)
     lost: str = ""
 
     def above(self, scope: Scope) -> Above | None:
@@ -70,7 +70,7 @@ class Marks:
         kept = {key: marked for key, marked in self.of_vm.items() if key not in higher}
         return replace(self, of_vm={**kept, **higher})
 
-    def at_most(self, limit: int, *, on_show: Callable[[], Collection[Key]]) -> Marks:
+    def at_most(self, limit: int, *, on_show: Callable[[], Collection[VmKey]]) -> Marks:
         """Without those that are too many; whoever is on show keeps its mark."""
         too_many = len(self.of_vm) - limit
         if too_many <= 0:
@@ -82,6 +82,6 @@ class Marks:
         return replace(self, of_vm=kept)
 
 
-def key_of(vm: Vm) -> Key:
+def key_of(vm: Vm) -> VmKey:
     """What a VM is known by here."""
     return vm.name, vm.vm_id.casefold()

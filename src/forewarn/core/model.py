@@ -334,6 +334,7 @@ class Policy:
     domain_recovery_ms: int = 600 * SECOND_MS
     user_events_max: int = 100
     always_enabled: bool = False
+    hosts_join: bool = False  # hosts have daemons of their own: only those count that have joined
 
 
 class FactKind(StrEnum):

@@ -4,6 +4,7 @@ nobody. What hosts show decides whether it counts as off (`control.powers`); wha
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from forewarn.core import consent, edits, planning, scheduling
@@ -18,6 +19,7 @@ from forewarn.core.model import (
     Policy,
     ScheduledEvent,
     Scope,
+    Vm,
 )
 
 # So long a VM must be off before that counts as its owner's wish: a shutdown before the host goes
@@ -25,14 +27,16 @@ from forewarn.core.model import (
 OFF_AFTER_MS = 60 * SECOND_MS
 
 
-def switched_off(scope: Scope, vm_name: str, now_ms: int) -> Decision:
-    """The VM counts as off. What was announced to it stays announced, and nobody waits for it."""
-    vm = scope.vm(vm_name)
-    if vm is None or vm.off:
+def switched_off(scope: Scope, names: Collection[str], now_ms: int) -> Decision:
+    """Those VMs count as off. What was announced to them stays announced; nobody waits for them."""
+    off = [vm for vm in scope.vms if vm.name in names and not vm.off]
+    if not off:
         return Decision()
-    after = replace(vm, off=True)
-    fact = vm_fact(FactKind.VM_POWER, scope.name, after, now_ms, detail={"counts_as": "off"})
-    return Decision(scopes=(edits.with_vm(scope, after),), facts=(fact,))
+    after = {vm.name: replace(vm, off=True) for vm in off}
+    return Decision(
+        scopes=(_with_vms(scope, after),),
+        facts=tuple(_fact(scope, vm, now_ms, counts_as="off") for vm in after.values()),
+    )
 
 
 def host_booted(scope: Scope, host: str) -> Decision:
@@ -43,23 +47,21 @@ def host_booted(scope: Scope, host: str) -> Decision:
     return Decision(scopes=(replace(scope, vms=vms),)) if vms != scope.vms else Decision()
 
 
-def switched_on(scope: Scope, vm_name: str, *, enabled: bool, now_ms: int) -> Decision:
-    """The VM does not count as off any more: what would hit it gets its full notice from now.
+def switched_on(scope: Scope, names: Collection[str], *, enabled: bool, now_ms: int) -> Decision:
+    """Those VMs do not count as off any more: what would hit them gets its full notice from now.
 
     `enabled` says whether the guests of the scope are told at all.
     """
-    vm = scope.vm(vm_name)
-    if vm is None or not (vm.off or vm.went_down):
+    down = [vm for vm in scope.vms if vm.name in names and (vm.off or vm.went_down)]
+    if not down:
         return Decision()
-    after = replace(vm, off=False, went_down=False)
-    if not vm.off:
-        return Decision(scopes=(edits.with_vm(scope, after),))
-    scope = edits.with_vm(scope, after)
-    detail = {"counts_as": "on"}
-    facts: list[Fact] = [vm_fact(FactKind.VM_POWER, scope.name, after, now_ms, detail=detail)]
-    for event in scope.events:
-        waits = event.silent and event.phase is Phase.SCHEDULED and vm_name in event.resources
-        if enabled and waits:
+    after = {vm.name: replace(vm, off=False, went_down=False) for vm in down}
+    on = {vm.name for vm in down if vm.off}
+    scope = _with_vms(scope, after)
+    facts = [_fact(scope, vm, now_ms, counts_as="on") for vm in after.values() if vm.name in on]
+    for event in scope.events if enabled else ():
+        waits = event.silent and event.phase is Phase.SCHEDULED
+        if waits and not on.isdisjoint(event.resources):
             shown, fact = consent.appears(event, now_ms)
             scope = edits.with_event(scope, shown)
             facts.append(fact)
@@ -82,7 +84,7 @@ def spared(
     owner becomes an event anew.
     """
     enabled = scheduling.is_enabled(scope, policy)
-    on = switched_on(scope, vm_name, enabled=enabled, now_ms=now_ms)
+    on = switched_on(scope, (vm_name,), enabled=enabled, now_ms=now_ms)
     scope = on.scopes[0] if on.scopes else scope
     vm = scope.vm(vm_name)
     if vm is None:
@@ -106,3 +108,11 @@ def spared(
     )
     scope, facts = scheduling.put(scope, told)
     return Decision(scopes=(scope,), facts=(*on.facts, *facts))
+
+
+def _with_vms(scope: Scope, after: Mapping[str, Vm]) -> Scope:
+    return replace(scope, vms=tuple(after.get(vm.name, vm) for vm in scope.vms))
+
+
+def _fact(scope: Scope, vm: Vm, now_ms: int, *, counts_as: str) -> Fact:
+    return vm_fact(FactKind.VM_POWER, scope.name, vm, now_ms, detail={"counts_as": counts_as})

@@ -8,6 +8,7 @@ only once nothing that it does itself can still take the VM elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from forewarn.core import edits
@@ -25,6 +26,46 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
+
+_BRINGING = (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.DEFINE_VM)
+
+
+def hosts_mentioned(scope: Scope) -> set[str]:
+    """Hosts that carry VMs of the scope or may do so, or that an open event of it is about."""
+    hosts = {vm.host for vm in scope.vms}
+    hosts.update(vm.may_run_on for vm in scope.vms if vm.may_run_on)
+    for event in scope.events:
+        hosts.add(event.host)
+        for action in event.actions:
+            hosts.update(name for name in (action.host, action.target_host) if name)
+    return hosts
+
+
+def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
+    """(host, VM) for each VM of the scope that a started action is bringing to a host.
+
+    So with each that an action was bringing there, until it is known where it is.
+    """
+    for vm in scope.vms:
+        if vm.may_run_on is not None and vm.may_run_on != vm.host:
+            yield vm.may_run_on, vm
+    for event in scope.events:
+        for action in event.actions:
+            if action.kind not in _BRINGING or action.ended or action.target_host is None:
+                continue
+            comes = scope.vm(action.vm or "")
+            if comes is not None and action.target_host not in (comes.host, comes.may_run_on):
+                yield action.target_host, comes
+
+
+def hosts_with_actions(scope: Scope) -> set[str]:
+    """Hosts that have something of the scope to do, or are doing it."""
+    return {
+        action.host
+        for event in scope.events
+        for action in event.actions
+        if action.host is not None and not action.ended
+    }
 
 
 def other_host(vm: Vm, fleet: Fleet) -> str | None:
@@ -68,8 +109,7 @@ def unreported(scope: Scope, action: Action) -> Scope:
     """The scope after an action is given up: if a host had taken it, nobody knows how it went."""
     vm = scope.vm(action.vm or "")
     target = action.target_host
-    brings = action.kind in (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.DEFINE_VM)
-    if vm is None or not brings or action.phase is not ActionPhase.CLAIMED:
+    if vm is None or action.kind not in _BRINGING or action.phase is not ActionPhase.CLAIMED:
         return scope
     if target is None or target == vm.host:
         return scope

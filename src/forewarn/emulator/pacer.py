@@ -17,17 +17,15 @@ from typing import Protocol, TypeVar
 import structlog
 
 from forewarn.control.control import Control
-from forewarn.control.dispatch import Dispatch
+from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.loops import GuestTraces, TickerLoop
-from forewarn.control.memory import Transaction
-from forewarn.control.writer import Command, WriterThread
+from forewarn.control.writer import Command
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import SECOND_MS, Action, Phase
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
-from forewarn.ports import Clock, Store
 
 log = structlog.get_logger(__name__)
 
@@ -232,7 +230,7 @@ class Pacer:
     async def _upcoming(self, since_ms: int | None = None) -> list[Instant]:
         """What is due after `since_ms`, else later than now. The caller holds the lock."""
         after_ms = self._clock.now_ms() if since_ms is None else since_ms
-        found = await self._control.ask(due_later)
+        found = due_later(self._control.fleet)
         offset_ms = self._clock.now_ms() - self._clock.monotonic_ms()
         found += [
             Instant(ends_ms + offset_ms, f"{action.kind.value} of {action.vm or action.host} ends")
@@ -243,19 +241,19 @@ class Pacer:
         return sorted(instant for instant in found if instant.at_ms > after_ms)
 
 
-def due_later(tx: Transaction) -> list[Instant]:
+def due_later(fleet: FleetReader) -> list[Instant]:
     """What the rules themselves wait for, also where it has passed and something else holds it:
     notice, deadlines, recoveries, and falling silent.
     """
     found: list[Instant] = []
-    if not tx.policy.always_enabled:  # else a scope that falls silent is told all the same
+    if not fleet.policy.always_enabled:  # else a scope that falls silent is told all the same
         found += [
             Instant(scope.polled_ms + notice.ENABLED_FOR_MS, f"scope {name} falls silent")
-            for name, scope in tx.memory.scopes.items()
+            for name, scope in fleet.scopes.items()
             if scope.enabled and scope.polled_ms is not None
         ]
-    for name in sorted(tx.memory.busy_scopes):
-        scope = tx.memory.scopes[name]
+    for name in sorted(fleet.busy_scopes):
+        scope = fleet.scopes[name]
         found += [
             Instant(recovery.until_ms, f"domain {recovery.update_domain} of {name} has recovered")
             for recovery in scope.recoveries
@@ -269,7 +267,7 @@ def due_later(tx: Transaction) -> list[Instant]:
                 found.append(Instant(event.deadline_ms, f"{of} is given up"))
     found += [
         Instant(operation.deadline_ms, f"{operation.event_type.value} of {operation.host} fails")
-        for operation in tx.memory.operations.values()
+        for operation in fleet.operations.values()
         if operation.deadline_ms is not None
     ]
     return found
@@ -281,10 +279,16 @@ class SettledControl(Control):
     What a caller does next then finds the same state in every run.
     """
 
-    def __init__(
-        self, *, writer: WriterThread, store: Store, clock: Clock, dispatch: Dispatch, pacer: Pacer
-    ) -> None:
-        super().__init__(writer=writer, store=store, clock=clock, dispatch=dispatch)
+    def __init__(self, control: Control, pacer: Pacer) -> None:
+        super().__init__(
+            writer=control,
+            store=control.store,
+            clock=control.clock,
+            lease_clock=control.lease_clock,
+            fleet=control.fleet,
+            observed=control.observed,
+            dispatch=control.dispatch,
+        )
         self._pacer = pacer
 
     async def submit(self, command: Command[T]) -> T:

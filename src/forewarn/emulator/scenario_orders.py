@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from forewarn.control import maintenance
+from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.measures import OPERATOR
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import Cause, EventType, Operation, Phase, Priority, Scope, Vm
@@ -59,42 +60,38 @@ class Made:
 # Before a run.
 
 
-def choose_target(scenario: Scenario, on: str | None) -> Command[Target]:
+def choose_target(fleet: FleetReader, scenario: Scenario, on: str | None) -> Target:
     """What the scenario runs on: the VM or scope that is named, else the first that will do.
 
     Raises NotFound for a name that nothing has and UnfitFleet, with a fleet that would do.
     """
-
-    def command(tx: Transaction) -> Target:
-        _refuse_strangers(scenario, tx)
-        needs = scenario.needs
-        candidates = [_of_scope(scope, needs) for scope in _scopes(tx) if scope.vms]
-        if on is not None:
-            candidates = [_named(on, needs, tx)]
-        lacking: list[tuple[str, str]] = []
-        for scope, vm in candidates:
-            lacks = list(_lacks(needs, scope, vm, tx))
-            if not lacks:
-                return _target(scope, vm)
-            lacking = lacking or lacks
-        refused, accepted = lacking[0] if lacking else ("there is no VM", "Apply an inventory.")
-        raise UnfitFleet(f"Scenario {scenario.name} cannot be run: {refused}.", accepted)
-
-    return command
+    _refuse_strangers(scenario, fleet)
+    needs = scenario.needs
+    candidates = [_of_scope(scope, needs) for scope in _scopes(fleet) if scope.vms]
+    if on is not None:
+        candidates = [_named(on, needs, fleet)]
+    lacking: list[tuple[str, str]] = []
+    for scope, vm in candidates:
+        lacks = list(_lacks(needs, scope, vm, fleet))
+        if not lacks:
+            return _target(scope, vm)
+        lacking = lacking or lacks
+    refused, accepted = lacking[0] if lacking else ("there is no VM", "Apply an inventory.")
+    raise UnfitFleet(f"Scenario {scenario.name} cannot be run: {refused}.", accepted)
 
 
-def _scopes(tx: Transaction) -> list[Scope]:
-    return sorted(tx.memory.scopes.values(), key=lambda scope: scope.name)
+def _scopes(fleet: FleetReader) -> list[Scope]:
+    return sorted(fleet.scopes.values(), key=lambda scope: scope.name)
 
 
-def _named(on: str, needs: Needs, tx: Transaction) -> tuple[Scope, Vm]:
-    for scope in _scopes(tx):
+def _named(on: str, needs: Needs, fleet: FleetReader) -> tuple[Scope, Vm]:
+    for scope in _scopes(fleet):
         vm = scope.vm(on)
         if vm is not None:
             return scope, vm
-    found = tx.scope(on)
+    found = fleet.scope(on)
     if found is None or not found.vms:
-        scopes = [scope for scope in _scopes(tx) if scope.vms]
+        scopes = [scope for scope in _scopes(fleet) if scope.vms]
         known = [name for scope in scopes for name in (scope.name, *_names(scope))]
         there_are = meant(on, dict.fromkeys(known))
         raise NotFound(f"There is no VM or scope {shown(on)}.", there_are)
@@ -111,7 +108,7 @@ def _names(scope: Scope) -> tuple[str, ...]:
     return tuple(vm.name for vm in scope.vms)
 
 
-def _lacks(needs: Needs, scope: Scope, vm: Vm, tx: Transaction) -> Iterator[tuple[str, str]]:
+def _lacks(needs: Needs, scope: Scope, vm: Vm, fleet: FleetReader) -> Iterator[tuple[str, str]]:
     """What is missing for a run on that VM, and how to get a fleet that has it."""
     domains = {one.update_domain for one in scope.vms}
     if len(scope.vms) < needs.vms:
@@ -124,7 +121,7 @@ def _lacks(needs: Needs, scope: Scope, vm: Vm, tx: Transaction) -> Iterator[tupl
             f"it needs {needs.domains} update domains, and scope {scope.name} has {len(domains)}",
             _scope_of(needs.domains),
         )
-    hosts = len(list(tx.hosts()))
+    hosts = len(list(fleet.hosts()))
     if hosts < needs.hosts:
         yield (
             f"it needs {needs.hosts} hosts, and the fleet has {hosts}",
@@ -141,14 +138,14 @@ def _scope_of(size: int) -> str:
     return f"A scope web:{size} has them: `forewarn simulate --scope web:{size}`."
 
 
-def _refuse_strangers(scenario: Scenario, tx: Transaction) -> None:
+def _refuse_strangers(scenario: Scenario, fleet: FleetReader) -> None:
     """Raise NotFound if a step names a VM or host that is not there, before anything is done."""
-    vms = [name for scope in _scopes(tx) for name in _names(scope)]
+    vms = [name for scope in _scopes(fleet) for name in _names(scope)]
     for step in scenario.steps:
         if step.on is None or step.on.whom is not Whom.NAME:
             continue
         of_host = step.verb in HOST_VERBS
-        known = [host.name for host in tx.hosts()] if of_host else vms
+        known = [host.name for host in fleet.hosts()] if of_host else vms
         if step.on.name not in known:
             raise NotFound(
                 f"Step {step.number} ({step.verb}): there is no {'host' if of_host else 'VM'} "
@@ -173,25 +170,25 @@ def _target(scope: Scope, vm: Vm) -> Target:
 # During a run.
 
 
-def vms_meant(place: Place, target: Target, tx: Transaction) -> tuple[str, ...]:
+def vms_meant(place: Place, target: Target, fleet: FleetReader) -> tuple[str, ...]:
     """The names of the VMs that a place means now; a VM that is gone may be among them."""
     if place.whom is Whom.NAME:
         return (place.name,)
     if place.whom is Whom.VM:
         return (target.vms[place.number - 1],)
-    scope = tx.need_scope(target.scope)
+    scope = fleet.need_scope(target.scope)
     if place.whom is Whom.SCOPE:
         return _names(scope)
     domain = target.domains[place.number - 1]
     return tuple(vm.name for vm in scope.vms if vm.update_domain == domain)
 
 
-def _hosts_meant(place: Place, target: Target, tx: Transaction) -> tuple[str, ...]:
+def _hosts_meant(place: Place, target: Target, fleet: FleetReader) -> tuple[str, ...]:
     if place.whom is Whom.NAME:
         return (place.name,)
     found: dict[str, None] = {}
-    for name in vms_meant(place, target, tx):
-        vm = tx.need_scope_of_vm(name).vm(name)
+    for name in vms_meant(place, target, fleet):
+        vm = fleet.need_scope_of_vm(name).vm(name)
         if vm is not None:
             found[vm.host] = None
     return tuple(found)

@@ -116,7 +116,7 @@ class ScenarioRunner:
         Raises a Refusal if the fleet does not fit; refused steps are in the record instead.
         """
         self._make_room()
-        target = await self._control.ask(choose_target(scenario, on))
+        target = choose_target(self._control.fleet, scenario, on)
         now_ms = self._control.clock.now_ms()
         self._begun += 1
         run = Run(
@@ -220,7 +220,7 @@ class ScenarioRunner:
         place = step.on
         orders = [order]
         if place is not None:
-            vms = await self._control.ask(lambda tx: vms_meant(place, target, tx))
+            vms = vms_meant(place, target, self._control.fleet)
             orders = [replace(order, vm=vm) for vm in vms]
         return Made(fault_ids=tuple(self._faults.add(one).fault_id for one in orders))
 

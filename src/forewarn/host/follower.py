@@ -17,7 +17,7 @@ from typing import Protocol
 import structlog
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.marks import MARKS_MAX, Above, Key, Marks, key_of
+from forewarn.core.marks import MARKS_MAX, Above, Marks, VmKey, key_of
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.wire.host_json import Adoption, Changes, Since
@@ -259,7 +259,7 @@ class Follower:
 
     async def _take_over(self, changes: Changes) -> None:
         """Show what is new, drop what is not named any more, ring whoever has something to do."""
-        above = {scope.name: self._marks.above(scope) for scope in changes.scopes}
+        above = {scope.name: self._above(scope, changes.epoch) for scope in changes.scopes}
         for scope in changes.scopes:
             if (why := above[scope.name]) is not None:
                 self._refuse(scope, why)
@@ -284,6 +284,14 @@ class Follower:
             log.info("control_heard", host=self._host, scopes=len(self._names))
             self._reconnected()
 
+    def _above(self, scope: Scope, epoch: str) -> Above | None:
+        """Why a document is refused. Orders raise its number; that brings back nothing lost.
+
+        So what was refused once stays refused for the life of that control.
+        """
+        refused = self._refused.get(scope.name) if epoch == self.epoch else None
+        return self._marks.above(scope) or refused
+
     async def _mark(self, scopes: Sequence[Scope]) -> None:
         """Write down, before anybody is shown it, how far guests are about to come."""
         raised = self._marks.raised(scopes)
@@ -293,7 +301,7 @@ class Follower:
         await asyncio.to_thread(self._keep, raised)
         self._marks = raised
 
-    def _keys(self, scopes: Sequence[Scope]) -> set[Key]:
+    def _keys(self, scopes: Sequence[Scope]) -> set[VmKey]:
         pages = (self._documents.page(name) for name in self._names)
         shown = [page.scope for page in pages if page is not None]
         return {key_of(vm) for scope in (*shown, *scopes) for vm in scope.vms}
@@ -323,7 +331,7 @@ class Follower:
             if self._documents.guest(vm.name) is None:
                 self._show_past(key_of(vm))
 
-    def _show_past(self, vm: Key) -> None:
+    def _show_past(self, vm: VmKey) -> None:
         for scope in self._past.values():
             if vm in map(key_of, scope.vms) and self._marks.above(scope) is None:
                 del self._past[scope.name]

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from forewarn.control.memory import Transaction
 from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
 from forewarn.core.spelling import meant, shown
@@ -100,11 +99,14 @@ class Cloud:
 
     @property
     def vms(self) -> tuple[Vm, ...]:
-        """Every VM, scope by scope, in the order of the inventory."""
+        """Every VM: scope by scope in the order of their names, and in each as the inventory has
+        its VMs.
+        """
 
         async def work(emulator: Emulator) -> tuple[Vm, ...]:
             urls = emulator.urls()
-            scopes = await emulator.control.ask(lambda tx: list(tx.memory.scopes.values()))
+            found = emulator.control.fleet.scopes.values()
+            scopes = sorted(found, key=lambda scope: scope.name)
             return tuple(
                 Vm(
                     name=vm.name,
@@ -131,10 +133,10 @@ class Cloud:
     def hosts(self) -> tuple[str, ...]:
         """The names of all hosts."""
 
-        def question(tx: Transaction) -> tuple[str, ...]:
-            return tuple(tx.memory.hosts)
+        async def work(emulator: Emulator) -> tuple[str, ...]:
+            return tuple(emulator.control.fleet.hosts_by_name)
 
-        return self._background.call(lambda emulator: emulator.control.ask(question))
+        return self._background.call(work)
 
     # Orders.
 

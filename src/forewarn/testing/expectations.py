@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.measures import OPERATOR
-from forewarn.control.memory import Transaction
 from forewarn.core import explain
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Phase, ScheduledEvent
@@ -210,7 +210,7 @@ def _of_events(
         lines = [await _time(emulator)]
         for event in await _events(emulator, event_ids):
             lines += await emulator.control.read(_telling(event))
-            lines += await emulator.control.ask(_holding(event))
+            lines += _holding(emulator.control.fleet.look(), event)
             lines += [f"  {_asked(emulator, vm)}" for vm in event.resources]
         return lines
 
@@ -258,18 +258,13 @@ def _telling(event: ScheduledEvent) -> Callable[[Store], list[str]]:
     return lambda store: _told(store, event)
 
 
-def _holding(event: ScheduledEvent) -> Callable[[Transaction], list[str]]:
+def _holding(fleet: FleetLook, event: ScheduledEvent) -> list[str]:
     """What an event that has not started waits for."""
-
-    def question(tx: Transaction) -> list[str]:
-        scope = tx.scope(event.scope)
-        now = None if scope is None else scope.event(event.event_id)
-        if scope is None or now is None or now.phase is not Phase.SCHEDULED:
-            return []
-        found = explain.explain_event(scope, now, tx, tx.now_ms)
-        return [f"  It waits: {hold.what}." for hold in found.holds]
-
-    return question
+    found = fleet.open_event(event.event_id)
+    if found is None or found[1].phase is not Phase.SCHEDULED:
+        return []
+    explained = explain.explain_event(*found, fleet, fleet.now_ms)
+    return [f"  It waits: {hold.what}." for hold in explained.holds]
 
 
 def _told(store: Store, found: ScheduledEvent) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from forewarn.control import maintenance
 from forewarn.control.measures import OPERATOR
-from forewarn.control.memory import Transaction
+from forewarn.control.transaction import Transaction
 from forewarn.core import model
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Cause, EventType, Phase
@@ -147,12 +147,11 @@ def approve(event_ids: Sequence[str]) -> Work[None]:
 
 def _host(tx: Transaction, where: str) -> str:
     """The host of that name, or the host of the VM of that name."""
-    if where in tx.memory.hosts:
+    if where in tx.hosts_by_name:
         return where
-    scope = tx.scope(tx.memory.scope_of_vm.get(where, ""))
-    vm = None if scope is None else scope.vm(where)
+    vm = tx.vm(where)
     if vm is None:
-        known = [*tx.memory.hosts, *tx.memory.scope_of_vm]
+        known = [*tx.hosts_by_name, *tx.scope_of_vm]
         raise NotFound(f"There is no host or VM {shown(where)}.", meant(where, known))
     return vm.host
 

@@ -132,6 +132,7 @@ def vm_json(vm: Vm, scope_name: str) -> Json:
         "computer_name": vm.computer_name,
         "may_run_on": vm.may_run_on,
         "off": vm.off,
+        "went_down": vm.went_down,
     }
 
 
@@ -144,6 +145,7 @@ def host_json(host: Host) -> Json:
         "fenced": host.fenced,
         "listed": host.listed,
         "joined": host.joined,
+        "boot_id": host.boot_id,
         "revision": host.revision,
     }
 

@@ -7,8 +7,8 @@ drives the loops. Nothing here runs by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 
 import structlog
@@ -20,21 +20,24 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.control import metadata, ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
+from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.link import LocalLink
 from forewarn.control.loops import GuestTraces, TickerLoop
 from forewarn.control.measures import Measures
-from forewarn.control.memory import Memory
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core import edits
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import Health, Host, Scope, Vm
+from forewarn.core.model import Health, Host, Policy, Scope, Vm
+from forewarn.core.whereabouts import hosts_with_actions
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
-from forewarn.host.listeners import Listeners, cannot_listen
+from forewarn.host.listeners import Listeners
 from forewarn.ports import Change, Clock, Ids
 from forewarn.settings import Settings
 from forewarn.wiring.process import die
@@ -87,8 +90,8 @@ class Adapters:
 class ControlParts:
     """Store, writer, control and ticker, connected. Made inside the event loop that runs it.
 
-    After each commit, on the event loop, `show` is given what was committed; then `ring` is
-    called if somebody may have to look again.
+    After each commit, on the event loop and once the fleet has it, `show` is given what was
+    committed; then `ring` is called if somebody may have to look again.
     """
 
     def __init__(
@@ -98,33 +101,44 @@ class ControlParts:
         *,
         show: Callable[[Sequence[Change]], None],
         ring: Callable[[], None],
+        hosts_join: bool = False,
     ) -> None:
         self.settings = settings
+        policy = replace(settings.policy(), hosts_join=hosts_join)
         self.store = adapters.store
         self.clock = adapters.clock
-        self._show_changes = show
         self._ring = ring
         self.timekeeper = Timekeeper(adapters.clock, pulse_clock=adapters.lease_clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
-        self.dispatch = Dispatch(adapters.lease_clock)
-        self.memory = Memory(snapshot, self.dispatch)
+        self.observed = Observed(adapters.lease_clock)
+        self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
         self.measures = Measures(version=version_of("forewarn"))
         self.measures.loaded(snapshot.scopes)
         self.lateness = LoopLateness()
-        self.writer = self._writer(adapters.ids)
+        self.writer = self._writer(FleetIndex(snapshot), policy, adapters.ids)
         self.control = Control(
-            writer=self.writer, store=self.store, clock=self.clock, dispatch=self.dispatch
+            writer=self.writer,
+            store=self.store,
+            clock=self.clock,
+            lease_clock=adapters.lease_clock,
+            fleet=self.fleet,
+            observed=self.observed,
+            dispatch=Dispatch(adapters.lease_clock),
         )
         self.ticker = TickerLoop(self.control, self.measures)
+        self.fleet.on_publish(show)
+        self.fleet.on_publish(self.measures.committed)
+        self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
 
-    def _writer(self, ids: Ids) -> WriterThread:
+    def _writer(self, index: FleetIndex, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(
-            memory=self.memory,
+            index=index,
+            observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,
-            policy=self.settings.policy(),
+            policy=policy,
             ids=ids,
             on_step=ticker.clock_stepped,
             on_stall=ticker.stalled,
@@ -132,7 +146,7 @@ class ControlParts:
         )
         return WriterThread(
             writer,
-            publish=self._published,
+            publish=self.fleet.publish,
             on_fatal=die,
             on_failure=self.measures.store_failed,
         )
@@ -140,10 +154,8 @@ class ControlParts:
     def _committed(self, changes: Sequence[Change]) -> None:
         self.writer.committed(changes)
 
-    def _published(self, changes: Sequence[Change]) -> None:
-        """Show what was committed, then ring everybody who may want to look again."""
-        self._show_changes(changes)
-        self.measures.committed(changes)
+    def _ring_all(self, changes: Sequence[Change]) -> None:
+        """Ring everybody who may want to look again."""
         if any(change.scopes or change.operations or change.hosts for change in changes):
             self._ring()
         self.doorbell.ring()
@@ -171,7 +183,6 @@ class Assembly(ControlParts):
     ) -> None:
         super().__init__(settings, adapters, show=self._show_all, ring=ring)
         self._shown_as = shown_as
-        self.memory.cannot_listen = cannot_listen
         self.identity = Identity()
         self.documents = Documents(
             self.identity, requests_per_s=float(settings.guest_requests_per_second)
@@ -179,7 +190,7 @@ class Assembly(ControlParts):
         self.traces = GuestTraces(self.control, self.documents.polled)
         self.hypervisor = SimulatedHypervisor(self.clock)
         self.hosts = Hosts(
-            self.memory.hosts,
+            self.fleet.hosts_by_name,
             link=LocalLink(self.control),
             hypervisor=self.hypervisor,
             documents=self.documents,
@@ -211,7 +222,7 @@ class Assembly(ControlParts):
         for change in changes:
             for before, after in change.scopes:
                 self.show(edits.open_only(after))
-                busy_hosts.update(_hosts_with_actions(after))
+                busy_hosts.update(hosts_with_actions(after))
                 if before is None or before.vms is not after.vms:
                     self.fleet_changed.set()
             for name in change.removed_scopes:
@@ -236,10 +247,9 @@ class Assembly(ControlParts):
 
         `listen` says where a VM has its own listener, if it has one. Raises ListenFailed.
         """
-        scopes = await self.control.ask(lambda tx: list(tx.memory.scopes.values()))
-        hosts = await self.control.ask(lambda tx: list(tx.memory.hosts.values()))
+        hosts = list(self.fleet.hosts())
         self.hosts.set_names(host.name for host in hosts)
-        vms = [vm for scope in scopes for vm in scope.vms]
+        vms = [vm for scope in self.fleet.scopes.values() for vm in scope.vms]
         for vm in vms:
             self.hypervisor.place(vm.name, vm.host)
         for host in hosts:
@@ -254,10 +264,3 @@ class Assembly(ControlParts):
             self.hypervisor.kill_host(host.name)
         elif not failed and self.hypervisor.dead(host.name):
             self.hypervisor.boot_host(host.name)
-
-
-def _hosts_with_actions(scope: Scope) -> Iterator[str]:
-    for event in scope.events:
-        for action in event.actions:
-            if action.host is not None and not action.ended:
-                yield action.host

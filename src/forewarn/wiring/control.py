@@ -99,12 +99,12 @@ class ControlService:
             Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
             show=self._show,
             ring=self._ring,
+            hosts_join=True,
         )
-        self.parts.memory.hosts_join = True
         self.sightings = Sightings(real)
         self.views = Views(adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
-        self.views.load(self.parts.memory.scopes.values(), self.parts.memory.operations.values())
+        self.views.load(self.parts.fleet.scopes.values(), self.parts.fleet.operations.values())
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
         members = MembersFile(folder)
@@ -124,7 +124,7 @@ class ControlService:
         )
         self._link_measures = LinkMeasures(
             members=lambda: [member.name for member in self.membership.members()],
-            silent_ms=self.parts.dispatch.silent_ms,
+            silent_ms=self.parts.observed.silent_ms,
             refuses=self._refuses,
             waiting=self.views.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
@@ -134,7 +134,7 @@ class ControlService:
         self._told_to_stop = asyncio.Event()
 
     def _joined(self) -> list[str]:
-        return [host.name for host in self.parts.memory.hosts.values() if host.joined]
+        return [host.name for host in self.parts.fleet.hosts() if host.joined]
 
     def _show(self, changes: Sequence[Change]) -> None:
         self.views.published(changes)
@@ -143,7 +143,7 @@ class ControlService:
         self.parts.ticker.ring()
 
     def _refuses(self, host: str) -> bool:
-        return host in self.parts.memory.refusing
+        return bool(self.parts.observed.refuses(host))
 
     def stop(self) -> None:
         """End `run`, as a signal does."""
@@ -206,11 +206,13 @@ class ControlService:
             return
         try:
             text = self._settings.inventory_text()
+            if text == self.parts.fleet.inventory:
+                return  # applied before; reading a large file takes longer than all the rest
             await self.parts.control.submit(
                 inventory.apply(text, by="inventory", needs_channels=False)
             )
         except InventoryConflict as why:
-            if not self.parts.memory.hosts:
+            if not self.parts.fleet.hosts_by_name:
                 raise
             log.error(  # noqa: TRY400 - the sentence says it all
                 "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"

@@ -18,7 +18,7 @@ from forewarn.api.app import create_app
 from forewarn.control import inventory, ticker
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.listeners import ListenFailed
+from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly, Guests
 from forewarn.wiring.operator_server import Announcement, serving
@@ -70,7 +70,7 @@ class Service:
 
     def refuse_real_hosts(self) -> None:
         """Raise Conflict if hosts have joined: simulated ones would say done in their name."""
-        joined = [host.name for host in self._parts.memory.hosts.values() if host.joined]
+        joined = [host.name for host in self._parts.fleet.hosts() if host.joined]
         if joined:
             raise Conflict(
                 f"{self._settings.data} is the data folder of a control that host {joined[0]} has"
@@ -104,7 +104,7 @@ class Service:
         parts, settings = self._parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
-        for scope in parts.memory.scopes.values():
+        for scope in parts.fleet.scopes.values():
             parts.show(scope)
         await self._arrange()
         guest = await self._listeners.open_shared(settings.guest)
@@ -117,6 +117,7 @@ class Service:
             measures=parts.measures,
             doorbell=parts.doorbell,
             scratch=settings.data,
+            cannot_listen=cannot_listen,
         )
         async with serving(app, settings.operator) as url, serving_socket(app, settings):
             with Announcement(settings.data, url):
@@ -133,10 +134,14 @@ class Service:
         the start.
         """
         text = self._settings.inventory_text()
+        if text == self._parts.fleet.inventory:
+            return  # applied before; reading a large file takes longer than all the rest
         try:
-            await self._parts.control.submit(inventory.apply(text, by="inventory"))
+            await self._parts.control.submit(
+                inventory.apply(text, by="inventory", cannot_listen=cannot_listen)
+            )
         except InventoryConflict as why:
-            if not self._parts.memory.hosts:
+            if not self._parts.fleet.hosts_by_name:
                 raise
             log.error(  # noqa: TRY400 - the sentence says it all
                 "inventory_not_applied", why=str(why), remedy="forewarn inventory apply FILE, later"
@@ -144,7 +149,7 @@ class Service:
 
     def _where(self, guest: tuple[str, int], operator_url: str) -> Where:
         listeners = dict(sorted(self._listeners.addresses().items()))
-        scopes = self._parts.memory.scopes.values()
+        scopes = self._parts.fleet.scopes.values()
         sizes = {vm.name: len(scope.vms) for scope in scopes for vm in scope.vms}
         return Where(
             guest=guest,

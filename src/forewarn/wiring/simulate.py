@@ -93,13 +93,7 @@ class Emulator:
             arrange=self._arrange,
             more_instants=self._more_instants,
         )
-        self.control = SettledControl(
-            writer=parts.writer,
-            store=store,
-            clock=self.clock,
-            dispatch=parts.dispatch,
-            pacer=self.pacer,
-        )
+        self.control = SettledControl(parts.control, self.pacer)
         self.scenarios = ScenarioRunner(
             pacer=self.pacer,
             control=parts.control,
@@ -127,7 +121,9 @@ class Emulator:
         self._parts.writer.start()
         wanted = inventory.parse(self._plan.inventory)
         self._first_vm = wanted.vms[0].name if wanted.vms else ""
-        await self._parts.control.submit(inventory.apply(self._plan.inventory, by="inventory"))
+        await self._parts.control.submit(
+            inventory.apply(self._plan.inventory, by="inventory", cannot_listen=cannot_listen)
+        )
         await self._arrange()
         await self._parts.hosts.heartbeat()
         await self.pacer.settle()
@@ -175,11 +171,14 @@ class Emulator:
         return guest.page.documents[version].body
 
     def urls(self) -> dict[str, str]:
-        """Where each VM reads its document, in the order of the inventory."""
+        """Where each VM reads its document: scope by scope in the order of their names, and in
+        each as the inventory has its VMs.
+        """
         addresses = self._listeners.addresses()
+        scopes = sorted(self._parts.fleet.scopes.values(), key=lambda scope: scope.name)
         return {
             vm.name: f"http://{listen_text(*addresses[vm.name])}"
-            for scope in self._parts.memory.scopes.values()
+            for scope in scopes
             for vm in scope.vms
             if vm.name in addresses
         }
@@ -203,6 +202,7 @@ class Emulator:
             measures=self._parts.measures,
             doorbell=self._parts.doorbell,
             more=self._routes(),
+            cannot_listen=cannot_listen,
         )
         async with AsyncExitStack() as opened:
             url = await opened.enter_async_context(serving(app, listen))

@@ -314,6 +314,21 @@ SELECT * FROM definition WHERE vm = :vm;
 -- Which definitions there are, without their texts.
 SELECT vm, digest FROM definition;
 
+-- name: upsert_departed_vm
+-- A VM has left the fleet, once more or for the first time.
+INSERT INTO departed_vm (name, vm_id, incarnation, left_ms)
+VALUES (:name, :vm_id, :incarnation, :left_ms)
+ON CONFLICT (name, vm_id) DO UPDATE
+   SET incarnation = excluded.incarnation, left_ms = excluded.left_ms;
+
+-- name: delete_departed_vm
+-- A VM is to be forgotten that left long ago.
+DELETE FROM departed_vm WHERE name = :name AND vm_id = :vm_id;
+
+-- name: departed_vms
+-- VMs that have left the fleet, those that left longest ago first.
+SELECT name, vm_id, incarnation, left_ms FROM departed_vm ORDER BY left_ms, name, vm_id;
+
 -- name: insert_first_read
 -- A receipt; the first one stays.
 INSERT INTO receipt (event_id, vm, scope, read_ms) VALUES (:event_id, :vm, :scope, :read_ms)

@@ -1,0 +1,109 @@
+"""When the ticker has to look at which scope: a heap of instants, so that a tick costs what is due.
+
+Time alone makes things possible at instants that are known beforehand: notice has been given, a
+deadline or a recovery is over, nobody has polled for a day. What is due and still held (another
+domain, a host that is silent, no place) is looked at in every tick until it has happened.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from forewarn.control.fleet_reader import FleetReader
+from forewarn.core import consent, failing, notice, starting
+from forewarn.core.model import Phase, Scope
+from forewarn.ports import Change
+
+
+def instants(scope: Scope) -> Iterator[int]:
+    """The wall times from which something of the scope is possible, as far as they are known."""
+    if scope.enabled and scope.polled_ms is not None:
+        yield scope.polled_ms + notice.ENABLED_FOR_MS
+    for recovery in scope.recoveries:
+        yield recovery.until_ms
+    for event in scope.events:
+        if event.phase is Phase.SCHEDULED:
+            due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event))
+            if due_ms is not None:
+                yield due_ms
+        elif event.phase is Phase.STARTED and event.deadline_ms is not None:
+            yield event.deadline_ms
+
+
+def _waits(scope: Scope, now_ms: int) -> bool:
+    """True while something of the scope is due, also if the clock was set back since, or waits
+    for a place.
+    """
+    return any(
+        failing.waits_for_place(event)
+        or (event.phase is Phase.SCHEDULED and starting.due(scope, event, now_ms))
+        for event in scope.events
+    )
+
+
+class Agenda:
+    """The scopes that may have something due. Belongs to the event loop; tell it of each commit."""
+
+    def __init__(self, fleet: FleetReader) -> None:
+        self._fleet = fleet
+        self._heap: list[tuple[int, str]] = []
+        self._at_ms: dict[str, int] = {}  # the entry that counts, by scope; others are outdated
+        self._look_now: set[str] = set()
+        self._told_hosts: dict[str, frozenset[str]] = {}  # by scope: where its notices run
+        self._told: Counter[str] = Counter()
+        for scope in fleet.scopes.values():
+            self._changed(scope)
+
+    def published(self, changes: Sequence[Change]) -> None:
+        """Something was committed, and the fleet has it."""
+        for change in changes:
+            for name in change.removed_scopes:
+                self._tell(name, frozenset())
+                self._at_ms.pop(name, None)
+            for _, scope in change.scopes:
+                now = self._fleet.scope(scope.name)
+                if now is not None:
+                    self._changed(now)
+
+    def told_hosts(self) -> Collection[str]:
+        """The hosts on which a notice runs."""
+        return [host for host, count in self._told.items() if count]
+
+    def due(self, now_ms: int) -> set[str]:
+        """The names of the scopes to look at now."""
+        names, self._look_now = self._look_now, set()
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, name = heapq.heappop(self._heap)
+            if self._at_ms.get(name) == at_ms:
+                names.add(name)
+        for name in names:
+            scope = self._fleet.scope(name)
+            if scope is not None:
+                self._plan(scope, now_ms)
+        return names
+
+    def _plan(self, scope: Scope, now_ms: int) -> None:
+        """Look again at the next instant; in each tick while something is due and has not been."""
+        next_ms = min(instants(scope), default=None)
+        if _waits(scope, now_ms) or (next_ms is not None and next_ms <= now_ms):
+            self._look_now.add(scope.name)
+            self._at_ms.pop(scope.name, None)
+        elif next_ms is not None:
+            self._at_ms[scope.name] = next_ms
+            heapq.heappush(self._heap, (next_ms, scope.name))
+        else:
+            self._at_ms.pop(scope.name, None)
+
+    def _changed(self, scope: Scope) -> None:
+        self._look_now.add(scope.name)
+        told: Iterable[str] = (e.host for e in scope.events if consent.notice_runs(e))
+        self._tell(scope.name, frozenset(told))
+
+    def _tell(self, name: str, hosts: frozenset[str]) -> None:
+        before = self._told_hosts.pop(name, frozenset())
+        self._told.subtract(before - hosts)
+        self._told.update(hosts - before)
+        if hosts:
+            self._told_hosts[name] = hosts

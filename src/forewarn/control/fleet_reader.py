@@ -1,0 +1,172 @@
+"""Questions about the fleet, answered from one index and from what was observed of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.observed import Observed, ReportedVm
+from forewarn.core import planning
+from forewarn.core.errors import NotFound
+from forewarn.core.machines import Power
+from forewarn.core.model import Host, Operation, Policy, ScheduledEvent, Scope, Vm
+from forewarn.core.spelling import meant
+
+
+class FleetReader:
+    """Answers `core.fleet.Fleet` and what else is asked of a fleet. Changes nothing."""
+
+    def __init__(self, index: FleetIndex, observed: Observed, policy: Policy) -> None:
+        self._index = index
+        self._observed = observed
+        self.policy = policy
+
+    # The questions of core.fleet.Fleet.
+
+    def host(self, name: str) -> Host | None:
+        return self._index.hosts.get(name)
+
+    def hosts(self) -> Iterable[Host]:
+        return self._index.hosts.values()
+
+    def alive(self, host: str) -> bool:
+        return self._observed.alive(host)
+
+    def silent_ms(self, host: str) -> int:
+        return self._observed.silent_ms(host)
+
+    def blind(self, host: str) -> str:
+        return self._observed.blind(host)
+
+    def refuses(self, host: str) -> str:
+        return self._observed.refuses(host)
+
+    def shut_out(self, host: str) -> bool:
+        known = self._index.hosts.get(host)
+        return self.policy.hosts_join and known is not None and not known.joined
+
+    def scope(self, name: str) -> Scope | None:
+        return self._index.scopes.get(name)
+
+    def scopes_on(self, host: str) -> Sequence[Scope]:
+        return self._index.scopes_on(host)
+
+    def vm_count(self, host: str) -> int:
+        return self._index.vm_count(host)
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
+        return self._index.arriving(host)
+
+    def strangers(self, host: str) -> Sequence[str]:
+        reported = self._observed.reported(host)
+        if not reported:
+            return ()
+        own = {vm.name for scope in self.scopes_on(host) for vm in scope.vms if vm.host == host}
+        up = (Power.RUNNING, Power.PAUSED)
+        return sorted(name for name, one in reported.items() if one.power in up and name not in own)
+
+    def places(self) -> Sequence[tuple[Host, int]]:
+        return planning.places(self)
+
+    def operation(self, operation_id: str) -> Operation | None:
+        return self._index.operations.get(operation_id)
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        return self._index.operations_on(host)
+
+    # What others ask beyond it.
+
+    @property
+    def scopes(self) -> Mapping[str, Scope]:
+        """Every scope, in the order in which they came."""
+        return self._index.scopes
+
+    @property
+    def hosts_by_name(self) -> Mapping[str, Host]:
+        return self._index.hosts
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """The open operations, by id."""
+        return self._index.operations
+
+    @property
+    def busy_scopes(self) -> Collection[str]:
+        """The names of scopes with open events or recoveries."""
+        return self._index.busy_scopes
+
+    @property
+    def scope_of_vm(self) -> Mapping[str, str]:
+        return self._index.scope_of_vm
+
+    @property
+    def inventory(self) -> str | None:
+        """The inventory file that was applied last."""
+        return self._index.inventory
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Those of the definitions that are kept: VMs that a host has reported, ever."""
+        return self._index.digests
+
+    def vm(self, name: str) -> Vm | None:
+        return self._index.vms.get(name)
+
+    def reported(self, host: str) -> Mapping[str, ReportedVm]:
+        """The VMs that a host reported last, by name."""
+        return self._observed.reported(host)
+
+    def silences(self, host: str) -> int:
+        """How often the host was silent and came back."""
+        return self._observed.silences(host)
+
+    def acts(self, host: str) -> bool:
+        """True while the host has anything to do or is doing it."""
+        return self._index.acts(host)
+
+    def open_event(self, event_id: str) -> tuple[Scope, ScheduledEvent] | None:
+        """An open event with its scope; `event_id` is in upper case."""
+        scope = self._index.scopes.get(self._index.scope_of_event.get(event_id, ""))
+        event = scope.event(event_id) if scope else None
+        return None if scope is None or event is None else (scope, event)
+
+    def open_event_ids(self) -> Collection[str]:
+        return self._index.scope_of_event.keys()
+
+    def need_host(self, name: str) -> Host:
+        host = self._index.hosts.get(name)
+        if host is None:
+            raise NotFound(f"There is no host {name}.", _names("host", name, self._index.hosts))
+        return host
+
+    def need_scope(self, name: str) -> Scope:
+        scope = self._index.scopes.get(name)
+        if scope is None:
+            raise NotFound(f"There is no scope {name}.", _names("scope", name, self._index.scopes))
+        return scope
+
+    def need_scope_of_vm(self, vm: str) -> Scope:
+        name = self._index.scope_of_vm.get(vm)
+        if name is None:
+            raise NotFound(f"There is no VM {vm}.", _names("vm", vm, self._index.scope_of_vm))
+        return self._index.scopes[name]
+
+
+class FleetLook(FleetReader):
+    """The fleet at one moment: what takes long to find out is found out once. Not to be kept."""
+
+    def __init__(
+        self, index: FleetIndex, observed: Observed, policy: Policy, *, now_ms: int
+    ) -> None:
+        super().__init__(index, observed, policy)
+        self.now_ms = now_ms
+        self._places: Sequence[tuple[Host, int]] | None = None
+
+    def places(self) -> Sequence[tuple[Host, int]]:
+        if self._places is None:
+            self._places = super().places()
+        return self._places
+
+
+def _names(what: str, name: str, known: Iterable[str]) -> str:
+    return f"{meant(name, known)} `forewarn {what} list` shows the names."

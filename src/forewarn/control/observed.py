@@ -1,0 +1,113 @@
+"""What was observed of hosts and is written down nowhere: when each was heard, what it reported.
+
+It belongs to the event loop: only what runs there changes it, one value at a time, and every value
+is immutable. The writer's thread and readers look single values up. After a restart nothing is
+known until hosts are heard and report again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.ports import Clock
+
+HOST_SILENT_AFTER_MS = 15_000
+
+# Of a host that is heard and has not yet looked at the documents of this life of control.
+NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedVm:
+    """A VM as its host reported it last; `problem` says what about it cannot be used."""
+
+    power: Power
+    problem: str = ""
+    freeze_by_move: bool = False
+    when_host_goes_down: WhenHostGoesDown = WhenHostGoesDown.RESTART
+
+
+class Observed:
+    """The last observations, by host. Times are monotonic."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began_ms = clock.monotonic_ms()
+        self._heard_ms: dict[str, int] = {}
+        self._reports: dict[str, Mapping[str, ReportedVm]] = {}
+        self._blind: dict[str, str] = {}
+        self._refusing: dict[str, str] = {}
+        self._silences: Counter[str] = Counter()
+
+    # Looking things up, on any thread.
+
+    def alive(self, host: str) -> bool:
+        """True while the host's last heartbeat is fresh. False until the first."""
+        heard_ms = self._heard_ms.get(host)
+        return heard_ms is not None and self._clock.monotonic_ms() - heard_ms < HOST_SILENT_AFTER_MS
+
+    def was_heard(self, host: str) -> bool:
+        """True once the host was heard since our own start."""
+        return host in self._heard_ms
+
+    def silent_ms(self, host: str) -> int:
+        """For how long the host has not been heard, counted from our own start at most."""
+        return self._clock.monotonic_ms() - self._heard_ms.get(host, self._began_ms)
+
+    def silences(self, host: str) -> int:
+        """How often the host was silent and came back."""
+        return self._silences[host]
+
+    def reported(self, host: str) -> Mapping[str, ReportedVm]:
+        """The VMs that the host reported last, by name."""
+        return self._reports.get(host, {})
+
+    def blind(self, host: str) -> str:
+        """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
+        return self._blind.get(host, "")
+
+    def refuses(self, host: str) -> str:
+        """Why the host obeys nothing of this control, in its words; empty if it does obey."""
+        return self._refusing.get(host, "")
+
+    # Changing, on the event loop.
+
+    def heard(self, host: str, *, at_ms: int, refuses: str = "") -> None:
+        """The host was heard at this time; `refuses` says why it obeys nothing of this control."""
+        if at_ms - self._heard_ms.get(host, self._began_ms) >= HOST_SILENT_AFTER_MS:
+            self._silences[host] += 1
+        self._heard_ms[host] = at_ms
+        self._note_refusal(host, refuses)
+
+    def _note_refusal(self, host: str, refuses: str) -> None:
+        before = self.refuses(host)
+        if refuses:
+            self._refusing[host] = refuses
+        else:
+            self._refusing.pop(host, None)
+        did, does = (words not in ("", NOT_YET) for words in (before, refuses))
+        if does and not did:
+            log.error("host_refuses_control", host=host, why=refuses)
+        elif did and not does:
+            log.info("host_refuses_no_longer", host=host)
+
+    def report(self, host: str, vms: Mapping[str, ReportedVm]) -> None:
+        """The host reported these VMs: it can reach its hypervisor."""
+        self._blind.pop(host, None)
+        self._reports[host] = vms
+
+    def is_blind(self, host: str, why: str) -> None:
+        """The hypervisor of the host does not answer."""
+        self._blind[host] = why or "it does not say why"
+
+    def forget(self, host: str) -> None:
+        """The host has left: what it said does not count any more."""
+        for known in (self._reports, self._blind, self._refusing):
+            known.pop(host, None)

@@ -1,0 +1,321 @@
+"""One use case at work: the fleet as it is now, and everything the use case changes.
+
+A transaction edits the writer's index in place and can take its edits back; what the store has not
+kept is taken back. Nothing here waits, and nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.fleet_reader import FleetLook
+from forewarn.control.observed import Observed
+from forewarn.core import belonging, edits, invariants
+from forewarn.core.marks import MARKS_MAX, VmKey, key_of
+from forewarn.core.model import (
+    Decision,
+    Fact,
+    Host,
+    Operation,
+    OperationPhase,
+    Policy,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
+from forewarn.ports import Change, Definition, DepartedVm, FirstRead, Ids, Remembered, Store
+
+DEPARTED_MAX = MARKS_MAX  # hosts remember no more VMs either
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What a transaction replaced, so that it can be put back."""
+
+    scopes: dict[str, Scope | None]
+    hosts: dict[str, Host | None]
+    operations: dict[str, Operation | None]
+
+
+class Transaction(FleetLook):
+    """One use case at work: the fleet as it is now, and everything the use case changes.
+
+    It answers the questions of `core.fleet.Fleet`, its own changes included. Every command gets a
+    new one; the writer seals it, saves it and only then lets anybody see it.
+    """
+
+    def __init__(
+        self,
+        index: FleetIndex,
+        observed: Observed,
+        store: Store,
+        *,
+        now_ms: int,
+        policy: Policy,
+        ids: Ids,
+    ) -> None:
+        super().__init__(index, observed, policy, now_ms=now_ms)
+        self._store = store
+        self._ids = ids
+        self._before = Undo({}, {}, {})
+        self._facts: list[Fact] = []
+        self._first_reads: list[FirstRead] = []
+        self._remembered: Remembered | None = None
+        self._heartbeat_ms: int | None = None
+        self._inventory: str | None = None
+        self._inventory_before = index.inventory
+        self._definitions: dict[str, Definition] = {}
+        self._digests_before: dict[str, str | None] = {}
+        self._departed_before: dict[VmKey, DepartedVm | None] = {}
+        self._ended_operations: dict[str, Operation] = {}
+        self._on_take_back: list[Callable[[], None]] = []
+
+    def new_id(self) -> str:
+        return self._ids.event_id()
+
+    def ids(self) -> Iterator[str]:
+        """As many new ids as are asked for."""
+        while True:
+            yield self._ids.event_id()
+
+    # What is kept beyond the open things, also what was saved since the last commit.
+
+    def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
+        """Those of the (upper-case) ids that the scope has or ever had."""
+        return self._store.known_ids(scope, event_ids)
+
+    def kept_event(self, event_id: str) -> ScheduledEvent | None:
+        """An event, open or ended, as last committed."""
+        return self._store.event(event_id)
+
+    def kept_operation(self, operation_id: str) -> Operation | None:
+        """An operation, open or ended, as last committed."""
+        return self._store.operation(operation_id)
+
+    def kept_definition(self, vm: str) -> Definition | None:
+        """What a VM was when a host last showed it otherwise."""
+        return self._store.definition(vm)
+
+    def remembered(self, key: str) -> Remembered | None:
+        """The answer kept under an idempotency key."""
+        return self._store.remembered(key)
+
+    # Changing.
+
+    def apply(self, decision: Decision) -> None:
+        """Take a decision over. Later questions see it; it is durable when the writer says so."""
+        self._places = None
+        for scope in decision.scopes:
+            self._before.scopes.setdefault(scope.name, self._index.scopes.get(scope.name))
+            self._index.put_scope(scope.name, scope)
+        for host in decision.hosts:
+            self._before.hosts.setdefault(host.name, self._index.hosts.get(host.name))
+            self._index.put_host(host.name, host)
+        for operation in decision.operations:
+            key = operation.operation_id
+            self._before.operations.setdefault(key, self._index.operations.get(key))
+            self._index.put_operation(key, operation)
+            if operation.phase is OperationPhase.ENDED:
+                self._ended_operations[key] = operation
+        self._facts.extend(decision.facts)
+
+    def remove_scope(self, name: str) -> None:
+        self._places = None
+        self._before.scopes.setdefault(name, self._index.scopes.get(name))
+        self._index.put_scope(name, None)
+
+    def remove_host(self, name: str) -> None:
+        self._places = None
+        self._before.hosts.setdefault(name, self._index.hosts.get(name))
+        self._index.put_host(name, None)
+
+    def note(self, *facts: Fact) -> None:
+        """Add facts that belong to no decision."""
+        self._facts.extend(facts)
+
+    def receipts(self, first_reads: Iterable[FirstRead]) -> None:
+        self._first_reads.extend(first_reads)
+
+    def remember(self, remembered: Remembered) -> None:
+        self._remembered = remembered
+
+    def beat(self) -> None:
+        """Write down that the service is up."""
+        self._heartbeat_ms = self.now_ms
+
+    def on_take_back(self, restore: Callable[[], None]) -> None:
+        """Also call this if the transaction is taken back: what else it touched."""
+        self._on_take_back.append(restore)
+
+    def applied_inventory(self, text: str) -> None:
+        """Keep the text of the inventory that this transaction applies."""
+        self._inventory = self._index.inventory = text
+
+    def define(self, definition: Definition) -> None:
+        """Keep what a host showed of a VM, for as long as the VM is in the fleet."""
+        self._put_digest(definition.vm, definition.digest)
+        self._definitions[definition.vm] = definition
+
+    def _put_digest(self, vm: str, digest: str | None) -> None:
+        digests = self._index.digests
+        self._digests_before.setdefault(vm, digests.get(vm))
+        if digest is None:
+            digests.pop(vm, None)
+        else:
+            digests[vm] = digest
+
+    # For the writer.
+
+    def seal(self) -> Change | None:
+        """Count, check and collect what was changed; None if nothing was.
+
+        After this the memory holds the sealed values, without what has ended.
+        """
+        if self._untouched():
+            return None  # most heartbeats, claims and looks
+        self._note_departures()
+        scopes: list[tuple[Scope | None, Scope]] = []
+        removed: list[str] = []
+        for name, before in sorted(self._before.scopes.items()):
+            after = self._index.scopes.get(name)
+            if after is None:
+                removed.append(name)
+                continue
+            if after == before:
+                continue
+            sealed = edits.seal(before, after)
+            invariants.check(before, sealed, self.now_ms)
+            scopes.append((before, sealed))
+            self._index.put_scope(name, edits.open_only(sealed))
+        self._forget_definitions()
+        hosts, removed_hosts = self._seal_hosts()
+        change = Change(
+            scopes=tuple(scopes),
+            hosts=hosts,
+            operations=self._seal_operations(),
+            removed_scopes=tuple(removed),
+            removed_hosts=removed_hosts,
+            facts=tuple(self._facts),
+            first_reads=tuple(self._first_reads),
+            remembered=self._remembered,
+            heartbeat_ms=self._heartbeat_ms,
+            inventory=self._inventory,
+            definitions=tuple(self._definitions.values()),
+            removed_definitions=tuple(
+                vm for vm in sorted(self._digests_before) if vm not in self._index.digests
+            ),
+            departed_vms=tuple(
+                self._index.departed[key]
+                for key in sorted(self._departed_before)
+                if key in self._index.departed
+            ),
+            forgotten_vms=tuple(
+                key for key in sorted(self._departed_before) if key not in self._index.departed
+            ),
+        )
+        return None if change == Change() else change
+
+    def _untouched(self) -> bool:
+        before = self._before
+        changed = before.scopes or before.hosts or before.operations or self._digests_before
+        noted = self._facts or self._first_reads or self._definitions or self._remembered
+        said = self._heartbeat_ms is not None or self._inventory is not None
+        return not (changed or noted or said)
+
+    def _note_departures(self) -> None:
+        """Keep how far VMs may have read that leave; those that come back go on above that.
+
+        Only for VMs that hosts have shown: it is hosts that remember it too.
+        """
+        index, changed = self._index, []
+        for name, before in self._before.scopes.items():
+            after = index.scopes.get(name)
+            if before is None or after is None or before.vms is not after.vms:
+                changed.append((before, after))
+        known = {key_of(vm) for before, _ in changed for vm in (before.vms if before else ())}
+        for before, _ in changed:
+            for vm in before.vms if before else ():
+                now = index.vms.get(vm.name)
+                gone = now is None or key_of(now) != key_of(vm)
+                if before is not None and gone and vm.name in index.digests:
+                    self._departs(vm, before)
+        for _, after in changed:
+            came = [vm for vm in after.vms if key_of(vm) not in known] if after else []
+            read = max(map(self._read_by, came), default=0)
+            if after is not None and read:
+                self.apply(Decision(scopes=(belonging.above_what_was_read(after, read),)))
+
+    def _departs(self, vm: Vm, left: Scope) -> None:
+        departed, key = self._index.departed, key_of(vm)
+        earlier = departed.pop(key, None)
+        self._departed_before.setdefault(key, earlier)
+        read = max(left.incarnation, earlier.incarnation if earlier else 0)
+        departed[key] = DepartedVm(key=key, incarnation=read, left_ms=self.now_ms)
+        while len(departed) > DEPARTED_MAX:
+            oldest = next(iter(departed))
+            self._departed_before.setdefault(oldest, departed.pop(oldest))
+
+    def _read_by(self, vm: Vm) -> int:
+        departed = self._index.departed.get(key_of(vm))
+        return departed.incarnation if departed and departed.incarnation > 1 else 0
+
+    def _forget_definitions(self) -> None:
+        """What was kept of VMs that have left the fleet goes with them."""
+        if not self._index.digests:
+            return
+        for before in self._before.scopes.values():
+            for vm in before.vms if before is not None else ():
+                if vm.name not in self._index.scope_of_vm and vm.name in self._index.digests:
+                    self._put_digest(vm.name, None)
+                    self._definitions.pop(vm.name, None)
+
+    def _seal_hosts(self) -> tuple[tuple[tuple[Host | None, Host], ...], tuple[str, ...]]:
+        changed: list[tuple[Host | None, Host]] = []
+        removed = []
+        for name, before in sorted(self._before.hosts.items()):
+            after = self._index.hosts.get(name)
+            if after is None:
+                removed.append(name)
+            elif after != before:
+                sealed = replace(after, revision=before.revision + 1) if before else after
+                changed.append((before, sealed))
+                self._index.put_host(name, sealed)
+        return tuple(changed), tuple(removed)
+
+    def _seal_operations(self) -> tuple[tuple[Operation | None, Operation], ...]:
+        changed: list[tuple[Operation | None, Operation]] = []
+        for key, before in sorted(self._before.operations.items()):
+            after = self._ended_operations.get(key) or self._index.operations.get(key)
+            if after is None or after == before:
+                continue
+            sealed = replace(after, revision=before.revision + 1) if before else after
+            changed.append((before, sealed))
+            self._index.put_operation(key, sealed)
+        return tuple(changed)
+
+    def take_back(self) -> None:
+        """Put everything back as it was before this transaction."""
+        for restore in reversed(self._on_take_back):
+            restore()
+        self._index.inventory = self._inventory_before
+        for vm, digest in self._digests_before.items():
+            self._put_digest(vm, digest)
+        self._take_departures_back()
+        for name, scope in self._before.scopes.items():
+            self._index.put_scope(name, scope)
+        for name, host in self._before.hosts.items():
+            self._index.put_host(name, host)
+        for key, operation in self._before.operations.items():
+            self._index.put_operation(key, operation)
+
+    def _take_departures_back(self) -> None:
+        departed = self._index.departed
+        for key in self._departed_before:
+            departed.pop(key, None)
+        back = [one for one in self._departed_before.values() if one is not None]
+        if back:
+            in_order = sorted([*departed.values(), *back], key=lambda one: (one.left_ms, one.key))
+            departed.clear()
+            departed.update((one.key, one) for one in in_order)
