@@ -148,7 +148,7 @@ async def _observe(folder: Path, to: Control, layout: str) -> Beats:
                 if process.poll() not in (None, 0) or time.perf_counter() > until_s:
                     raise Failed(f"the reports were not taken: {log.read_text()[-500:]}")
                 began_s = time.perf_counter()
-                await link.heartbeat(OBSERVER, {})
+                await link.heartbeat({})
                 took_ms.append((time.perf_counter() - began_s) * 1_000)
                 await asyncio.sleep(BEAT_EVERY_S)
     finally:

@@ -24,7 +24,7 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.identity import Identity
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
-from forewarn.ports import Elsewhere
+from forewarn.ports import HostLink
 from forewarn.wiring.host import Building, HostWhere, Machinery, run_host
 
 HOST = "host-000"
@@ -56,7 +56,7 @@ def _building(count: int, made: list[LoopbackChannels]) -> Callable[[HostSetting
         made.append(LoopbackChannels(endpoint, identity))
         return made[0]
 
-    def build(name: str, elsewhere: Elsewhere) -> Machinery:  # noqa: ARG001 - nothing is moved
+    def build(name: str, link: HostLink) -> Machinery:  # noqa: ARG001 - nothing is moved
         world = SimulatedWorld(SimulatedHypervisor(SystemClock()))
         world.put(name, seen(count))
         return Machinery(machines=world.on(name), hypervisor=world.hypervisor, channels=channels)

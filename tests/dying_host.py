@@ -26,7 +26,7 @@ from forewarn.core.marks import Marks
 from forewarn.core.model import Action, Outcome
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
-from forewarn.ports import Elsewhere
+from forewarn.ports import HostLink
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
 from lasting_machines import LastingMachines
 
@@ -42,29 +42,27 @@ def reached(when: str, step: str) -> None:
 class DyingLink(ControlLink):
     """The link; each of its questions is a place to die before or after."""
 
-    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Action]:
         reached("before", "claim")
-        actions = await super().claim(host, boot_id)
+        actions = await super().claim(boot_id)
         if actions:
             reached("after", "claim")
         return actions
 
-    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+    async def holds(self, action_id: str, epoch: int) -> bool:
         reached("before", "holds")
-        held = await super().holds(host, action_id, epoch)
+        held = await super().holds(action_id, epoch)
         reached("after", "holds")
         return held
 
-    async def report(
-        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
-    ) -> None:
+    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
         reached("before", "report")
-        await super().report(host, action_id, epoch=epoch, outcome=outcome, detail=detail)
+        await super().report(action_id, epoch=epoch, outcome=outcome, detail=detail)
         reached("after", "report")
 
-    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+    async def confirm(self, scope: str, incarnation: int) -> None:
         reached("before", "confirm")
-        await super().confirm(host, scope, incarnation)
+        await super().confirm(scope, incarnation)
         reached("after", "confirm")
 
     async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
@@ -106,7 +104,7 @@ async def main(folder: Path, world: Path, control: str, name: str, token: str) -
     marks_file.keep = dying_keep
     machines = DyingMachines(world, name)
 
-    def build(_name: str, _elsewhere: Elsewhere) -> Machinery:
+    def build(_name: str, _link: HostLink) -> Machinery:
         return Machinery(machines=machines, hypervisor=machines, channels=LoopbackChannels)
 
     service = HostService(

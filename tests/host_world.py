@@ -21,7 +21,7 @@ from forewarn.adapters.system import SystemClock
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
-from forewarn.ports import Clock, Elsewhere
+from forewarn.ports import Clock, HostLink
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.control import ControlService, ControlWhere, open_control
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
@@ -213,7 +213,7 @@ class Cloud:
             token = await self.token(name)
         credentials = await membership(settings, token)
 
-        def build(host: str, elsewhere: Elsewhere) -> Machinery:
+        def build(host: str, link: HostLink) -> Machinery:
             return Machinery(
                 machines=self.world.on(host),
                 hypervisor=self.world.hypervisor,

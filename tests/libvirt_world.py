@@ -30,6 +30,7 @@ from forewarn.adapters.libvirt_session import Session, View
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind
+from unasked_link import UnaskedLink
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ class FakeLibvirt(LibvirtConnection):
         return value
 
 
-class FakeElsewhere:
+class FakeElsewhere(UnaskedLink):
     """What the control plane would say."""
 
     def __init__(self) -> None:
@@ -113,10 +114,10 @@ class FakeElsewhere:
         self.away = False
         self.asked = 0
 
-    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:  # noqa: ARG002
+    async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
         return {vm: self.targets_of.get(vm) for vm in vms}
 
-    async def definition(self, host: str, vm: str) -> str | None:  # noqa: ARG002
+    async def definition(self, vm: str) -> str | None:
         self.asked += 1
         if self.away:
             raise Unavailable("control is away")
@@ -171,7 +172,7 @@ class World:
             self.libvirts[host],
             host=host,
             clock=self.clock,
-            elsewhere=self.elsewhere,
+            link=self.elsewhere,
             migrate_uri="{host}",
             shutdown_s=SHUTDOWN_S,
             settle_s=0.01,

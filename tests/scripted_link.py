@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forewarn.core.model import Action, Outcome
+from unasked_link import UnaskedLink
 
 Report = tuple[str, str, int, Outcome, str]
 
 
 class ScriptedLink:
-    """`ports.HostLink`: hands out what is in `to_do`, keeps what it is told, fails when told to."""
+    """The links of all hosts: hands out what is in `to_do`, keeps what it is told, fails when told
+    to. `of` is the link of one host.
+    """
 
     def __init__(self) -> None:
         self.to_do: dict[str, list[Action]] = {}
@@ -21,6 +24,10 @@ class ScriptedLink:
         self.confirmed: list[tuple[str, str, int]] = []
         self.refusals: dict[str, list[Exception]] = {}
         self.lost_claims: set[tuple[str, str, int]] = set()
+
+    def of(self, host: str) -> ScriptedHostLink:
+        """`ports.HostLink` for one host."""
+        return ScriptedHostLink(self, host)
 
     def refuse(self, call: str, *errors: Exception) -> None:
         """Let the next calls of this name raise these, one each."""
@@ -53,3 +60,28 @@ class ScriptedLink:
     async def confirm(self, host: str, scope: str, incarnation: int) -> None:
         self._meets("confirm")
         self.confirmed.append((host, scope, incarnation))
+
+
+class ScriptedHostLink(UnaskedLink):
+    """What one host says."""
+
+    def __init__(self, script: ScriptedLink, host: str) -> None:
+        self._script = script
+        self._host = host
+
+    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
+        await self._script.heartbeat(self._host, holding, refuses)
+
+    async def claim(self, boot_id: str) -> Sequence[Action]:
+        return await self._script.claim(self._host, boot_id)
+
+    async def holds(self, action_id: str, epoch: int) -> bool:
+        return await self._script.holds(self._host, action_id, epoch)
+
+    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
+        await self._script.report(
+            self._host, action_id, epoch=epoch, outcome=outcome, detail=detail
+        )
+
+    async def confirm(self, scope: str, incarnation: int) -> None:
+        await self._script.confirm(self._host, scope, incarnation)

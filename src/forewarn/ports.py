@@ -15,6 +15,7 @@ from typing import Protocol
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.marks import VmKey
 from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
+from forewarn.wire.host_json import Changes, Since, Traces
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
 BACKUP_SCRATCH_PREFIX = "forewarn-backup-"
@@ -280,31 +281,79 @@ class Hypervisor(Protocol):
 
 
 class HostLink(Protocol):
-    """What a host says to the control plane, in process or over HTTPS."""
+    """Everything that one host and control say to each other, in process or over HTTPS.
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
+    The host is bound when the link is made. Every call may raise Refusal, or Unavailable if control
+    cannot be reached or cannot keep it now.
+    """
+
+    # What the host is told.
+
+    async def changes(self, since: Since | None, wait_s: int) -> Changes:
+        """What is new since then, as soon as there is anything; waits up to `wait_s`."""
+        ...
+
+    # What it says of itself and does.
+
+    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
         """I am here, and I still hold these claims (action id, epoch).
 
         `refuses` says, in words with the remedy, why I obey nothing of what I am told.
         """
         ...
 
-    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Action]:
         """What I have to do now."""
         ...
 
-    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
+    async def holds(self, action_id: str, epoch: int) -> bool:
         """Is the claim still mine? Asked right before acting; a yes renews its lease."""
         ...
 
-    async def report(
-        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
-    ) -> None:
+    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
         """How it ended. Refused with StaleReport or NotFound if the claim is no longer mine."""
         ...
 
-    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+    async def confirm(self, scope: str, incarnation: int) -> None:
         """I show this incarnation of the scope's document: its notice may run."""
+        ...
+
+    # What it asks while it acts.
+
+    async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
+        """The host that each of these VMs should go to now; None where there is none."""
+        ...
+
+    async def definition(self, vm: str) -> str | None:
+        """What a VM was when it was last seen anywhere, to start it here."""
+        ...
+
+    # What it reports of its VMs.
+
+    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+        """These are my VMs; the answer says what of them cannot be used, by name."""
+        ...
+
+    async def blind(self, why: str) -> None:
+        """My hypervisor does not answer; so it is until the next report."""
+        ...
+
+    async def adopted(self, adoption_id: str, problem: str) -> None:
+        """An adoption is written, or `problem` says why not."""
+        ...
+
+    # What its guests do.
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        """A VM says go ahead. Durable when it returns."""
+        ...
+
+    async def enable(self, scope: str, vm: str) -> None:
+        """A VM polled a scope that was not enabled. Durable when it returns."""
+        ...
+
+    async def traces(self, traces: Traces) -> None:
+        """What guests did in passing: polls, first reads, returns."""
         ...
 
 
@@ -321,18 +370,6 @@ class Machines(Protocol):
 
     def on_change(self, ring: Callable[[], None]) -> None:
         """Call `ring` on the event loop whenever there may be something new to see."""
-        ...
-
-
-class Elsewhere(Protocol):
-    """What a hypervisor asks the control plane while it acts."""
-
-    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:
-        """The host that each of these VMs should go to now; None where there is none."""
-        ...
-
-    async def definition(self, host: str, vm: str) -> str | None:
-        """What a VM was when it was last seen anywhere, to start it here."""
         ...
 
 

@@ -133,44 +133,44 @@ Question = tuple[str, Callable[[ControlLink], Any], msgspec.Struct, msgspec.Stru
 QUESTIONS: list[Question] = [
     (
         "heartbeat",
-        lambda k: k.heartbeat("h1", {"A": 2}),
+        lambda k: k.heartbeat({"A": 2}),
         wire.Heartbeat({"A": 2}),
         wire.Done(),
         None,
     ),
     (
         "heartbeat",
-        lambda k: k.heartbeat("h1", {}, "it would go back"),
+        lambda k: k.heartbeat({}, "it would go back"),
         wire.Heartbeat({}, "it would go back"),
         wire.Done(),
         None,
     ),
     (
         "claim",
-        lambda k: k.claim("h1", "b1"),
+        lambda k: k.claim("b1"),
         wire.Claim("b1", "d1"),
         wire.Claimed((ACTION,)),
         (ACTION,),
     ),
-    ("holds", lambda k: k.holds("h1", "A", 2), wire.Holds("A", 2), wire.Held(holds=True), True),
+    ("holds", lambda k: k.holds("A", 2), wire.Holds("A", 2), wire.Held(holds=True), True),
     (
         "report",
-        lambda k: k.report("h1", "A", epoch=2, outcome=Outcome.DONE, detail="so"),
+        lambda k: k.report("A", epoch=2, outcome=Outcome.DONE, detail="so"),
         wire.Report("A", 2, Outcome.DONE, "so"),
         wire.Done(),
         None,
     ),
-    ("confirm", lambda k: k.confirm("h1", "web", 7), wire.Confirm("web", 7), wire.Done(), None),
+    ("confirm", lambda k: k.confirm("web", 7), wire.Confirm("web", 7), wire.Done(), None),
     (
         "targets",
-        lambda k: k.targets("h1", ["web_0"]),
+        lambda k: k.targets(["web_0"]),
         wire.AskTargets(("web_0",)),
         wire.Targets({"web_0": None}),
         {"web_0": None},
     ),
     (
         "definition",
-        lambda k: k.definition("h1", "web_0"),
+        lambda k: k.definition("web_0"),
         wire.AskDefinition("web_0"),
         wire.Definition("<domain/>"),
         "<domain/>",
@@ -240,7 +240,7 @@ def test_what_is_no_answer_to_the_question_is_unavailable(
     async def test(server: Server, link: ControlLink) -> None:
         server.refuse(refusal)
         with pytest.raises(Unavailable) as raised:
-            await link.report("h1", "A", epoch=1, outcome=Outcome.DONE, detail="")
+            await link.report("A", epoch=1, outcome=Outcome.DONE, detail="")
         assert str(refusal) in str(raised.value)
 
     run(tmp_path, test)
@@ -272,7 +272,7 @@ def test_a_server_that_answers_nonsense_is_unavailable_in_words(
     async def test(server: Server, link: ControlLink) -> None:
         server.replies = [reply]
         with pytest.raises(Unavailable) as raised:
-            await link.claim("h1", "b1")
+            await link.claim("b1")
         assert words in str(raised.value)
 
     run(tmp_path, test)
@@ -284,7 +284,7 @@ def test_an_answer_that_says_that_it_is_too_large_is_not_read(tmp_path: Path) ->
         head = f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: {huge}\r\n\r\n"
         server.replies = [Reply(raw=head.encode())]  # nothing follows to be read
         with pytest.raises(NotAdmitted) as raised:
-            await link.claim("h1", "b1")
+            await link.claim("b1")
         assert "larger than any may be" in str(raised.value)
         assert len(server.asked) == 1
 
@@ -329,8 +329,8 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) 
             raw=f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: 2\r\n\r\n{{}}".encode()
         )
         server.replies = [closing, good]
-        await link.confirm("h1", "web", 1)
-        await link.confirm("h1", "web", 2)
+        await link.confirm("web", 1)
+        await link.confirm("web", 2)
         assert len(server.asked) == 2
 
     run(tmp_path, test)
@@ -339,7 +339,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) 
 def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
     async def test(server: Server, link: ControlLink) -> None:
         for incarnation in range(5):
-            await link.confirm("h1", "web", incarnation)
+            await link.confirm("web", incarnation)
         assert server.connections == 1
 
     run(tmp_path, test)
@@ -354,7 +354,7 @@ def test_guests_that_wait_do_not_keep_the_host_from_its_heartbeat(tmp_path: Path
         ]
         while len(server.asked) < control_link.CONNECTIONS_PER_LANE:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        await link.heartbeat("h1", {})
+        await link.heartbeat({})
         assert not any(one.done() for one in waiting)
         for one in waiting:
             one.cancel()
@@ -375,7 +375,7 @@ def test_a_server_of_another_authority_is_told_nothing(tmp_path: Path) -> None:
             ) as link,
         ):
             with pytest.raises(Unavailable) as raised:
-                await link.heartbeat("h1", {})
+                await link.heartbeat({})
             assert "not by the authority that this host has joined" in str(raised.value)
             assert server.asked == []
 
@@ -385,7 +385,7 @@ def test_a_server_of_another_authority_is_told_nothing(tmp_path: Path) -> None:
 def test_a_server_of_another_name_is_told_nothing(tmp_path: Path) -> None:
     async def test(server: Server, link: ControlLink) -> None:
         with pytest.raises(Unavailable) as raised:
-            await link.heartbeat("h1", {})
+            await link.heartbeat({})
         assert "hosts_url" in str(raised.value)
         assert server.asked == []
 
@@ -405,7 +405,7 @@ def test_a_host_whose_clock_is_years_off_reaches_control_all_the_same(tmp_path: 
                 monotonic_ms=lambda: 5,
             ) as link,
         ):
-            await link.heartbeat("h1", {})
+            await link.heartbeat({})
             assert len(server.asked) == 1
 
     asyncio.run(main())
@@ -416,7 +416,7 @@ def test_control_that_is_not_there_is_said_in_the_words_of_the_system(tmp_path: 
         trusted = host_credentials.trusting(Authority(tmp_path / "authority").pem)
         async with ControlLink("https://127.0.0.1:1", trusted, monotonic_ms=lambda: 5) as link:
             with pytest.raises(Unavailable) as raised:
-                await link.heartbeat("h1", {})
+                await link.heartbeat({})
         assert "Connection refused" in str(raised.value)
 
     asyncio.run(main())
@@ -470,10 +470,10 @@ def test_the_time_of_control_is_heard_with_every_answer(tmp_path: Path) -> None:
                 heard=lambda *times: heard.append(times),
             ) as link,
         ):
-            await link.heartbeat("h1", {})
+            await link.heartbeat({})
             server.refuse(NotFound("no"))
             with pytest.raises(NotFound):
-                await link.confirm("h1", "web", 1)
+                await link.confirm("web", 1)
         assert heard == [(NOW_MS, 100, 101), (NOW_MS, 102, 103)]
 
     asyncio.run(main())

@@ -12,14 +12,11 @@ from core_fleet import WEB, Cloud, scope
 from forewarn.control import maintenance, ticker
 from forewarn.control.control import Control
 from forewarn.control.loops import (
-    FIRST_READS_QUEUED_MAX,
-    GuestTraces,
     TickerLoop,
 )
 from forewarn.control.measures import Measures
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Writer, WriterThread
-from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType, Phase
 from forewarn.ports import Change, StoreFailed
 from watched_store import WatchedStore, disk_full
@@ -54,8 +51,6 @@ class Service:
         )
         self.measures = Measures(version="test")
         self.ticker = TickerLoop(self.control, self.measures)
-        self.polls: dict[str, int] = {}
-        self.traces = GuestTraces(self.control, lambda: self.polls)
 
     def _committed(self, changes: Sequence[Change]) -> None:
         self.writer.committed(changes)
@@ -162,84 +157,3 @@ def test_a_tick_that_fails_does_not_end_the_ticker(
 
     counted = b"forewarn_ticker_errors_total 1.0" in asyncio.run(main())
     assert counted is not isinstance(failure, StoreFailed)
-
-
-# Guests' traces.
-
-
-def test_first_reads_are_saved_with_their_time(cloud: Cloud) -> None:
-    event = cloud.order("web_0", EventType.REBOOT)
-
-    async def main() -> None:
-        async with running(cloud) as service:
-            service.traces.first_read("web_1", "web", frozenset({event.event_id}))
-            cloud.clock.pass_ms(400)
-            await service.traces.save_first_reads()
-
-    asyncio.run(main())
-    [read] = cloud.store.first_reads(event.event_id)
-    assert (read.vm, read.read_ms) == ("web_1", cloud.clock.wall - 400)
-
-
-def test_the_queue_of_first_reads_is_bounded_and_counts_what_it_drops(cloud: Cloud) -> None:
-    async def main() -> int:
-        async with running(cloud) as service:
-            many = frozenset(f"E{i}" for i in range(FIRST_READS_QUEUED_MAX + 7))
-            service.traces.first_read("web_0", "web", many)
-            service.traces.first_read("web_1", "web", frozenset({"one more"}))
-            return service.traces.first_reads_dropped
-
-    assert asyncio.run(main()) == 8
-
-
-def test_first_reads_that_could_not_be_kept_are_saved_later(
-    cloud: Cloud, store: WatchedStore
-) -> None:
-    event = cloud.order("web_0", EventType.REBOOT)
-
-    async def main() -> None:
-        async with running(cloud) as service:
-            service.traces.first_read("web_0", "web", frozenset({event.event_id}))
-            store.fails["commit"] = disk_full()
-            with pytest.raises(Unavailable):
-                await service.traces.save_first_reads()
-            await service.traces.save_first_reads()
-            assert service.traces.first_reads_dropped == 0
-
-    asyncio.run(main())
-    assert len(cloud.store.first_reads(event.event_id)) == 1
-
-
-def test_first_reads_that_break_are_dropped_and_the_loop_goes_on(
-    cloud: Cloud, store: WatchedStore
-) -> None:
-    event = cloud.order("web_0", EventType.REBOOT)
-
-    async def main() -> tuple[int, int]:
-        async with running(cloud) as service:
-            loop = asyncio.ensure_future(service.traces.run())
-            store.fails["save"] = ZeroDivisionError()
-            service.traces.first_read("web_0", "web", frozenset({event.event_id}))
-            await until(lambda: service.traces.failures > 0)
-            service.traces.first_read("web_1", "web", frozenset({event.event_id}))
-            await until(lambda: len(cloud.store.first_reads(event.event_id)) > 0)
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
-            return service.traces.first_reads_dropped, service.traces.failures
-
-    assert asyncio.run(main()) == (1, 1)
-    assert [read.vm for read in cloud.store.first_reads(event.event_id)] == ["web_1"]
-
-
-def test_polls_are_saved(cloud: Cloud) -> None:
-    polled_ms = cloud.clock.wall + 5_000
-
-    async def main() -> None:
-        async with running(cloud) as service:
-            await service.traces.save_polls()
-            assert cloud.commits == []
-            service.polls["web"] = polled_ms
-            await service.traces.save_polls()
-
-    asyncio.run(main())
-    assert cloud.store.load().scopes[0].polled_ms == polled_ms

@@ -47,7 +47,8 @@ class Fleet:
     async def nothing(self) -> None:
         """What is of no account here."""
 
-    save_first_reads = save_polls = nothing
+    async def send(self, *, polls: bool) -> None:
+        """What guests did is of no account here."""
 
     @property
     def fleet(self) -> PublishedFleet:
@@ -77,7 +78,7 @@ class Fleet:
             clock=self._clock,
             control=here,
             ticker=here,
-            traces=here,
+            guests=here,
             hosts=here,
             hypervisor=here,
             arrange=self.nothing,

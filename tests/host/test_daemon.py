@@ -97,7 +97,7 @@ class Bench:
         self.unreadable: set[str] = set()
         self.hosts = Hosts(
             names,
-            link=self.link,
+            links=self.link.of,
             hypervisor=self.hypervisor,
             documents=self.documents,
             step_timeout_s=step_timeout_s,

@@ -55,14 +55,14 @@ class Bench:
 
     def another(self) -> Executor:
         """A new executor of the same host, as after a restart of its daemon."""
-        return Executor("h1", link=self.link, hypervisor=self.hands)
+        return Executor("h1", link=self.link.of("h1"), hypervisor=self.hands)
 
     def refusing(self, why: str) -> Executor:
         """One that does not obey while `obeys` is False, and says why."""
         self.obeys = False
         return Executor(
             "h1",
-            link=self.link,
+            link=self.link.of("h1"),
             hypervisor=self.hands,
             obeys=lambda: self.obeys,
             refuses=lambda: "" if self.obeys else why,

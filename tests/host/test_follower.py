@@ -26,9 +26,10 @@ from forewarn.host.follower import (
 from forewarn.host.identity import Identity
 from forewarn.wire.host_json import Adoption, Changes, Since
 from host_world import until
+from unasked_link import UnaskedLink
 
 
-class ScriptedControl:
+class ScriptedControl(UnaskedLink):
     """Answers with what is in `answers`, one each; after the last one it is away."""
 
     def __init__(self) -> None:

@@ -14,9 +14,10 @@ from forewarn.host import guests
 from forewarn.host.guests import LinkedGuests
 from forewarn.wire.host_json import ReadBefore, Traces
 from host_world import until
+from unasked_link import UnaskedLink
 
 
-class Control:
+class Control(UnaskedLink):
     """Keeps what it is told; raises what is in `refusals`, one each."""
 
     def __init__(self) -> None:
@@ -27,7 +28,7 @@ class Control:
         if self.refusals:
             raise self.refusals.pop(0)
 
-    async def approve(self, _vm: str, _event_ids: tuple[str, ...]) -> None:
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:  # noqa: ARG002
         self._meets()
 
     async def enable(self, _scope: str, _vm: str) -> None:

@@ -17,9 +17,10 @@ from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.watching import Watch
 from forewarn.wire.host_json import Adoption
 from host_world import a_vm, until
+from unasked_link import UnaskedLink
 
 
-class Control:
+class Control(UnaskedLink):
     """Keeps what it is told; raises what is in `refusals`, one each."""
 
     def __init__(self) -> None:

@@ -45,6 +45,7 @@ from inline_control import Inline, InlineControl, run_now
 from simulation.faulty_store import Crash, FaultyStore
 from simulation.judge import Broken, Judge
 from simulation.sim_clock import SimClock, SimIds
+from unasked_link import UnaskedLink
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
@@ -149,7 +150,8 @@ class World:
         self.store = FaultyStore(SqliteStore.in_memory())
         self.hosts = {
             host.name: SimHost(
-                host.name, Executor(host.name, link=SimLink(self), hypervisor=self.hypervisor)
+                host.name,
+                Executor(host.name, link=SimLink(self, host.name), hypervisor=self.hypervisor),
             )
             for host in hosts
         }
@@ -464,7 +466,7 @@ class World:
         host.shown = {scope.name: self._render(scope) for scope in scopes}
         for scope in scopes:
             if any(e.host == host.name and e.visible and e.shown_ms is None for e in scope.events):
-                run_now(SimLink(self).confirm(host.name, scope.name, scope.incarnation))
+                run_now(SimLink(self, host.name).confirm(scope.name, scope.incarnation))
 
     # Guests.
 
@@ -498,11 +500,12 @@ class World:
         return document
 
 
-class SimLink:
-    """`ports.HostLink`: calls that fail while the service is down."""
+class SimLink(UnaskedLink):
+    """`ports.HostLink` of one host: calls that fail while the service is down."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, host: str) -> None:
         self._world = world
+        self._host = host
 
     def _control(self) -> Control:
         if self._world.control is None:
@@ -512,21 +515,21 @@ class SimLink:
     def _dispatch(self) -> Dispatch:
         return self._control().dispatch
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
-        await self._control().heartbeats.take(host, holding, refuses)
+    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
+        await self._control().heartbeats.take(self._host, holding, refuses)
 
-    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
-        return self._world.submit(self._dispatch().claim(host, boot_id))
+    async def claim(self, boot_id: str) -> Sequence[Action]:
+        return self._world.submit(self._dispatch().claim(self._host, boot_id))
 
-    async def holds(self, host: str, action_id: str, epoch: int) -> bool:
-        return self._world.submit(self._dispatch().holds(host, action_id, epoch))
+    async def holds(self, action_id: str, epoch: int) -> bool:
+        return self._world.submit(self._dispatch().holds(self._host, action_id, epoch))
 
-    async def report(
-        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
-    ) -> None:
+    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
         self._world.submit(
-            self._dispatch().report(host, action_id, epoch=epoch, outcome=outcome, detail=detail)
+            self._dispatch().report(
+                self._host, action_id, epoch=epoch, outcome=outcome, detail=detail
+            )
         )
 
-    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
-        self._world.submit(metadata.confirm(host, scope, incarnation))
+    async def confirm(self, scope: str, incarnation: int) -> None:
+        self._world.submit(metadata.confirm(self._host, scope, incarnation))

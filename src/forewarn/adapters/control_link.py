@@ -1,6 +1,6 @@
 """The host's side of the link: questions to control over HTTPS, each with a time limit.
 
-`ControlLink` is `ports.HostLink` and `ports.Elsewhere` for one host. Whatever keeps an answer from
+`ControlLink` is `ports.HostLink` for one host. Whatever keeps an answer from
 coming (no route, TLS, time, a control that is starting or does not admit this host) is Unavailable,
 in words; refusals of rules come as the refusals of `core.errors` that they are at control.
 """
@@ -308,44 +308,29 @@ class ControlLink:
     async def _guest(self, name: str, question: msgspec.Struct) -> None:
         await self._lanes[1].ask(name, question, wire.Done, limit_s=ANSWER_LIMIT_S)
 
-    # ports.HostLink. Who asks is in the certificate; `host` is only whose words they are here.
+    # ports.HostLink. Who asks is in the certificate.
 
-    async def heartbeat(
-        self,
-        host: str,  # noqa: ARG002
-        holding: Mapping[str, int],
-        refuses: str = "",
-    ) -> None:
+    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
         question = wire.Heartbeat(dict(holding), refuses, self.followed())
         await self._host("heartbeat", question, wire.Done)
 
-    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:  # noqa: ARG002
+    async def claim(self, boot_id: str) -> Sequence[Action]:
         question = wire.Claim(boot_id, self.daemon, self.followed())
         return (await self._host("claim", question, wire.Claimed)).actions
 
-    async def holds(self, host: str, action_id: str, epoch: int) -> bool:  # noqa: ARG002
+    async def holds(self, action_id: str, epoch: int) -> bool:
         return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds
 
-    async def report(
-        self,
-        host: str,  # noqa: ARG002
-        action_id: str,
-        *,
-        epoch: int,
-        outcome: Outcome,
-        detail: str,
-    ) -> None:
+    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
         await self._host("report", wire.Report(action_id, epoch, outcome, detail), wire.Done)
 
-    async def confirm(self, host: str, scope: str, incarnation: int) -> None:  # noqa: ARG002
+    async def confirm(self, scope: str, incarnation: int) -> None:
         await self._host("confirm", wire.Confirm(scope, incarnation), wire.Done)
 
-    # ports.Elsewhere.
-
-    async def targets(self, host: str, vms: Sequence[str]) -> Mapping[str, str | None]:  # noqa: ARG002
+    async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
         return (await self._host("targets", wire.AskTargets(tuple(vms)), wire.Targets)).targets
 
-    async def definition(self, host: str, vm: str) -> str | None:  # noqa: ARG002
+    async def definition(self, vm: str) -> str | None:
         return (await self._host("definition", wire.AskDefinition(vm), wire.Definition)).definition
 
     # What the host follows and tells.

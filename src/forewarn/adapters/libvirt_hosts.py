@@ -86,7 +86,7 @@ async def move_away(tools: Tools, views: Sequence[View], *, within_s: float) -> 
         return frozenset()
     names = [view.name for view in views]
     try:
-        targets: Mapping[str, str | None] = await tools.elsewhere.targets(tools.host, names)
+        targets: Mapping[str, str | None] = await tools.link.targets(names)
     except (Refusal, Unavailable, HypervisorFailed) as why:
         log.warning("no_targets", host=tools.host, why=str(why))
         return frozenset()

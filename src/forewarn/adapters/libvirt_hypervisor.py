@@ -36,7 +36,7 @@ from forewarn.adapters.libvirt_work import (
 )
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action, ActionKind
-from forewarn.ports import Clock, Elsewhere, HypervisorFailed, Sight, SightKind, SwitchedOn
+from forewarn.ports import Clock, HostLink, HypervisorFailed, Sight, SightKind, SwitchedOn
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class LibvirtHypervisor:
         *,
         host: str,
         clock: Clock,
-        elsewhere: Elsewhere,
+        link: HostLink,
         migrate_uri: str = "qemu+ssh://{host}/system",
         shutdown_s: float = 60.0,
         migrate_s: float = MIGRATE_S,
@@ -76,7 +76,7 @@ class LibvirtHypervisor:
             host=host,
             clock=clock,
             boot_id=self._boot_id,
-            elsewhere=elsewhere,
+            link=link,
             shutdown_ms=round(shutdown_s * SECOND_MS),
             migrate_uri=migrate_uri,
             migrate_s=migrate_s,

@@ -25,7 +25,7 @@ from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import MINUTE_MS, Action, ActionKind
-from forewarn.ports import SWITCHED_ON, Clock, Elsewhere, HypervisorFailed, Sight, SightKind
+from forewarn.ports import SWITCHED_ON, Clock, HostLink, HypervisorFailed, Sight, SightKind
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class Tools:
     host: str
     clock: Clock
     boot_id: Callable[[], str]
-    elsewhere: Elsewhere
+    link: HostLink
     shutdown_ms: int
     migrate_uri: str
     migrate_s: float
@@ -323,7 +323,7 @@ class Work:
 
     async def _define(self) -> None:
         try:
-            xml = await self.tools.elsewhere.definition(self.tools.host, self.vm)
+            xml = await self.tools.link.definition(self.vm)
         except Unavailable:
             raise
         except Refusal as refused:

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
 from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
-from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asking, LinkRoutes
+from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asker, Asking, LinkRoutes
 from forewarn.api.requests import read_body
 from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
@@ -52,7 +52,7 @@ def create_link_app(
     routes: LinkRoutes, membership: Membership, *, clock: Clock, measures: LinkMeasures
 ) -> Starlette:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
-    names = frozenset({"authority", "join", *routes.table()})
+    names = frozenset({"authority", "join", "renew", *routes.table()})
     rooms = _Rooms()
     asked = [
         Route(f"/link/{name}", _answering(asking, membership, rooms), methods=["POST"])
@@ -61,7 +61,8 @@ def create_link_app(
     app = Starlette(
         routes=[
             Route("/link/authority", _authority(membership), methods=["GET"]),
-            Route("/link/join", _joining(routes), methods=["POST"]),
+            Route("/link/join", _joining(membership), methods=["POST"]),
+            Route("/link/renew", _renewing(membership), methods=["POST"]),
             *asked,
         ],
         middleware=[Middleware(partial(_Gate, clock=clock, measures=measures, names=names))],
@@ -96,19 +97,32 @@ def _authority(membership: Membership) -> Handler:
     return handler
 
 
-def _joining(routes: LinkRoutes) -> Handler:
+def _joining(membership: Membership) -> Handler:
     async def handler(request: Request) -> Response:
         check_version(request)
         body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
         asked = _decoded(body, wire.Join, msgspec.json.Decoder(wire.Join).decode)
         try:
-            joined = await routes.join(asked)
+            certificate = await membership.join(asked.name, asked.token, asked.request)
         except Refusal as why:
             source = request.client.host if request.client else None
             log.warning("join_refused", host=asked.name[:64], source=source, why=str(why))
             raise
         log.info("host_joined", host=asked.name)
-        return _json(msgspec.json.encode(joined))
+        return _json(msgspec.json.encode(wire.Joined(certificate, membership.authority_pem)))
+
+    return handler
+
+
+def _renewing(membership: Membership) -> Handler:
+    async def handler(request: Request) -> Response:
+        member = _member(request, membership)
+        check_version(request)
+        body = await read_body(request, bytes_max=JOIN_BYTES_MAX)
+        asked = _decoded(body, wire.Renew, msgspec.json.Decoder(wire.Renew).decode)
+        certificate = await membership.renew(member, asked.request)
+        _member(request, membership)
+        return _json(msgspec.json.encode(wire.Joined(certificate, membership.authority_pem)))
 
     return handler
 
@@ -148,7 +162,8 @@ def _reading(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
                 question = await asyncio.to_thread(_decoded, body, asking.kind, read)
             else:
                 question = _decoded(body, asking.kind, asking.read)
-            answer = await _unless_gone(request, asking.answer(member, question))
+            asker = Asker(member.name, partial(membership.need_still, member))
+            answer = await _unless_gone(request, asking.answer(asker, question))
         _member(request, membership)  # a poll may have waited; who is out by now is told nothing
         content = msgspec.json.encode(answer)
         if len(content) <= PACED_BYTES_MIN:

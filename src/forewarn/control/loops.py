@@ -1,4 +1,4 @@
-"""What runs by itself in the control plane: the ticker, and saving what guests did in passing.
+"""What runs by itself in the control plane: the ticker.
 
 Each turn catches everything, logs it once and counts on: a loop that ends would be a promise
 that ends.
@@ -7,17 +7,14 @@ that ends.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Mapping
 
 import structlog
 
-from forewarn.control import metadata, ticker
+from forewarn.control import ticker
 from forewarn.control.agenda import Agenda
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.ports import FirstRead
 
 log = structlog.get_logger(__name__)
 
@@ -26,10 +23,6 @@ TICK_AGAIN_AFTER_S = 0.01
 EVENTS_AT_ONCE = 64  # that a tick looks at before the event loop has its turn
 COMMANDS_AT_ONCE = 32  # of a tick in the writer's queue; what guests and operators ask goes between
 TICK_SHARE_MAX = 0.2  # of the time, while rings keep coming; approvals and orders get the rest
-POLLS_SAVED_EVERY_S = 300.0
-FIRST_READS_SAVED_EVERY_S = 0.5
-FIRST_READS_QUEUED_MAX = 50_000
-FIRST_READS_PER_COMMAND_MAX = 5_000
 
 
 class TickerLoop:
@@ -114,64 +107,3 @@ class TickerLoop:
         found.silent_hosts(fleet.look(), self._agenda.told_hosts())
         found.whole_operations(fleet.look())
         return found.nominated()
-
-
-class GuestTraces:
-    """What guests did that may be saved a little later: polls and first reads."""
-
-    def __init__(self, control: Control, polled: Callable[[], Mapping[str, int]]) -> None:
-        self._control = control
-        self._polled = polled
-        self._first_reads: deque[FirstRead] = deque()
-        self.first_reads_dropped = 0
-        self.failures = 0
-
-    def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
-        """Queue receipts. The queue is bounded: what does not fit is counted and dropped."""
-        room = FIRST_READS_QUEUED_MAX - len(self._first_reads)
-        self.first_reads_dropped += max(0, len(event_ids) - room)
-        now_ms = self._control.clock.now_ms()
-        for event_id in sorted(event_ids)[: max(0, room)]:
-            self._first_reads.append(
-                FirstRead(scope=scope, event_id=event_id, vm=vm, read_ms=now_ms)
-            )
-
-    async def run(self) -> None:
-        """Save until canceled."""
-        loop = asyncio.get_running_loop()
-        polls_at_s = loop.time() + POLLS_SAVED_EVERY_S
-        while True:
-            await asyncio.sleep(FIRST_READS_SAVED_EVERY_S)
-            try:
-                await self.save_first_reads()
-                if loop.time() >= polls_at_s:
-                    polls_at_s = loop.time() + POLLS_SAVED_EVERY_S
-                    await self.save_polls()
-            except Unavailable as why:
-                log.warning("guest_traces_put_off", why=str(why))
-            except Exception:
-                log.exception("guest_traces_failed")
-                self.failures += 1
-
-    async def save_first_reads(self) -> None:
-        """Save what is queued. What cannot be kept now stays queued; what breaks is dropped."""
-        while self._first_reads:
-            some = list(self._first_reads)[:FIRST_READS_PER_COMMAND_MAX]
-            try:
-                await self._control.submit(metadata.save_first_reads(some))
-            except Unavailable:
-                raise
-            except Exception:
-                self.first_reads_dropped += self._forget(len(some))
-                raise
-            self._forget(len(some))
-
-    def _forget(self, count: int) -> int:
-        for _ in range(count):
-            self._first_reads.popleft()
-        return count
-
-    async def save_polls(self) -> None:
-        polls = self._polled()
-        if polls:
-            await self._control.submit(metadata.save_polls(polls))

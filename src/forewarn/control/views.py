@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
@@ -25,7 +25,7 @@ from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
 from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.ports import Change
-from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Since
+from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 
 # What a host has never been shown is encoded for it, so many scopes at a time; then the event loop
 # has its turn. A host may have thousands.
@@ -56,14 +56,35 @@ class _Scope:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shown:
     """What a host is shown of a scope since a revision. `looked` is the last one it was made of."""
 
     what: Scope
-    encoded: msgspec.Raw
     since: int
     looked: int
+    raw: msgspec.Raw | None = None  # once somebody on another machine has asked
+
+    def encoded(self) -> msgspec.Raw:
+        if self.raw is None:
+            self.raw = msgspec.Raw(_encode(self.what))
+        return self.raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a host is told, before anything is encoded."""
+
+    epoch: str
+    revision: int
+    names: tuple[str, ...]
+    scopes: tuple[_Shown, ...]
+    work: bool
+    adoptions: tuple[Adoption, ...]
+
+    def as_values(self) -> Changes:
+        scopes = tuple(one.what for one in self.scopes)
+        return Changes(self.epoch, self.revision, self.names, scopes, self.work, self.adoptions)
 
 
 @dataclass(slots=True)
@@ -92,6 +113,7 @@ class Views:
         self._scopes: dict[str, _Scope] = {}
         self._operations: dict[str, Operation] = {}  # whose action nobody has claimed yet
         self._views: dict[str, _View] = {}
+        self._rung: set[str] = set()
         self._closed = False
 
     def load(self, scopes: Iterable[Scope], operations: Iterable[Operation]) -> None:
@@ -117,9 +139,7 @@ class Views:
     def ring(self, host: str) -> None:
         """There is something new for the host that is no scope and no work."""
         self.revision += 1
-        view = self._view(host)
-        view.rung = self.revision
-        view.ring.set()
+        self._wake(host).rung = self.revision
 
     def waiting(self) -> int:
         """How many questions wait for a change now."""
@@ -131,11 +151,40 @@ class Views:
         for view in self._views.values():
             view.ring.set()
 
-    async def changes(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
+    async def encoded(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
+        """As `changes`, for the wire."""
+        told = await self._changes(host, since, wait_s)
+        for number, one in enumerate(told.scopes):
+            one.encoded()
+            if number % ENCODED_AT_ONCE == ENCODED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        scopes = tuple(one.encoded() for one in told.scopes)
+        return EncodedChanges(
+            told.epoch, told.revision, told.names, scopes, told.work, told.adoptions
+        )
+
+    async def changes(self, host: str, since: Since | None, wait_s: int) -> Changes:
         """What is new for the host since then, as soon as there is anything, or when time is up.
 
         Raises Unavailable if the host waits too often at once already.
         """
+        return (await self._changes(host, since, wait_s)).as_values()
+
+    def now(self, host: str, since: Since | None) -> Changes | None:
+        """What is new for the host since then, without waiting; None if nothing is."""
+        view = self._view(host)
+        for name in list(view.marked):
+            self._refresh(host, view, name)
+        view.marked.clear()
+        told = self._look(host, view, self._known(since))
+        return None if told is None else told.as_values()
+
+    def take_rung(self) -> list[str]:
+        """The hosts that have been rung since this was last asked, by name."""
+        rung, self._rung = sorted(self._rung), set()
+        return rung
+
+    async def _changes(self, host: str, since: Since | None, wait_s: int) -> _Told:
         view = self._view(host)
         if view.waiting >= WAITING_PER_HOST_MAX:
             raise Unavailable(f"Host {host} waits {view.waiting} times at once already.")
@@ -174,18 +223,16 @@ class Views:
                 return
             await asyncio.sleep(0)
 
-    def _look(self, host: str, view: _View, known: int) -> EncodedChanges | None:
+    def _look(self, host: str, view: _View, known: int) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
         fresh = [view.shown[name] for name in sorted(view.names) if view.shown[name].since > known]
         work = view.worked > known and self._has_work(host, view)
         if known and not fresh and not work and view.rung <= known:
             return None
-        return self._answer(host, view, (one.encoded for one in fresh), work=work)
+        return self._answer(host, view, fresh, work=work)
 
-    def _answer(
-        self, host: str, view: _View, scopes: Iterable[msgspec.Raw], *, work: bool
-    ) -> EncodedChanges:
-        return EncodedChanges(
+    def _answer(self, host: str, view: _View, scopes: Iterable[_Shown], *, work: bool) -> _Told:
+        return _Told(
             epoch=self.epoch,
             revision=self.revision,
             names=tuple(sorted(view.names)),
@@ -202,14 +249,9 @@ class Views:
             return
         what = scope.showing.to(host)
         if before is not None and before.what == what:
-            view.shown[name] = replace(before, looked=scope.revision)
+            before.looked = scope.revision
             return
-        view.shown[name] = _Shown(
-            what=what,
-            encoded=msgspec.Raw(_encode(what)),
-            since=scope.revision,
-            looked=scope.revision,
-        )
+        view.shown[name] = _Shown(what=what, since=scope.revision, looked=scope.revision)
 
     def _has_work(self, host: str, view: _View) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
@@ -230,13 +272,12 @@ class Views:
             for host in before.hosts - now.hosts:
                 self._take_away(host, scope.name)
         for host in now.hosts:
-            view = self._view(host)
+            view = self._wake(host)
             view.names.add(scope.name)
             view.marked.add(scope.name)
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
                 view.worked = self.revision
-            view.ring.set()
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -244,12 +285,11 @@ class Views:
             self._take_away(host, name)
 
     def _take_away(self, host: str, name: str) -> None:
-        view = self._view(host)
+        view = self._wake(host)
         view.names.discard(name)
         view.shown.pop(name, None)
         view.marked.discard(name)
         view.rung = self.revision
-        view.ring.set()
 
     def _put_operation(self, operation: Operation) -> None:
         known = operation.operation_id in self._operations
@@ -258,9 +298,14 @@ class Views:
             return
         self._operations[operation.operation_id] = operation
         if not known:
-            view = self._view(operation.host)
-            view.worked = self.revision
-            view.ring.set()
+            self._wake(operation.host).worked = self.revision
+
+    def _wake(self, host: str) -> _View:
+        """The view of a host for which there is something new; whoever waits for it wakes."""
+        view = self._view(host)
+        view.ring.set()
+        self._rung.add(host)
+        return view
 
     def _view(self, host: str) -> _View:
         return self._views.setdefault(host, _View())

@@ -18,7 +18,7 @@ import structlog
 
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.control.loops import GuestTraces, TickerLoop
+from forewarn.control.loops import TickerLoop
 from forewarn.control.writer import Command
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
@@ -26,6 +26,7 @@ from forewarn.core.model import SECOND_MS, Action, Phase
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
+from forewarn.host.together import GuestsTogether
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class Pacer:
         clock: EmulatedClock,
         control: Control,
         ticker: TickerLoop,
-        traces: GuestTraces,
+        guests: GuestsTogether,
         hosts: Hosts,
         hypervisor: UnderWay,
         arrange: Callable[[], Awaitable[None]],
@@ -84,7 +85,7 @@ class Pacer:
         self._clock = clock
         self._control = control
         self._ticker = ticker
-        self._traces = traces
+        self._guests = guests
         self._hosts = hosts
         self._hypervisor = hypervisor
         self._arrange = arrange
@@ -197,8 +198,7 @@ class Pacer:
         for _ in range(ROUNDS_MAX):
             before = self._changes
             await self._arrange()
-            await self._traces.save_first_reads()
-            await self._traces.save_polls()
+            await self._guests.send(polls=True)
             await self._hosts.work_once()
             await self._ticker.tick()
             acted = await self._keep_appointments()

@@ -6,7 +6,7 @@ Counting only. A ring says that a count, or what a guest has read, has changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from forewarn.endpoint.routes import Ask
 from forewarn.endpoint.service import Service
@@ -37,17 +37,25 @@ class Visits:
 
 
 class WatchedService:
-    """`endpoint.service.Service` that rings when a guest has read something new."""
+    """`endpoint.service.Service` that rings when a guest has read something new.
 
-    def __init__(self, service: Service, ring: Callable[[], None]) -> None:
+    What a guest causes is answered when everything that follows has happened (`settle`).
+    """
+
+    def __init__(
+        self, service: Service, ring: Callable[[], None], settle: Callable[[], Awaitable[None]]
+    ) -> None:
         self._service = service
         self._ring = ring
+        self._settle = settle
 
     async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
         await self._service.approve(vm, event_ids)
+        await self._settle()
 
     async def enable(self, scope: str, vm: str) -> None:
         await self._service.enable(scope, vm)
+        await self._settle()
 
     def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
         self._service.first_read(vm, scope, event_ids)

@@ -35,14 +35,15 @@ class Hosts:
 
     A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
     What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
-    notice does not run. While `obeys` says no, nothing new is begun; `refuses` tells control why.
+    notice does not run. `links` makes the link of a host. While `obeys` says no, nothing new is
+    begun; `refuses` tells control why.
     """
 
     def __init__(
         self,
         names: Iterable[str],
         *,
-        link: HostLink,
+        links: Callable[[str], HostLink],
         hypervisor: Hypervisor,
         documents: Documents,
         step_timeout_s: float = STEP_TIMEOUT_S,
@@ -51,7 +52,8 @@ class Hosts:
         obeys: Callable[[], bool] = lambda: True,
         refuses: Callable[[], str] = lambda: "",
     ) -> None:
-        self._link = link
+        self._new_link = links
+        self._links: dict[str, HostLink] = {}
         self._hypervisor = hypervisor
         self._documents = documents
         self._executors: dict[str, Executor] = {}
@@ -83,16 +85,17 @@ class Hosts:
         """Have exactly these hosts."""
         wanted = set(names)
         for name in wanted - self._executors.keys():
+            self._links[name] = self._new_link(name)
             self._executors[name] = Executor(
                 name,
-                link=self._link,
+                link=self._links[name],
                 hypervisor=self._hypervisor,
                 obeys=self._obeys,
                 refuses=self._refuses,
             )
             self._wanted.add(name)
         for name in self._executors.keys() - wanted:
-            del self._executors[name]
+            del self._executors[name], self._links[name]
 
     def ring(self, hosts: Iterable[str]) -> None:
         """These hosts have something to do."""
@@ -190,7 +193,7 @@ class Hosts:
                 continue
             try:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
-                    await self._link.confirm(host, scope, shown)
+                    await self._links[host].confirm(scope, shown)
             except (Refusal, Unavailable) as why:
                 self._say_once("confirmation_not_kept", host, str(why), scope=scope)
                 all_kept = False

@@ -25,36 +25,67 @@ class Documents:
         self._identity = identity
         self._requests_per_s = requests_per_s
         self._pages: dict[str, Page] = {}
+        self._told: dict[str, int] = {}
+        self._shown_by: dict[str, dict[str, tuple[Vm, ...]]] = {}  # by scope, then by host
         self._guests: dict[str, Guest] = {}
         self._harvested_ms: dict[str, int] = {}
 
-    def show(self, scope: Scope) -> None:
-        """Show this scope as it is from now on, to exactly its VMs. Wakes parked polls."""
+    def show(self, scope: Scope, *, host: str = "", told: int | None = None) -> None:
+        """Show this scope as it is from now on, to exactly its VMs. Wakes parked polls.
+
+        Hosts that share a process each show their own VMs of a scope, by one document. `told` is
+        the incarnation by which control knows it, if guests are shown another number.
+        """
         page = self._pages.get(scope.name)
         if page is None:
             page = self._pages[scope.name] = Page(scope)
-        before = page.scope.vms
+            self._shown_by[scope.name] = {}
+        shown_by = self._shown_by[scope.name]
+        before = shown_by.get(host, ())
         documents = _documents(page, scope)
         renewed = documents is not page.documents
         page.publish(scope, documents, enabled=scope.enabled)
+        self._told[scope.name] = scope.incarnation if told is None else told
+        shown_by[host] = scope.vms
         for vm in scope.vms:
-            guest = self._admit(vm, page)
-            if renewed:
-                guest.document = None
-        if before is not scope.vms:
-            kept = {vm.name for vm in scope.vms}
-            for vm in before:
-                if vm.name not in kept:
-                    self._dismiss(vm.name, page)
+            self._admit(vm, page)
+        if renewed:
+            self._look_again(shown_by.values())
+        here = {vm.name for vm in scope.vms}
+        gone = [vm for vm in before if vm.name not in here]
+        if gone:
+            self._dismiss_all(gone, page)
 
-    def drop(self, scope_name: str) -> None:
+    def _look_again(self, shown: Iterable[Iterable[Vm]]) -> None:
+        for vms in shown:
+            for vm in vms:
+                guest = self._guests.get(vm.name)
+                if guest is not None:
+                    guest.document = None
+
+    def _dismiss_all(self, vms: Iterable[Vm], page: Page) -> None:
+        """Cut off those of the VMs that no host shows the page to any more."""
+        shown_by = self._shown_by.get(page.name, {})
+        kept = {vm.name for shown in shown_by.values() for vm in shown}
+        for vm in vms:
+            if vm.name not in kept:
+                self._dismiss(vm.name, page)
+
+    def drop(self, scope_name: str, *, host: str = "") -> None:
         """Forget a scope and cut off its VMs. Without effect if it is not shown."""
-        page = self._pages.pop(scope_name, None)
-        if page is None:
+        page = self._pages.get(scope_name)
+        shown_by = self._shown_by.get(scope_name)
+        if page is None or shown_by is None:
             return
-        self._harvested_ms.pop(scope_name, None)
-        for vm in page.scope.vms:
-            self._dismiss(vm.name, page)
+        vms = shown_by.pop(host, ())
+        self._dismiss_all(vms, page)
+        if not shown_by:
+            del self._pages[scope_name], self._shown_by[scope_name], self._told[scope_name]
+            self._harvested_ms.pop(scope_name, None)
+
+    def host_of(self, scope_name: str) -> str | None:
+        """A host that shows the scope; None if none does."""
+        return next(iter(self._shown_by.get(scope_name, ())), None)
 
     def expect(self, vm: str) -> None:
         """Tell the service (`returned`) when this VM polls next. Without effect if unknown."""
@@ -64,9 +95,8 @@ class Documents:
             guest.look_again()
 
     def incarnation_shown(self, scope_name: str) -> int | None:
-        """The incarnation guests read now; None if the scope is not shown."""
-        page = self._pages.get(scope_name)
-        return None if page is None else page.incarnation
+        """The incarnation that is on show, as control counts; None if the scope is not shown."""
+        return self._told.get(scope_name)
 
     def polled(self) -> dict[str, int]:
         """The last poll, in wall ms, of every scope that was polled since the last call."""

@@ -57,7 +57,6 @@ class Executor:
     async def heartbeat(self) -> None:
         """Tell control that the host is there and what it still works on."""
         await self._link.heartbeat(
-            self.host,
             {action.action_id: action.epoch for action in self._held.values()},
             self._refuses(),
         )
@@ -81,7 +80,7 @@ class Executor:
             return
         self._unreachable = False
         if claim and self._obeys():
-            for action in await self._link.claim(self.host, boot_id):
+            for action in await self._link.claim(boot_id):
                 self._held[action.action_id] = action
         for action in list(self._held.values()):
             await self._work_on(action)
@@ -111,7 +110,6 @@ class Executor:
         outcome = _OUTCOMES[sight.kind]
         try:
             await self._link.report(
-                self.host,
                 action.action_id,
                 epoch=action.epoch,
                 outcome=outcome,
@@ -131,7 +129,7 @@ class Executor:
         then would hit a VM without notice now. And control may have shown meanwhile, in documents
         that are refused, that its word does not count.
         """
-        if not await self._link.holds(self.host, action.action_id, action.epoch):
+        if not await self._link.holds(action.action_id, action.epoch):
             log.warning("claim_dropped", host=self.host, action=action.action_id)
             return False
         if not self._obeys():

@@ -19,7 +19,8 @@ import structlog
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.marks import MARKS_MAX, Above, Marks, VmKey, key_of
 from forewarn.core.model import Scope
-from forewarn.host.documents import Documents
+from forewarn.endpoint.pages import Guest, Page
+from forewarn.ports import HostLink
 from forewarn.wire.host_json import Adoption, Changes, Since
 
 log = structlog.get_logger(__name__)
@@ -43,10 +44,18 @@ REMEDY = (
 )
 
 
-class Asking(Protocol):
-    """The one question of the follower."""
+class ShownDocuments(Protocol):
+    """Where guests read: `host.documents.Documents`, or one host's part of it."""
 
-    async def changes(self, since: Since | None, wait_s: int, /) -> Changes: ...
+    def show(self, scope: Scope) -> None: ...
+
+    def drop(self, scope_name: str) -> None: ...
+
+    def expect(self, vm: str) -> None: ...
+
+    def page(self, scope_name: str) -> Page | None: ...
+
+    def guest(self, vm: str) -> Guest | None: ...
 
 
 class Showing(Protocol):
@@ -80,8 +89,8 @@ class Follower:
         self,
         host: str,
         *,
-        link: Asking,
-        documents: Documents,
+        link: HostLink,
+        documents: ShownDocuments,
         hosts: Showing,
         monotonic_ms: Callable[[], int],
         chance: Callable[[], float] = lambda: 1.0,
@@ -258,13 +267,29 @@ class Follower:
         self._why_not = why
 
     async def _take_over(self, changes: Changes) -> None:
-        """Show what is new, drop what is not named any more, ring whoever has something to do."""
+        """Mark and show what is new, drop what is not named any more, ring for work."""
+        newest = self._accepted(changes)
+        await self._mark(newest)
+        self._follow(changes, newest)
+
+    def take(self, changes: Changes) -> None:
+        """Take an answer over without marking it: for a host that cannot outlive its control."""
+        self._follow(changes, changes.scopes)
+
+    @property
+    def since(self) -> Since | None:
+        """How far control was followed; None if everything has to be told."""
+        return self._since
+
+    def _accepted(self, changes: Changes) -> Sequence[Scope]:
+        """The scopes that may be shown; the others are refused."""
         above = {scope.name: self._above(scope, changes.epoch) for scope in changes.scopes}
         for scope in changes.scopes:
             if (why := above[scope.name]) is not None:
                 self._refuse(scope, why)
-        newest = [scope for scope in changes.scopes if above[scope.name] is None]
-        await self._mark(newest)
+        return [scope for scope in changes.scopes if above[scope.name] is None]
+
+    def _follow(self, changes: Changes, newest: Sequence[Scope]) -> None:
         if changes.epoch != self.epoch:
             self.epochs += 1
         for scope in newest:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
 from forewarn.core.errors import NotYours, Refusal, Unavailable
 from forewarn.host.ringing import rung
+from forewarn.ports import HostLink
 from forewarn.wire.host_json import ReadBefore, Traces
 
 log = structlog.get_logger(__name__)
@@ -26,16 +27,6 @@ FIRST_READS_QUEUED_MAX = 50_000
 FIRST_READS_PER_QUESTION_MAX = 5_000
 RETURNED_QUEUED_MAX = 10_000
 SEND_AGAIN_S = 2.0
-
-
-class Telling(Protocol):
-    """What of the link guests need."""
-
-    async def approve(self, vm: str, event_ids: tuple[str, ...], /) -> None: ...
-
-    async def enable(self, scope: str, vm: str, /) -> None: ...
-
-    async def traces(self, traces: Traces, /) -> None: ...
 
 
 class _Read(NamedTuple):
@@ -53,7 +44,7 @@ class LinkedGuests:
 
     def __init__(
         self,
-        link: Telling,
+        link: HostLink,
         *,
         polled: Callable[[], Mapping[str, int]],
         now_ms: Callable[[], int],
@@ -132,6 +123,10 @@ class LinkedGuests:
             return False
         self._why_not = ""
         return True
+
+    def add_polls(self, polls: Mapping[str, int]) -> None:
+        """Have these polls, by scope, sent with what is sent next."""
+        self._polls.update(polls)
 
     def gather_polls(self) -> None:
         """Have the last polls sent with what is sent next."""

@@ -17,7 +17,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.host.channel_plan import ChannelProblem, cut_off
 from forewarn.host.ringing import rung
-from forewarn.ports import HypervisorFailed, Machines
+from forewarn.ports import HostLink, HypervisorFailed, Machines
 from forewarn.wire.host_json import Adoption
 
 log = structlog.get_logger(__name__)
@@ -37,16 +37,6 @@ ANSWER_ATTEMPTS = 5
 ANSWER_AGAIN_S = 1.0
 
 
-class Sighting(Protocol):
-    """What of the link is needed here."""
-
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]: ...
-
-    async def blind(self, why: str) -> None: ...
-
-    async def adopted(self, adoption_id: str, problem: str) -> None: ...
-
-
 class Arranging(Protocol):
     """The ways by which VMs ask: `host.channels`."""
 
@@ -64,7 +54,7 @@ class Watch:
         host: str,
         *,
         machines: Machines,
-        link: Sighting,
+        link: HostLink,
         channels: Arranging,
         witness: Callable[[Sequence[SeenVm]], None],
     ) -> None:

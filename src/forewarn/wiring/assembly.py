@@ -17,61 +17,33 @@ from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
 from forewarn.api.doorbell import Doorbell
-from forewarn.control import metadata, ticker
+from forewarn.api.in_process_link import InProcessLink
+from forewarn.api.link_routes import LinkRoutes
+from forewarn.control import ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.link import LocalLink
-from forewarn.control.loops import GuestTraces, TickerLoop
+from forewarn.control.loops import TickerLoop
 from forewarn.control.measures import Measures
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
+from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
+from forewarn.control.views import Views
 from forewarn.control.writer import Writer, WriterThread
-from forewarn.core import edits
-from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Health, Host, Policy, Scope, Vm
-from forewarn.core.whereabouts import hosts_with_actions
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners
-from forewarn.ports import Change, Clock, Ids
+from forewarn.host.together import GuestsTogether, HostsTogether
+from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
 from forewarn.wiring.process import die
 
 log = structlog.get_logger(__name__)
-
-
-class Guests:
-    """What the endpoint asks of the service behind it (`endpoint.service.Service`)."""
-
-    def __init__(self, control: Control, traces: GuestTraces) -> None:
-        self._control = control
-        self._traces = traces
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
-        await self._control.submit(metadata.approve(vm, event_ids))
-
-    async def enable(self, scope: str, vm: str) -> None:
-        await self._control.submit(metadata.enable(scope, vm=vm))
-
-    def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
-        self._traces.first_read(vm, scope, event_ids)
-
-    def returned(self, vm: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._returned(vm))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _returned(self, vm: str) -> None:
-        try:
-            await self._control.submit(metadata.returned(vm))
-        except (Refusal, Unavailable) as why:
-            log.warning("return_not_kept", vm=vm, why=str(why))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +140,7 @@ class ControlParts:
 
 
 class Assembly(ControlParts):
-    """A control plane with its hosts and documents in the same process.
+    """A control plane with its hosts and documents in the same process, over the link.
 
     `shown_as` turns a scope into what its guests are shown.
     """
@@ -181,22 +153,42 @@ class Assembly(ControlParts):
         ring: Callable[[], None],
         shown_as: Callable[[Scope], Scope] = lambda scope: scope,
     ) -> None:
-        super().__init__(settings, adapters, show=self._show_all, ring=ring)
-        self._shown_as = shown_as
+        super().__init__(settings, adapters, show=self._follow, ring=ring)
+        self.views = Views()
+        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
+        sightings = Sightings(adapters.lease_clock)
+        self._routes = LinkRoutes(self.control, views=self.views, sightings=sightings)
         self.identity = Identity()
         self.documents = Documents(
             self.identity, requests_per_s=float(settings.guest_requests_per_second)
         )
-        self.traces = GuestTraces(self.control, self.documents.polled)
+        self.guests = GuestsTogether(
+            links=self._link, identity=self.identity, documents=self.documents, clock=self.clock
+        )
         self.hypervisor = SimulatedHypervisor(self.clock)
         self.hosts = Hosts(
             self.fleet.hosts_by_name,
-            link=LocalLink(self.control),
+            links=self._link,
             hypervisor=self.hypervisor,
             documents=self.documents,
         )
+        self._together = HostsTogether(
+            links=self._link,
+            now=self.views.now,
+            documents=self.documents,
+            hosts=self.hosts,
+            clock=self.clock,
+            shown_as=shown_as,
+        )
         self._count_what_breaks()
         self.fleet_changed = asyncio.Event()
+
+    def _link(self, host: str) -> HostLink:
+        return InProcessLink(self._routes, host)
+
+    def show_all(self) -> None:
+        """Have every host show what there is now."""
+        self._together.take_over(self.views.take_rung())
 
     def _count_what_breaks(self) -> None:
         self.measures.add(self.hosts.heartbeat_times)
@@ -208,7 +200,7 @@ class Assembly(ControlParts):
         self.measures.count(
             "forewarn_first_reads_dropped",
             "First reads that were not kept.",
-            lambda: self.traces.first_reads_dropped,
+            lambda: self.guests.dropped,
         )
 
     def serve_guests(self, endpoint: Endpoint) -> Listeners:
@@ -216,31 +208,14 @@ class Assembly(ControlParts):
         self.measures.add(EndpointMeasures(endpoint.counters))
         return Listeners(endpoint, self.identity)
 
-    def _show_all(self, changes: Sequence[Change]) -> None:
-        """Have guests read what was committed, and ring the hosts that have something to do."""
-        busy_hosts: set[str] = set()
+    def _follow(self, changes: Sequence[Change]) -> None:
+        """Have the hosts take over what was committed, before anybody is answered."""
+        self.views.published(changes)
+        self.show_all()
         for change in changes:
-            for before, after in change.scopes:
-                self.show(edits.open_only(after))
-                busy_hosts.update(hosts_with_actions(after))
-                if before is None or before.vms is not after.vms:
-                    self.fleet_changed.set()
-            for name in change.removed_scopes:
-                self.documents.drop(name)
-            for _, operation in change.operations:
-                if operation.action is not None and not operation.action.ended:
-                    busy_hosts.add(operation.host)
-            if change.hosts or change.removed_hosts or change.removed_scopes:
+            moved = any(b is None or b.vms is not a.vms for b, a in change.scopes)
+            if moved or change.hosts or change.removed_hosts or change.removed_scopes:
                 self.fleet_changed.set()
-        self.hosts.ring(busy_hosts)
-
-    def show(self, scope: Scope) -> None:
-        """Have the guests of a scope read it as it is now."""
-        self.documents.show(self._shown_as(scope))
-        self.hosts.shown(scope)
-        for recovery in scope.recoveries:
-            for vm in recovery.waiting_for:
-                self.documents.expect(vm)
 
     async def arrange(self, listeners: Listeners, listen: Callable[[Vm], str | None]) -> None:
         """Have listeners, hosts and the simulated machines as the inventory has them.

@@ -227,7 +227,6 @@ class ControlService:
             LinkRoutes(
                 self.parts.control,
                 views=self.views,
-                membership=self.membership,
                 sightings=self.sightings,
             ),
             self.membership,

@@ -40,7 +40,7 @@ from forewarn.host.metrics_server import MetricsServer
 from forewarn.host.ringing import rung
 from forewarn.host.watching import Watch
 from forewarn.host_settings import HostSettings
-from forewarn.ports import Clock, Elsewhere, Hypervisor, Machines
+from forewarn.ports import Clock, HostLink, Hypervisor, Machines
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
 from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
@@ -78,7 +78,7 @@ class Machinery:
     close: Callable[[], Awaitable[None]] = _nothing
 
 
-Building = Callable[[str, Elsewhere], Machinery]
+Building = Callable[[str, HostLink], Machinery]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class HostService:
         self.channels = self._machinery.channels(self.endpoint, self.identity)
         self.hosts = Hosts(
             [self.name],
-            link=self.link,
+            links=lambda _: self.link,
             hypervisor=self._machinery.hypervisor,
             documents=self.documents,
             busy_step_every_s=BUSY_STEP_EVERY_S,

@@ -14,7 +14,7 @@ from forewarn.host.channel_plan import ChannelProblem, Mode
 from forewarn.host.channels import Channels, GuestChannels
 from forewarn.host.identity import Identity
 from forewarn.host_settings import HostSettings
-from forewarn.ports import Elsewhere
+from forewarn.ports import HostLink
 from forewarn.wiring.host import Building, Machinery
 
 
@@ -45,7 +45,7 @@ def on_libvirt(settings: HostSettings) -> Building:
             only=settings.bridges,
         )
 
-    def build(name: str, elsewhere: Elsewhere) -> Machinery:
+    def build(name: str, link: HostLink) -> Machinery:
         try:
             connection = open_libvirt(settings.libvirt)
         except LibvirtMissing as missing:
@@ -54,7 +54,7 @@ def on_libvirt(settings: HostSettings) -> Building:
             connection,
             host=name,
             clock=SystemClock(),
-            elsewhere=elsewhere,
+            link=link,
             migrate_uri=settings.migrate_uri,
             shutdown_s=settings.shutdown_seconds,
             reboot_command=settings.reboot_command,

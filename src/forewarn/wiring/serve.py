@@ -20,7 +20,7 @@ from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.assembly import Adapters, Assembly, Guests
+from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.operator_server import Announcement, serving
 from forewarn.wiring.operator_socket import serving_socket
 from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
@@ -57,7 +57,7 @@ class Service:
         )
         self._parts.measures.add(self._parts.lateness)
         self._endpoint = Endpoint(
-            Guests(self._parts.control, self._parts.traces),
+            self._parts.guests,
             now_ms=clock.now_ms,
             place=settings.place(),
             rules=settings.rules(),
@@ -104,8 +104,7 @@ class Service:
         parts, settings = self._parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
         await self._apply_inventory()
-        for scope in parts.fleet.scopes.values():
-            parts.show(scope)
+        parts.show_all()
         await self._arrange()
         guest = await self._listeners.open_shared(settings.guest)
         # From here on guests can read. Only now is it known how long they could not.
@@ -167,7 +166,7 @@ class Service:
             self._parts.lateness.run,
             self._parts.ticker.run,
             self._parts.hosts.run,
-            self._parts.traces.run,
+            self._parts.guests.run,
             self._follow_fleet,
         )
         tasks = [loop.create_task(run()) for run in loops]
@@ -179,8 +178,7 @@ class Service:
         for task in done - {stopping}:
             task.result()  # a loop that ends by itself has failed: say so and stop
         try:
-            await self._parts.traces.save_first_reads()
-            await self._parts.traces.save_polls()
+            await self._parts.guests.send(polls=True)
         except Unavailable as why:
             log.warning("guest_traces_lost", why=str(why))
 

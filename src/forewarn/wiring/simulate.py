@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
-from forewarn.core.model import SECOND_MS, Vm
+from forewarn.core.model import SECOND_MS, Scope, Vm
 from forewarn.core.spelling import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.faults import FaultBook
@@ -30,7 +30,7 @@ from forewarn.emulator.scenario_runner import ScenarioRunner
 from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.assembly import Adapters, Assembly, Guests
+from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Emulator:
                     store=store, clock=self.clock, lease_clock=StillClock(), ids=SeededIds(seed)
                 ),
                 ring=self._changed,
-                shown_as=self.faults.renumbered,
+                shown_as=self._renumbered,
             )
         except BaseException:
             store.close()
@@ -87,7 +87,7 @@ class Emulator:
             clock=self.clock,
             control=parts.control,
             ticker=parts.ticker,
-            traces=parts.traces,
+            guests=parts.guests,
             hosts=parts.hosts,
             hypervisor=parts.hypervisor,
             arrange=self._arrange,
@@ -103,7 +103,7 @@ class Emulator:
         self.visits = Visits(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
-            WatchedService(Guests(self.control, parts.traces), parts.doorbell.ring),
+            WatchedService(parts.guests, parts.doorbell.ring, self.pacer.settle),
             now_ms=self.clock.now_ms,
             place=plan.settings.place(),
             rules=plan.settings.rules(),
@@ -220,6 +220,11 @@ class Emulator:
             *fault_routes(self.faults),
             *scenario_routes(self.scenarios),
         ]
+
+    def _renumbered(self, scope: Scope) -> Scope:
+        """What a host shows of a scope, with what faults have skipped of it for all hosts."""
+        whole = self._parts.fleet.scope(scope.name) or scope
+        return replace(scope, incarnation=self.faults.renumbered(whole).incarnation)
 
     def _changed(self) -> None:
         self.pacer.changed()

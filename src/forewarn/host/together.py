@@ -1,0 +1,180 @@
+"""The hosts of a process that is control too: each follows control, in step with its commits.
+
+What a daemon far from control does by loops and questions is done here by steps that never wait:
+before anybody is answered, the hosts have taken over what was committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from forewarn.core.errors import NotFound, Refusal, Unavailable
+from forewarn.core.model import Scope
+from forewarn.endpoint.pages import Guest, Page
+from forewarn.host.daemon import Hosts
+from forewarn.host.documents import Documents
+from forewarn.host.follower import Follower
+from forewarn.host.guests import POLLS_SENT_EVERY_S, TRACES_SENT_EVERY_S, LinkedGuests
+from forewarn.host.identity import Identity
+from forewarn.ports import Clock, HostLink
+from forewarn.wire.host_json import Changes, Since
+
+log = structlog.get_logger(__name__)
+
+
+class HostDocuments:
+    """The documents of one host among several that share a process.
+
+    `shown_as` turns a scope into what its guests are shown.
+    """
+
+    def __init__(self, documents: Documents, host: str, shown_as: Callable[[Scope], Scope]) -> None:
+        self._documents = documents
+        self._host = host
+        self._shown_as = shown_as
+
+    def show(self, scope: Scope) -> None:
+        shown = self._shown_as(scope)
+        self._documents.show(shown, host=self._host, told=scope.incarnation)
+
+    def drop(self, scope_name: str) -> None:
+        self._documents.drop(scope_name, host=self._host)
+
+    def expect(self, vm: str) -> None:
+        self._documents.expect(vm)
+
+    def page(self, scope_name: str) -> Page | None:
+        return self._documents.page(scope_name)
+
+    def guest(self, vm: str) -> Guest | None:
+        return self._documents.guest(vm)
+
+
+class HostsTogether:
+    """Followers of all hosts of this process. Belongs to the event loop.
+
+    `now` is what is new for a host, without waiting.
+    """
+
+    def __init__(
+        self,
+        *,
+        links: Callable[[str], HostLink],
+        now: Callable[[str, Since | None], Changes | None],
+        documents: Documents,
+        hosts: Hosts,
+        clock: Clock,
+        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
+    ) -> None:
+        self._links = links
+        self._now = now
+        self._documents = documents
+        self._hosts = hosts
+        self._clock = clock
+        self._shown_as = shown_as
+        self._followers: dict[str, Follower] = {}
+
+    def take_over(self, hosts: Iterable[str]) -> None:
+        """Have these hosts take over what is new for them."""
+        for host in hosts:
+            follower = self._followers.get(host) or self._follow(host)
+            changes = self._now(host, follower.since)
+            if changes is not None:
+                follower.take(changes)
+
+    def _follow(self, host: str) -> Follower:
+        documents = HostDocuments(self._documents, host, self._shown_as)
+        follower = self._followers[host] = Follower(
+            host,
+            link=self._links(host),
+            documents=documents,
+            hosts=self._hosts,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
+        return follower
+
+
+class GuestsTogether:
+    """What guests cause, told to control by the host that each of them is on.
+
+    `endpoint.service.Service` for a process with many hosts. Belongs to the event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        links: Callable[[str], HostLink],
+        identity: Identity,
+        documents: Documents,
+        clock: Clock,
+    ) -> None:
+        self._links = links
+        self._identity = identity
+        self._documents = documents
+        self._clock = clock
+        self._guests: dict[str, LinkedGuests] = {}
+        self.failures = 0
+
+    @property
+    def dropped(self) -> int:
+        """First reads and returns that were not kept."""
+        return sum(guests.dropped for guests in self._guests.values())
+
+    async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
+        await self._of(vm).approve(vm, event_ids)
+
+    async def enable(self, scope: str, vm: str) -> None:
+        await self._of(vm).enable(scope, vm)
+
+    def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
+        self._of(vm).first_read(vm, scope, event_ids)
+
+    def returned(self, vm: str) -> None:
+        self._of(vm).returned(vm)
+
+    async def send(self, *, polls: bool) -> None:
+        """Send what is queued, with the last polls if wanted. Raises Unavailable, or Refusal."""
+        if polls:
+            for scope, polled_ms in self._documents.polled().items():
+                host = self._documents.host_of(scope)
+                if host is not None:
+                    self._at(host).add_polls({scope: polled_ms})
+        for guests in list(self._guests.values()):
+            await guests.send()
+
+    async def run(self) -> None:
+        """Send until canceled."""
+        loop = asyncio.get_running_loop()
+        polls_at_s = loop.time() + POLLS_SENT_EVERY_S
+        while True:
+            await asyncio.sleep(TRACES_SENT_EVERY_S)
+            polls = loop.time() >= polls_at_s
+            if polls:
+                polls_at_s = loop.time() + POLLS_SENT_EVERY_S
+            try:
+                await self.send(polls=polls)
+            except (Refusal, Unavailable) as why:
+                log.warning("guest_traces_put_off", why=str(why))
+            except Exception:
+                log.exception("guest_traces_failed")
+                self.failures += 1
+
+    def _of(self, vm: str) -> LinkedGuests:
+        guest = self._identity.by_name(vm)
+        if guest is None:
+            raise NotFound(f"There is no VM {vm}.", "It has left since it asked.")
+        return self._at(guest.vm.host)
+
+    def _at(self, host: str) -> LinkedGuests:
+        known = self._guests.get(host)
+        if known is None:
+            known = self._guests[host] = LinkedGuests(
+                self._links(host),
+                polled=dict,
+                now_ms=self._clock.now_ms,
+                monotonic_ms=self._clock.monotonic_ms,
+            )
+        return known
