@@ -270,7 +270,11 @@ class Follower:
         """Mark and show what is new, drop what is not named any more, ring for work."""
         newest = self._accepted(changes)
         await self._mark(newest)
+        back = bool(self._why_not) or self.answers == 0
         self._follow(changes, newest)
+        if back:
+            log.info("control_heard", host=self._host, scopes=len(self._names))
+            self._reconnected()
 
     def take(self, changes: Changes) -> None:
         """Take an answer over without marking it: for a host that cannot outlive its control."""
@@ -299,15 +303,12 @@ class Follower:
         self._since = Since(changes.epoch, changes.revision)
         self._heard_ms = self._monotonic_ms()
         self.answers += 1
-        back, self._why_not, self._not_kept = self._why_not, "", ""
+        self._why_not = self._not_kept = ""
         if changes.work:
             self._hosts.ring([self._host])
         self._adopt(changes.adoptions)
         if changes.scopes or gone:
             self._took_over()
-        if back or self.answers == 1:
-            log.info("control_heard", host=self._host, scopes=len(self._names))
-            self._reconnected()
 
     def _above(self, scope: Scope, epoch: str) -> Above | None:
         """Why a document is refused. Orders raise its number; that brings back nothing lost.
