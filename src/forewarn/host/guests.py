@@ -104,12 +104,13 @@ class LinkedGuests:
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self.gather_polls()
-            sent = await self._send_safely()
+            sent = await self.send_safely()
             await asyncio.sleep(TRACES_SENT_EVERY_S if sent else SEND_AGAIN_S)
             if not sent:
                 self._ring.set()
 
-    async def _send_safely(self) -> bool:
+    async def send_safely(self) -> bool:
+        """Send what is queued. False if it was put off, which is logged once for each reason."""
         try:
             await self.send()
         except (Refusal, Unavailable) as why:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-import structlog
-
-from forewarn.core.errors import NotFound, Refusal, Unavailable
+from forewarn.core.errors import NotFound
 from forewarn.core.model import Scope
 from forewarn.endpoint.pages import Guest, Page
 from forewarn.host.daemon import Hosts
@@ -21,8 +19,6 @@ from forewarn.host.guests import POLLS_SENT_EVERY_S, TRACES_SENT_EVERY_S, Linked
 from forewarn.host.identity import Identity
 from forewarn.ports import Clock, HostLink
 from forewarn.wire.host_json import Changes, Since
-
-log = structlog.get_logger(__name__)
 
 
 class HostDocuments:
@@ -116,7 +112,6 @@ class GuestsTogether:
         self._documents = documents
         self._clock = clock
         self._guests: dict[str, LinkedGuests] = {}
-        self.failures = 0
 
     @property
     def dropped(self) -> int:
@@ -138,29 +133,27 @@ class GuestsTogether:
     async def send(self, *, polls: bool) -> None:
         """Send what is queued, with the last polls if wanted. Raises Unavailable, or Refusal."""
         if polls:
-            for scope, polled_ms in self._documents.polled().items():
-                host = self._documents.host_of(scope)
-                if host is not None:
-                    self._at(host).add_polls({scope: polled_ms})
+            self._gather_polls()
         for guests in list(self._guests.values()):
             await guests.send()
 
     async def run(self) -> None:
-        """Send until canceled."""
+        """Send until canceled. What cannot be kept now is sent later."""
         loop = asyncio.get_running_loop()
         polls_at_s = loop.time() + POLLS_SENT_EVERY_S
         while True:
             await asyncio.sleep(TRACES_SENT_EVERY_S)
-            polls = loop.time() >= polls_at_s
-            if polls:
+            if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
-            try:
-                await self.send(polls=polls)
-            except (Refusal, Unavailable) as why:
-                log.warning("guest_traces_put_off", why=str(why))
-            except Exception:
-                log.exception("guest_traces_failed")
-                self.failures += 1
+                self._gather_polls()
+            for guests in list(self._guests.values()):
+                await guests.send_safely()
+
+    def _gather_polls(self) -> None:
+        for scope, polled_ms in self._documents.polled().items():
+            host = self._documents.host_of(scope)
+            if host is not None:
+                self._at(host).add_polls({scope: polled_ms})
 
     def _of(self, vm: str) -> LinkedGuests:
         guest = self._identity.by_name(vm)
