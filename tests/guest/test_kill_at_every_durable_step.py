@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.testing import Cloud
+from forewarn.testing import Cloud, Event
 from forewarn_guest.facts import Kind
 from guest_agent_world import LIFE, WHOLE_LIFE, Guest, finish, guest_of, judge, play
 
@@ -128,6 +128,17 @@ def test_a_kill_while_a_withdrawn_event_is_undone_loses_and_repeats_nothing_sile
         assert not cloud.approvals(event)
 
 
+def finish_the_one_that_started(cloud: Cloud, guest: Guest, events: list[Event]) -> None:
+    """Whichever was approved first starts first, and the others wait until it has ended."""
+
+    def started() -> list[Event]:
+        now = [cloud.event(event) for event in events]
+        return [one for one in now if one.started is not None and not one.gone]
+
+    guest.wait_for(started, "one of them has started")
+    finish(cloud, started()[0])
+
+
 @pytest.mark.parametrize("number", range(3, 30, 4))
 def test_a_kill_while_two_events_share_a_preparation_runs_nothing_for_each_of_them(
     cloud: Cloud, tmp_path: Path, number: int
@@ -137,8 +148,8 @@ def test_a_kill_while_two_events_share_a_preparation_runs_nothing_for_each_of_th
         configure(guest, "repeat")
         guest.start(dies=f"after:{number}")
         guest.wait_for(lambda: len(cloud.approvals()) == 2, "both are approved")
-        for event in events:
-            finish(cloud, event)
+        finish_the_one_that_started(cloud, guest, events)
+        finish_the_one_that_started(cloud, guest, events)
         guest.wait_closed(2)
         ran = [one for one in guest.order("ended") if not one.startswith("started")]
         assert ran == [one for one in WHOLE_LIFE if not one.startswith("started")]

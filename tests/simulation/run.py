@@ -447,6 +447,7 @@ class Run:
         for _ in range(HEALING_HOURS * 4):
             if not self.open_events() and not self.open_operations():
                 break
+            world.hosts_report()
             world.pass_time(15 * MINUTE_MS)
             self.guests_poll()
             self.operator_releases()

@@ -27,6 +27,7 @@ BROKE = (
     9_000_130,  # a VM arrived, its new host failed and was repaired, and only then it was reported
     9_000_620,  # a VM of a second update domain was switched on where a host was to be frozen
     9_000_708,  # the same, where another scope's domains might be broken
+    6_002_784,  # a VM might be on either of two hosts, and no host said where it was
     9_002_410,  # what was approved was not looked at once the clock had been set back
     9_003_208,  # a VM was started by hand on a host that was back, and was to start elsewhere too
     9_000_314,  # a VM was off, on the host that its unreported move had brought it to

@@ -24,6 +24,7 @@ from forewarn.control.powers import Powers
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Command, Writer
+from forewarn.core import edits, whereabouts
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.machines import Power
@@ -424,6 +425,19 @@ class World:
             self.judge.on_unheard -= running
             if host.name not in self.failed:
                 self.judge.unsure_off -= running - self.hypervisor.acted_on()
+
+    def hosts_report(self) -> None:
+        """Hosts that are up report where VMs are: of one that was moved there is no more doubt."""
+        if self.control is None or any(not host.up for host in self.hosts.values()):
+            return
+        for vm in self.judge.domains:
+            known, where = self.control.fleet.vm(vm), self.hypervisor.inner.where(vm)
+            scope = self.control.fleet.scope(self.control.fleet.scope_of_vm.get(vm, ""))
+            if known is None or scope is None or where is None or known.may_run_on is None:
+                continue
+            if vm not in self.hypervisor.acted_on() and not whereabouts.acted_on(scope, vm):
+                found, _ = edits.found_on(scope, known, where)
+                self.submit(lambda tx, found=found: tx.apply(Decision(scopes=(found,))))  # type: ignore[misc]
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
