@@ -308,7 +308,10 @@ class Views:
         return view
 
     def _view(self, host: str) -> _View:
-        return self._views.setdefault(host, _View())
+        view = self._views.get(host)
+        if view is None:
+            view = self._views[host] = _View()
+        return view
 
 
 def _waiting(scope: Scope) -> dict[str, frozenset[str]]:

@@ -7,6 +7,7 @@ Whoever is not known is None, and the endpoint tells it nothing (P7).
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from ipaddress import IPv6Address, ip_address
 
@@ -14,12 +15,17 @@ from forewarn.core.errors import Invalid
 from forewarn.core.machines import SeenVm
 from forewarn.endpoint.pages import Guest
 
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}")
+
 
 def plain_address(address: str) -> str:
     """One spelling per address: IPv4 in IPv6 is IPv4, a zone (`%eth0`) does not count.
 
     Raises Invalid for what is no address.
     """
+    if _IPV4.fullmatch(address):  # nearly all, and each takes microseconds the other way
+        return address
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

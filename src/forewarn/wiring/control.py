@@ -46,7 +46,13 @@ from forewarn.wiring.operator_server import (
     serving,
 )
 from forewarn.wiring.operator_socket import serving_socket
-from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
+from forewarn.wiring.process import (
+    end_loading,
+    load_quietly,
+    raise_descriptor_limit,
+    settle_memory,
+    stop_signals,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -160,6 +166,7 @@ class ControlService:
             try:
                 await self._start_and_run(started)
             finally:
+                end_loading()
                 await self.parts.writer.stop()
                 self.parts.store.close()
 
@@ -324,10 +331,12 @@ def open_control(
     descriptors = raise_descriptor_limit()
     refuse_shared_folder(settings.data)
     store = SqliteStore.in_folder(settings.data, new=new)
+    load_quietly()
     try:
         return ControlService(
             settings, store, clock or SystemClock(), limits or link_limits(descriptors)
         )
     except BaseException:
+        end_loading()
         store.close()
         raise

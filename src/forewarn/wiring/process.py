@@ -60,6 +60,19 @@ def raise_descriptor_limit() -> int:
     return allowed
 
 
+def load_quietly() -> None:
+    """Call it before everything is loaded: nothing of that is garbage, so none is looked for.
+
+    `settle_memory` ends it, or `end_loading` where it comes to nothing.
+    """
+    gc.disable()
+
+
+def end_loading() -> None:
+    """Garbage is looked for as ever. Without effect if it is already."""
+    gc.enable()
+
+
 def settle_memory() -> None:
     """Call it once everything is loaded: what is here by now stays, and is not garbage.
 
@@ -69,6 +82,7 @@ def settle_memory() -> None:
     """
     gc.collect()
     gc.freeze()
+    end_loading()
 
 
 def die(reason: str) -> None:

@@ -23,7 +23,13 @@ from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.operator_server import Announcement, serving
 from forewarn.wiring.operator_socket import serving_socket
-from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
+from forewarn.wiring.process import (
+    end_loading,
+    load_quietly,
+    raise_descriptor_limit,
+    settle_memory,
+    stop_signals,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -95,6 +101,7 @@ class Service:
             try:
                 await self._start_and_run(started)
             finally:
+                end_loading()
                 await self._listeners.close()
                 await self._endpoint.close()
                 await self._parts.writer.stop()
@@ -217,10 +224,12 @@ def open_service(settings: Settings, *, new: bool = False) -> Service:
     raise_descriptor_limit()
     refuse_shared_folder(settings.data)
     store = SqliteStore.in_folder(settings.data, new=new)
+    load_quietly()
     try:
         service = Service(settings, store)
         service.refuse_real_hosts()
         return service  # noqa: TRY300 - what follows undoes
     except BaseException:
+        end_loading()
         store.close()
         raise
