@@ -112,6 +112,7 @@ class GuestsTogether:
         self._documents = documents
         self._clock = clock
         self._guests: dict[str, LinkedGuests] = {}
+        self._queued: set[str] = set()  # hosts with something to send
 
     @property
     def dropped(self) -> int:
@@ -125,17 +126,26 @@ class GuestsTogether:
         await self._of(vm).enable(scope, vm)
 
     def first_read(self, vm: str, scope: str, event_ids: frozenset[str]) -> None:
-        self._of(vm).first_read(vm, scope, event_ids)
+        guests = self._queueing(vm)
+        if guests is not None:
+            guests.first_read(vm, scope, event_ids)
 
     def returned(self, vm: str) -> None:
-        self._of(vm).returned(vm)
+        guests = self._queueing(vm)
+        if guests is not None:
+            guests.returned(vm)
 
     async def send(self, *, polls: bool) -> None:
         """Send what is queued, with the last polls if wanted. Raises Unavailable, or Refusal."""
         if polls:
             self._gather_polls()
-        for guests in list(self._guests.values()):
-            await guests.send()
+        for host in sorted(self._queued):
+            self._queued.discard(host)
+            try:
+                await self._at(host).send()
+            except BaseException:
+                self._queued.add(host)
+                raise
 
     async def run(self) -> None:
         """Send until canceled. What cannot be kept now is sent later."""
@@ -146,19 +156,30 @@ class GuestsTogether:
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self._gather_polls()
-            for guests in list(self._guests.values()):
-                await guests.send_safely()
+            for host in sorted(self._queued):
+                self._queued.discard(host)
+                if not await self._at(host).send_safely():
+                    self._queued.add(host)
 
     def _gather_polls(self) -> None:
         for scope, polled_ms in self._documents.polled().items():
             host = self._documents.host_of(scope)
             if host is not None:
+                self._queued.add(host)
                 self._at(host).add_polls({scope: polled_ms})
 
     def _of(self, vm: str) -> LinkedGuests:
         guest = self._identity.by_name(vm)
         if guest is None:
             raise NotFound(f"There is no VM {vm}.", "It has left since it asked.")
+        return self._at(guest.vm.host)
+
+    def _queueing(self, vm: str) -> LinkedGuests | None:
+        """Who sends what this VM did in passing; None if it has left since."""
+        guest = self._identity.by_name(vm)
+        if guest is None:
+            return None
+        self._queued.add(guest.vm.host)
         return self._at(guest.vm.host)
 
     def _at(self, host: str) -> LinkedGuests:
