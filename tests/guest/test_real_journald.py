@@ -50,6 +50,13 @@ def test_journald_keeps_the_facts_as_fields(inside: list[str]) -> None:
     assert kept["FOREWARN_EVENT_SECONDS_LEFT"] == "20.0"
 
 
+def said(kept: dict[str, str]) -> set[str]:
+    """The fields that the step has sent. Of those of its own (`_EXE`) journald adds what it still
+    finds out: the step may have ended by then.
+    """
+    return {name for name in kept if not name.startswith("_")}
+
+
 def test_a_hostile_or_a_long_event_is_one_entry_with_the_same_fields(inside: list[str]) -> None:
     hostile = "x\nPRIORITY=0\n_PID=1\nFOREWARN_EVENT_ID\n\x05\x00\x00\x00\x00\x00\x00\x00hello\n"
     event = {**EVENT, "Description": hostile, "EventType": hostile, "Resources": [hostile]}
@@ -60,6 +67,6 @@ def test_a_hostile_or_a_long_event_is_one_entry_with_the_same_fields(inside: lis
     wait_for(lambda: len(lines(inside)) == 3, "not one entry for each step")
     plain, *others = lines(inside)
     for kept in others:
-        assert set(kept) == set(plain)
+        assert said(kept) == said(plain)
         assert kept["PRIORITY"] == "5"
         assert kept["FOREWARN_EVENT_ID"] == EVENT["EventId"]
