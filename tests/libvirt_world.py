@@ -106,7 +106,7 @@ class FakeLibvirt(LibvirtConnection):
 
 
 class FakeElsewhere(UnaskedLink):
-    """What the control plane would say."""
+    """`ports.HostLink` with what control would say of other hosts."""
 
     def __init__(self) -> None:
         self.targets_of: dict[str, str | None] = {}

@@ -153,7 +153,9 @@ def test_an_unknown_variable_stops_the_start_and_those_of_control_do_not(tmp_pat
 def test_the_service_leaves_the_variables_of_the_host_daemon_alone(tmp_path: Path) -> None:
     environment = {**HOME, "FOREWARN_HOST_NAME": "h1"}
 
-    settings.load(file=None, environment=environment, folder=tmp_path)
+    loaded = settings.load(file=None, environment=environment, folder=tmp_path)
+
+    assert loaded == settings.load(file=None, environment=HOME, folder=tmp_path)
 
 
 def test_every_key_has_a_field_and_every_field_a_key() -> None:

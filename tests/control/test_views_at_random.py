@@ -138,5 +138,6 @@ def test_hosts_end_up_with_what_is_true(seed: int) -> None:
         story = Story(seed)
         await story.live()
         await story.judge()
+        assert all(follower.since is not None for follower in story.followers.values())
 
     asyncio.run(main())

@@ -349,7 +349,8 @@ def test_what_there_is_to_say_is_said_in_a_heartbeat_at_once(
         bench.hosts.beat()
         await until(lambda: len(bench.link.heartbeats) == 4)
 
-    while_working(act)
+    bench = while_working(act)
+    assert [host for host, _ in bench.link.heartbeats] == ["h1", "h2", "h1", "h2"]
 
 
 def test_hosts_come_and_go_with_the_inventory() -> None:

@@ -80,7 +80,7 @@ class Transaction(FleetLook):
         while True:
             yield self._ids.event_id()
 
-    # What is kept beyond the open things, also what was saved since the last commit.
+    # What is kept beyond the open things.
 
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
         """Those of the (upper-case) ids that the scope has or ever had."""
@@ -93,10 +93,6 @@ class Transaction(FleetLook):
     def kept_operation(self, operation_id: str) -> Operation | None:
         """An operation, open or ended, as last committed."""
         return self._store.operation(operation_id)
-
-    def kept_definition(self, vm: str) -> Definition | None:
-        """What a VM was when a host last showed it otherwise."""
-        return self._store.definition(vm)
 
     def remembered(self, key: str) -> Remembered | None:
         """The answer kept under an idempotency key."""
@@ -171,10 +167,10 @@ class Transaction(FleetLook):
     def seal(self) -> Change | None:
         """Count, check and collect what was changed; None if nothing was.
 
-        After this the memory holds the sealed values, without what has ended.
+        After this the index holds the sealed values, without what has ended.
         """
         if self._untouched():
-            return None  # most heartbeats, claims and looks
+            return None  # most claims and looks
         self._note_departures()
         scopes: list[tuple[Scope | None, Scope]] = []
         removed: list[str] = []

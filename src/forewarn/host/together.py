@@ -140,12 +140,8 @@ class GuestsTogether:
         if polls:
             self._gather_polls()
         for host in sorted(self._queued):
+            await self._at(host).send()
             self._queued.discard(host)
-            try:
-                await self._at(host).send()
-            except BaseException:
-                self._queued.add(host)
-                raise
 
     async def run(self) -> None:
         """Send until canceled. What cannot be kept now is sent later."""
@@ -157,9 +153,8 @@ class GuestsTogether:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self._gather_polls()
             for host in sorted(self._queued):
-                self._queued.discard(host)
-                if not await self._at(host).send_safely():
-                    self._queued.add(host)
+                if await self._at(host).send_safely():
+                    self._queued.discard(host)
 
     def _gather_polls(self) -> None:
         for scope, polled_ms in self._documents.polled().items():
