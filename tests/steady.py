@@ -38,13 +38,22 @@ def rounds(times: int, arguments: list[str]) -> list[int]:
     failed = []
     for number in range(1, times + 1):
         began_s = time.monotonic()
-        ran = subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False)
-        if ran.returncode != 0:
+        if _run([sys.executable, "-m", "pytest", *arguments]) != 0:
             failed.append(number)
         took_s = time.monotonic() - began_s
         sys.stdout.write(f"--- round {number} of {times}: {took_s:.0f} s; failed: {failed}\n")
         sys.stdout.flush()
     return failed
+
+
+def _run(command: list[str]) -> int:
+    """How the program ended. If this one is ended first, the tests clear up after themselves."""
+    with subprocess.Popen(command) as ran:
+        try:
+            return ran.wait()
+        except BaseException:
+            ran.send_signal(signal.SIGINT)
+            raise  # once it has ended: that is waited for at the end of the block
 
 
 def main() -> int:
@@ -54,6 +63,8 @@ def main() -> int:
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended first
+    # A shell lets what it starts in the background ignore this one, and pytest would too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not given.busy:
         return int(bool(rounds(given.times, given.pytest)))
     with busy_cores():
