@@ -24,10 +24,9 @@ from importlib import resources
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
 from forewarn.adapters.data_folder import FolderLock, migrate
 from forewarn.adapters.database_mark import SUMMED_BYTES_MAX, Marker, sum_if_readable
+from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
@@ -38,7 +37,7 @@ READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
 Parameters = Mapping[str, str | int | None]
 Rows = list[sqlite3.Row]
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class Unstorable(AssertionError):  # noqa: N818 - says what is the case

@@ -14,16 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import structlog
-
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.marks import MARKS_MAX, Above, Marks, VmKey, key_of
 from forewarn.core.model import Scope
 from forewarn.endpoint.pages import Guest, Page
+from forewarn.logs import Log
 from forewarn.ports import HostLink
 from forewarn.wire.host_json import Adoption, Changes, Since
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 BACK_OFF_FIRST_S = 0.2
 BACK_OFF_MAX_S = 5.0

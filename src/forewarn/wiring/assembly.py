@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 
-import structlog
-
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.adapters.store import SqliteStore
@@ -39,11 +37,12 @@ from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners
 from forewarn.host.together import GuestsTogether, HostsTogether
+from forewarn.logs import Log
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
 from forewarn.wiring.process import die
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,8 +119,9 @@ class Emulator:
     async def start(self) -> None:
         """Have the fleet and its listeners. Raises one of CannotStart; `close` it all the same."""
         self._parts.writer.start()
-        wanted = inventory.parse(self._plan.inventory)
-        self._first_vm = wanted.vms[0].name if wanted.vms else ""
+        if self._plan.listen != ANY_PORT:
+            wanted = inventory.parse(self._plan.inventory)
+            self._first_vm = wanted.vms[0].name if wanted.vms else ""
         await self._parts.control.submit(
             inventory.apply(self._plan.inventory, by="inventory", cannot_listen=cannot_listen)
         )
