@@ -174,14 +174,19 @@ class Measures:
 
     def _scope_changed(self, before: Scope | None, after: Scope) -> None:
         known = {} if before is None else {event.event_id: event for event in before.events}
+        moved = len(known) != len(after.events)
         for event in after.events:
             earlier = known.get(event.event_id)
+            if earlier is event:
+                continue
+            moved = moved or earlier is None or earlier.phase is not event.phase
             if event.started_ms is not None and (earlier is None or earlier.started_ms is None):
                 self._count_start(event, event.started_ms)
             if event.phase.ended and (earlier is None or not earlier.phase.ended):
                 self._ended.labels(event.event_type.value, event.phase.value).inc()
                 self._reads.pop(event.event_id, None)
-        self._keep_open(after)
+        if moved:
+            self._keep_open(after)
 
     def _keep_open(self, scope: Scope) -> None:
         tally = Tally(

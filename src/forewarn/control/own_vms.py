@@ -8,7 +8,7 @@ a host that was broken into can approve, enable and confirm nothing of the other
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from forewarn.control import metadata
 from forewarn.control.transaction import Transaction
@@ -35,49 +35,113 @@ def _not_shown(vm: Vm) -> bool:
     return vm.may_run_on is not None or vm.off or vm.went_down
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What hosts are shown of `scope`: `same` by all of them, with no VMs in it.
+
+    `events` are the visible ones by id, as committed and as shown; `unconfirmed`, by host, the ids
+    of those that the host has still to confirm.
+    """
+
+    scope: Scope
+    same: Scope
+    vms: Mapping[str, tuple[Vm, ...]]
+    events: Mapping[str, tuple[ScheduledEvent, ScheduledEvent]]
+    unconfirmed: Mapping[str, frozenset[str]]
+
+
 class Showing:
     """What of one scope each host is shown: visible events, and its own VMs only.
 
     What no guest can see is left out: it is no business of the host, and when it changes nothing
     needs to be sent. Of `shown_ms` it matters only whether the host has still to confirm. What is
-    the same for every host is made once, when the first one asks.
+    the same for every host is made once, when the first one asks; what has not changed since
+    `before`, the last commit of the scope, is taken from there.
     """
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._vms: dict[str, tuple[Vm, ...]] | None = None
-        self._same: Scope = scope
+    def __init__(self, scope: Scope, before: Showing | None = None) -> None:
+        self.scope = scope
+        then = None if before is None else before.prepared
+        self.prepared: _Prepared | None = None if then is None else _prepare(scope, then)
 
     def to(self, host: str) -> Scope:
         """What this host is shown."""
-        if self._vms is None:
-            self._vms = self._prepare()
-        same = self._same
-        events = same.events
-        if any(one.host == host and one.shown_ms is None for one in self._scope.events):
-            events = tuple(_as_shown(one, host) for one in self._scope.events if one.visible)
-        return replace(same, vms=self._vms.get(host, ()), events=events)
+        if self.prepared is None:
+            self.prepared = _prepare(self.scope)
+        made = self.prepared
+        events = made.same.events
+        unconfirmed = made.unconfirmed.get(host)
+        if unconfirmed is not None:
+            events = tuple(
+                replace(event, shown_ms=None) if event.event_id in unconfirmed else event
+                for event in events
+            )
+        return replace(made.same, vms=made.vms.get(host, ()), events=events)
 
-    def _prepare(self) -> dict[str, tuple[Vm, ...]]:
-        scope = self._scope
-        self._same = replace(
-            scope,
-            revision=0,
-            vms=(),
-            events=tuple(_as_shown(event, "") for event in scope.events if event.visible),
-            polled_ms=None,
-            hold=None,
-            deleted=(),
+    def same_as(self, before: Showing) -> bool:
+        """True if every host is surely shown the same as before."""
+        now, then = self.prepared, before.prepared
+        if now is None or then is None:
+            return False
+        same = now.same is then.same and now.vms is then.vms
+        return same and now.unconfirmed == then.unconfirmed
+
+    def differs(self, before: Showing, host: str) -> bool:
+        """Whether the host is shown something else than before, as far as that was looked at."""
+        now, then = self.prepared, before.prepared
+        if now is None or then is None:
+            return True
+        return (
+            now.same is not then.same
+            or now.vms.get(host) != then.vms.get(host)
+            or now.unconfirmed.get(host) != then.unconfirmed.get(host)
         )
-        by_host: dict[str, list[Vm]] = {}
-        for vm in scope.vms:
-            by_host.setdefault(vm.host, []).append(vm)
-        coming = {target for target, _ in arrivals(scope)}
-        coming.update(vm.host for vm in scope.vms if _not_shown(vm))
-        return {
-            host: own_vms(scope, host) if host in coming else tuple(by_host[host])
-            for host in coming | by_host.keys()
-        }
+
+
+def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
+    events: dict[str, tuple[ScheduledEvent, ScheduledEvent]] = {}
+    unconfirmed: dict[str, set[str]] = {}
+    for event in scope.events:
+        if not event.visible:
+            continue
+        known = None if before is None else before.events.get(event.event_id)
+        if known is None or known[0] is not event:
+            shown = _as_shown(event)
+            known = (event, known[1] if known is not None and known[1] == shown else shown)
+        events[event.event_id] = known
+        if event.shown_ms is None:
+            unconfirmed.setdefault(event.host, set()).add(event.event_id)
+    same = replace(
+        scope,
+        revision=0,
+        vms=(),
+        events=tuple(shown for _, shown in events.values()),
+        polled_ms=None,
+        hold=None,
+        deleted=(),
+    )
+    return _Prepared(
+        scope=scope,
+        same=before.same if before is not None and before.same == same else same,
+        vms=_vms_by_host(scope, before),
+        events=events,
+        unconfirmed={host: frozenset(ids) for host, ids in unconfirmed.items()},
+    )
+
+
+def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[Vm, ...]]:
+    coming = {target for target, _ in arrivals(scope)}
+    same_vms = before is not None and before.scope.vms is scope.vms
+    if before is not None and same_vms and not coming and not any(arrivals(before.scope)):
+        return before.vms
+    coming.update(vm.host for vm in scope.vms if _not_shown(vm))
+    by_host: dict[str, list[Vm]] = {}
+    for vm in scope.vms:
+        by_host.setdefault(vm.host, []).append(vm)
+    return {
+        host: own_vms(scope, host) if host in coming else tuple(by_host[host])
+        for host in coming | by_host.keys()
+    }
 
 
 def as_shown_to(scope: Scope, host: str) -> Scope:
@@ -85,12 +149,12 @@ def as_shown_to(scope: Scope, host: str) -> Scope:
     return Showing(scope).to(host)
 
 
-def _as_shown(event: ScheduledEvent, host: str) -> ScheduledEvent:
-    confirmed = event.host != host or event.shown_ms is not None
+def _as_shown(event: ScheduledEvent) -> ScheduledEvent:
+    """What every host is shown of a visible event, and what counts as confirmed."""
     return replace(
         event,
         actions=(),
-        shown_ms=event.scheduled_ms if confirmed else None,
+        shown_ms=event.scheduled_ms,
         unreadable_ms=0,
         approved_ms=None,
         approved_by=None,

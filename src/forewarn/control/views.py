@@ -5,7 +5,8 @@ life of this control plane, and a host that was told in another one is told ever
 
 A revision counts commits that some host is shown something of. What is new to a host is looked
 at when it asks: a commit only marks the scopes and rings, so a change that concerns two hundred
-hosts costs the writer's next batch next to nothing. What a host is shown of a scope is encoded
+hosts costs the writer's next batch next to nothing. Hosts that are shown the same as before, as
+they are after an approval, are left alone. What a host is shown of a scope is encoded
 once for each host and change, whoever asks again.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
@@ -23,7 +24,7 @@ from forewarn.control.own_vms import Showing
 from forewarn.core import edits
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
-from forewarn.core.whereabouts import hosts_mentioned
+from forewarn.core.whereabouts import hosts_mentioned, mention_the_same
 from forewarn.ports import Change
 from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 
@@ -262,22 +263,27 @@ class Views:
 
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
-        now = self._scopes[scope.name] = _Scope(
-            showing=Showing(scope),
-            hosts=frozenset(hosts_mentioned(scope)),
-            waiting=_waiting(scope),
-            revision=self.revision,
-        )
+        showing = Showing(scope, before.showing if before else None)
+        if before is not None and mention_the_same(before.showing.scope, scope):
+            now = replace(before, showing=showing, revision=self.revision)
+        else:
+            hosts = frozenset(hosts_mentioned(scope))
+            now = _Scope(showing, hosts, _waiting(scope), self.revision)
+        self._scopes[scope.name] = now
+        if before is not None and now.hosts is before.hosts and showing.same_as(before.showing):
+            return
         if before is not None:
             for host in before.hosts - now.hosts:
                 self._take_away(host, scope.name)
         for host in now.hosts:
-            view = self._wake(host)
-            view.names.add(scope.name)
-            view.marked.add(scope.name)
+            known = before if before is not None and host in before.hosts else None
+            if known is None or now.showing.differs(known.showing, host):
+                view = self._wake(host)
+                view.names.add(scope.name)
+                view.marked.add(scope.name)
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
-                view.worked = self.revision
+                self._wake(host).worked = self.revision
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)

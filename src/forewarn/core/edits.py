@@ -183,15 +183,15 @@ def seal(before: Scope | None, after: Scope) -> Scope:
     """
     if before is None:
         return after
-    changed = document.content(before) != document.content(after)
+    changed = document.changed(before, after)
     incarnation = before.incarnation + 1 if changed else before.incarnation
     if document.joined(before, after):
         incarnation = max(incarnation, after.incarnation)
     events = after.events
-    if any(event.visible and event.appeared_incarnation == 0 for event in events):
+    if any(event.appeared_incarnation == 0 and event.visible for event in events):
         events = tuple(
             replace(event, appeared_incarnation=incarnation)
-            if event.visible and event.appeared_incarnation == 0
+            if event.appeared_incarnation == 0 and event.visible
             else event
             for event in events
         )

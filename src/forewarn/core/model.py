@@ -44,7 +44,12 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
+        return self in _ENDED
+
+
+# Named once: a look at a member of an enumeration costs more than the rest of the question.
+_VISIBLE = (Phase.SCHEDULED, Phase.STARTED)
+_ENDED = (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
 
 
 class Cause(StrEnum):
@@ -221,7 +226,7 @@ class ScheduledEvent:
 
     @property
     def visible(self) -> bool:
-        return not self.silent and self.phase in (Phase.SCHEDULED, Phase.STARTED)
+        return not self.silent and self.phase in _VISIBLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

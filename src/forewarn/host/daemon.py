@@ -109,7 +109,7 @@ class Hosts:
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
         for event in scope.events:
-            if event.visible and event.shown_ms is None:
+            if event.shown_ms is None and event.visible:
                 self._unconfirmed[event.host, scope.name] = scope.incarnation
         if self._unconfirmed:
             self._newly_shown.set()

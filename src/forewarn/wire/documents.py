@@ -6,8 +6,9 @@ hides is `api_versions`. Nothing here knows HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _RESOURCE_TYPE = "VirtualMachine"
 _EVENT_STATUS = {Phase.SCHEDULED: "Scheduled", Phase.STARTED: "Started"}
 
+# A document is rendered again for each of its events that changes; the dates of the others stay.
+DATES_KEPT = 1_024
+
 _encode = msgspec.json.Encoder().encode
 
 # The answer to `/metadata/versions` (I3).
@@ -35,20 +39,57 @@ def render(scope: Scope, version: ApiVersion) -> bytes:
     Equal scopes give equal bytes. Keys are exactly those of the version, in the order the real
     service emits them (contract 1.5): some clients fail for good on one key more or less.
     """
-    underscore = version.underscore and scope.kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
-    return _encode(
-        {
-            "DocumentIncarnation": scope.incarnation,
-            "Events": [
-                _event(event, version, underscore=underscore) for event in _shown(scope, version)
-            ],
-        }
-    )
+    return Renderer().render(scope, version)[0]
 
 
 def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
     """The ids, in upper case, of the events that `render` puts into this document."""
-    return frozenset(event.event_id.upper() for event in _shown(scope, version))
+    return Renderer().render(scope, version)[1]
+
+
+class Renderer:
+    """Renders the documents of one scope, over and over as it changes.
+
+    An event that is the same value as the last time is not rendered again: of sixty, most changes
+    touch one.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, dict[str, _Piece]] = {}  # by the name of the version, then by id
+
+    def render(self, scope: Scope, version: ApiVersion) -> tuple[bytes, frozenset[str]]:
+        """What `render` and `shown_event_ids` say."""
+        underscore = version.underscore and scope.kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
+        known = self._pieces.get(version.name, {})
+        pieces: dict[str, _Piece] = {}
+        for event in document.visible(scope):
+            piece = known.get(event.event_id)
+            if piece is None or piece.event is not event or piece.underscore != underscore:
+                piece = _piece(event, version, underscore=underscore)
+            pieces[event.event_id] = piece
+        self._pieces[version.name] = pieces
+        shown = [piece for piece in pieces.values() if piece.text is not None]
+        body = {
+            "DocumentIncarnation": scope.incarnation,
+            "Events": [piece.text for piece in shown],
+        }
+        return _encode(body), frozenset(piece.upper_id for piece in shown)
+
+
+class _Piece(NamedTuple):
+    """A visible event as one api-version shows it: `text` is None if it does not know the type."""
+
+    event: ScheduledEvent
+    underscore: bool
+    upper_id: str
+    text: msgspec.Raw | None
+
+
+def _piece(event: ScheduledEvent, version: ApiVersion, *, underscore: bool) -> _Piece:
+    text = None
+    if event.event_type in version.event_types:
+        text = msgspec.Raw(_encode(_event(event, version, underscore=underscore)))
+    return _Piece(event, underscore, event.event_id.upper(), text)
 
 
 def not_before_text(ms: int, version: ApiVersion) -> str:
@@ -62,6 +103,7 @@ def not_before_text(ms: int, version: ApiVersion) -> str:
     return http_date(seconds)
 
 
+@lru_cache(maxsize=DATES_KEPT)
 def http_date(seconds: int) -> str:
     """Seconds since 1970 in RFC 1123 form, in English whatever the locale."""
     at = datetime.fromtimestamp(seconds, UTC)
@@ -69,11 +111,6 @@ def http_date(seconds: int) -> str:
         f"{_WEEK_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d}"
         f" {at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
     )
-
-
-def _shown(scope: Scope, version: ApiVersion) -> Iterator[ScheduledEvent]:
-    """The visible events of a type this api-version knows, in the order they were scheduled."""
-    return (e for e in document.visible(scope) if e.event_type in version.event_types)
 
 
 def _event(
