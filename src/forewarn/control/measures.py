@@ -134,14 +134,12 @@ class Measures:
             for read in change.first_reads:
                 if read.event_id in self._scheduled.get(read.scope, ()):
                     self._reads.setdefault(read.event_id, {}).setdefault(read.vm, read.read_ms)
-            types: dict[str, EventType] = {}
             for before, after in change.scopes:
                 self._scope_changed(before, after)
-                types.update((event.event_id, event.event_type) for event in after.events)
             for name in change.removed_scopes:
                 self._forget(name)
             for fact in change.facts:
-                self._count_fact(fact, types)
+                self._count_fact(fact, change)
 
     def tick(self, lag_s: float) -> None:
         """A tick was late by this much."""
@@ -221,14 +219,15 @@ class Measures:
         if judge(event).kept is Kept.NO:
             self._short.labels(event_type).inc()
 
-    def _count_fact(self, fact: Fact, types: Mapping[str, EventType]) -> None:
+    def _count_fact(self, fact: Fact, change: Change) -> None:
         self._facts.labels(fact.kind.value).inc()
         if fact.kind is FactKind.APPROVED:
             by = fact.by if fact.by in (OPERATOR, AUTO_APPROVED_BY) else "guest"
             self._approvals.labels(by).inc()
         elif fact.kind is FactKind.EXEMPTED:
-            event_type = types.get(fact.event_id or "")
-            self._exempted.labels("" if event_type is None else event_type.value).inc()
+            found = (after.event(fact.event_id or "") for _, after in change.scopes)
+            event = next((event for event in found if event is not None), None)
+            self._exempted.labels("" if event is None else event.event_type.value).inc()
 
 
 class _OpenEvents(Collector):

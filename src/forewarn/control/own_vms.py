@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from forewarn.control import metadata
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
-from forewarn.core.whereabouts import arrivals
+from forewarn.core.whereabouts import arrivals, mention_the_same
 from forewarn.ports import FirstRead
 from forewarn.wire.host_json import ReadBefore, Traces
 
@@ -35,18 +36,26 @@ def _not_shown(vm: Vm) -> bool:
     return vm.may_run_on is not None or vm.off or vm.went_down
 
 
+class _Event(NamedTuple):
+    """A visible event as committed, as hosts are shown it, and as its own host is."""
+
+    event: ScheduledEvent
+    shown: ScheduledEvent
+    shown_to_its_host: ScheduledEvent
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """What hosts are shown of `scope`: `same` by all of them, with no VMs in it.
 
-    `events` are the visible ones by id, as committed and as shown; `unconfirmed`, by host, the ids
-    of those that the host has still to confirm.
+    `events` are the visible ones by id; `unconfirmed`, by host, the ids of those that the host has
+    still to confirm.
     """
 
     scope: Scope
     same: Scope
     vms: Mapping[str, tuple[Vm, ...]]
-    events: Mapping[str, tuple[ScheduledEvent, ScheduledEvent]]
+    events: Mapping[str, _Event]
     unconfirmed: Mapping[str, frozenset[str]]
 
 
@@ -70,11 +79,10 @@ class Showing:
             self.prepared = _prepare(self.scope)
         made = self.prepared
         events = made.same.events
-        unconfirmed = made.unconfirmed.get(host)
-        if unconfirmed is not None:
+        if host in made.unconfirmed:
             events = tuple(
-                replace(event, shown_ms=None) if event.event_id in unconfirmed else event
-                for event in events
+                one.shown_to_its_host if one.event.host == host else one.shown
+                for one in made.events.values()
             )
         return replace(made.same, vms=made.vms.get(host, ()), events=events)
 
@@ -99,15 +107,15 @@ class Showing:
 
 
 def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
-    events: dict[str, tuple[ScheduledEvent, ScheduledEvent]] = {}
+    then: Mapping[str, _Event] = {} if before is None else before.events
+    events: dict[str, _Event] = {}
     unconfirmed: dict[str, set[str]] = {}
     for event in scope.events:
-        if not event.visible:
-            continue
-        known = None if before is None else before.events.get(event.event_id)
-        if known is None or known[0] is not event:
-            shown = _as_shown(event)
-            known = (event, known[1] if known is not None and known[1] == shown else shown)
+        known = then.get(event.event_id)
+        if known is None or known.event is not event:
+            if not event.visible:
+                continue
+            known = _prepare_event(event, known)
         events[event.event_id] = known
         if event.shown_ms is None:
             unconfirmed.setdefault(event.host, set()).add(event.event_id)
@@ -115,7 +123,7 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
         scope,
         revision=0,
         vms=(),
-        events=tuple(shown for _, shown in events.values()),
+        events=tuple([one.shown for one in events.values()]),
         polled_ms=None,
         hold=None,
         deleted=(),
@@ -129,11 +137,19 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
     )
 
 
+def _prepare_event(event: ScheduledEvent, before: _Event | None) -> _Event:
+    shown = _as_shown(event)
+    if before is not None and before.shown == shown:
+        shown = before.shown  # the same value, so that it is found to be the same at once
+    if event.shown_ms is not None:
+        return _Event(event, shown, shown)
+    return _Event(event, shown, replace(shown, shown_ms=None))
+
+
 def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[Vm, ...]]:
-    coming = {target for target, _ in arrivals(scope)}
-    same_vms = before is not None and before.scope.vms is scope.vms
-    if before is not None and same_vms and not coming and not any(arrivals(before.scope)):
+    if before is not None and mention_the_same(before.scope, scope):
         return before.vms
+    coming = {target for target, _ in arrivals(scope)}
     coming.update(vm.host for vm in scope.vms if _not_shown(vm))
     by_host: dict[str, list[Vm]] = {}
     for vm in scope.vms:

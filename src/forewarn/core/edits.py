@@ -10,6 +10,7 @@ from forewarn.core import document
 from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
+    ENDED,
     SECOND_MS,
     Action,
     ActionPhase,
@@ -200,6 +201,5 @@ def seal(before: Scope | None, after: Scope) -> Scope:
 
 def open_only(scope: Scope) -> Scope:
     """The scope without the events that have ended, as memory keeps it."""
-    if all(not event.phase.ended for event in scope.events):
-        return scope
-    return replace(scope, events=tuple(e for e in scope.events if not e.phase.ended))
+    going_on = [event for event in scope.events if event.phase not in ENDED]
+    return scope if len(going_on) == len(scope.events) else replace(scope, events=tuple(going_on))

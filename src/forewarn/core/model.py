@@ -44,12 +44,12 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in _ENDED
+        return self in ENDED
 
 
 # Named once: a look at a member of an enumeration costs more than the rest of the question.
 _VISIBLE = (Phase.SCHEDULED, Phase.STARTED)
-_ENDED = (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
+ENDED = (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
 
 
 class Cause(StrEnum):

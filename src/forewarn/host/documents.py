@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from forewarn.core.model import Phase, Scope, Vm
+from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
@@ -69,8 +69,7 @@ class Documents:
         """
         before = page.documents if page.enabled == scope.enabled else {}
         same_number = bool(before) and page.incarnation == scope.incarnation
-        # Most often they are the same values: hosts of one process are shown one scope's events.
-        if same_number and (page.scope.events is scope.events or _told(page.scope) == _told(scope)):
+        if same_number and _tell_the_same(page.scope, scope):
             return before
         renderer = self._renderer(scope)
         shared: dict[tuple[bytes, frozenset[str]], Document] = {
@@ -204,5 +203,11 @@ class Documents:
         guest.cut()
 
 
-def _told(scope: Scope) -> list[tuple[str, Phase]]:
-    return [(event.event_id, event.phase) for event in scope.events if event.visible]
+def _tell_the_same(one: Scope, other: Scope) -> bool:
+    """Whether both show the same events in the same phases."""
+    if one.events is other.events:  # hosts of one process are most often shown the same values
+        return True
+    return len(one.events) == len(other.events) and all(
+        a is b or (a.event_id == b.event_id and a.phase is b.phase and a.silent == b.silent)
+        for a, b in zip(one.events, other.events, strict=True)
+    )
