@@ -179,6 +179,7 @@ class WriterThread:
         self._loop = asyncio.get_running_loop()
         self._committed: list[Change] = []
         self._closed = False
+        self.turns = 0  # batches that it has taken; counted on its own thread
 
     def start(self) -> None:
         self._thread.start()
@@ -210,6 +211,7 @@ class WriterThread:
             batch = self._gather()
             if not batch:
                 return
+            self.turns += 1
             try:
                 results = self._writer.run([submitted.command for submitted in batch])
             except StoreFailed as failed:

@@ -102,6 +102,11 @@ class ControlParts:
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
+        self.measures.count(
+            "forewarn_writer_turns",
+            "Batches of commands that the writer has taken, one commit each at most.",
+            lambda: self.writer.turns,
+        )
 
     def _writer(self, index: FleetIndex, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(
