@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version as version_of
 
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
@@ -43,6 +42,13 @@ from forewarn.settings import Settings
 from forewarn.wiring.process import die
 
 log = Log(__name__)
+
+
+def _version() -> str:
+    # With the first scrape: it loads zip files and e-mail, and most emulators are never asked.
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
+    return version("forewarn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class ControlParts:
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.observed = Observed(adapters.lease_clock)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
-        self.measures = Measures(version=version_of("forewarn"))
+        self.measures = Measures(version=_version)
         self.measures.loaded(snapshot.scopes)
         self.lateness = LoopLateness()
         self.writer = self._writer(FleetIndex(snapshot), policy, adapters.ids)
