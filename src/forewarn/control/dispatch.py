@@ -6,7 +6,7 @@ are durable, so two holders of one action cannot both report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forewarn.control import powers
@@ -368,15 +368,20 @@ class Dispatch:
         )
 
     def _open_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
-        return (held for held in self._all_actions(tx, host) if not held.action.ended)
+        """Actions that the host has to do or is doing."""
+        found = self._actions(tx, host, tx.scopes_acting(host))
+        return (held for held in found if not held.action.ended)
+
+    def _all_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
+        """Actions of the host that belong to something still open."""
+        return self._actions(tx, host, tx.scopes_on(host))
 
     @staticmethod
-    def _all_actions(tx: Transaction, host: str) -> Iterator[_Held]:
-        """Actions of the host that belong to something still open."""
+    def _actions(tx: Transaction, host: str, scopes: Iterable[Scope]) -> Iterator[_Held]:
         for operation in tx.operations_on(host):
             if operation.action is not None:
                 yield _Held(operation.action, operation=operation)
-        for scope in tx.scopes_on(host):
+        for scope in scopes:
             for event in scope.events:
                 if event.phase is not Phase.STARTED:
                     continue

@@ -133,6 +133,10 @@ class FleetIndex:
         """Scopes with VMs on the host or open events about it, in name order."""
         return [self.scopes[name] for name in sorted(self._scopes_on.get(host, ()))]
 
+    def scopes_acting(self, host: str) -> Sequence[Scope]:
+        """Scopes of which the host has something to do or is doing it, in name order."""
+        return [self.scopes[name] for name in sorted(self._acting.get(host, ()))]
+
     def vm_count(self, host: str) -> int:
         return self._vm_counts[host]
 

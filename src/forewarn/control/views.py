@@ -16,7 +16,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import takewhile
 
 import msgspec
 
@@ -93,7 +93,8 @@ class _View:
     """What one host is shown. `rung` is the last revision with something else that is new."""
 
     names: set[str] = field(default_factory=set)
-    shown: dict[str, _Shown] = field(default_factory=dict)
+    in_order: tuple[str, ...] | None = None  # the names; None once they have changed
+    shown: dict[str, _Shown] = field(default_factory=dict)  # what changed last is at the end
     marked: set[str] = field(default_factory=set)  # names that may have changed since they were
     rung: int = 0
     worked: int = 0
@@ -174,7 +175,7 @@ class Views:
     def now(self, host: str, since: Since | None) -> Changes | None:
         """What is new for the host since then, without waiting; None if nothing is."""
         view = self._view(host)
-        for name in list(view.marked):
+        for name in self._marked(view):
             self._refresh(host, view, name)
         view.marked.clear()
         told = self._look(host, view, self._known(since))
@@ -217,26 +218,33 @@ class Views:
     async def _refresh_all(self, host: str, view: _View) -> None:
         """Have what the host is shown as it is now, also of what is committed meanwhile."""
         while True:
-            for name in list(islice(view.marked, ENCODED_AT_ONCE)):
+            for name in self._marked(view)[:ENCODED_AT_ONCE]:
                 self._refresh(host, view, name)
                 view.marked.discard(name)
             if not view.marked:
                 return
             await asyncio.sleep(0)
 
+    def _marked(self, view: _View) -> list[str]:
+        """What may have changed for a host, in the order in which it did."""
+        return sorted(view.marked, key=lambda name: self._scopes[name].revision)
+
     def _look(self, host: str, view: _View, known: int) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
-        fresh = [view.shown[name] for name in sorted(view.names) if view.shown[name].since > known]
+        fresh = list(takewhile(lambda one: one.since > known, reversed(view.shown.values())))
+        fresh.sort(key=lambda one: one.what.name)
         work = view.worked > known and self._has_work(host, view)
         if known and not fresh and not work and view.rung <= known:
             return None
         return self._answer(host, view, fresh, work=work)
 
     def _answer(self, host: str, view: _View, scopes: Iterable[_Shown], *, work: bool) -> _Told:
+        if view.in_order is None:
+            view.in_order = tuple(sorted(view.names))
         return _Told(
             epoch=self.epoch,
             revision=self.revision,
-            names=tuple(sorted(view.names)),
+            names=view.in_order,
             scopes=tuple(scopes),
             work=work,
             adoptions=self._adoptions(host),
@@ -252,6 +260,7 @@ class Views:
         if before is not None and before.what == what:
             before.looked = scope.revision
             return
+        view.shown.pop(name, None)
         view.shown[name] = _Shown(what=what, since=scope.revision, looked=scope.revision)
 
     def _has_work(self, host: str, view: _View) -> bool:
@@ -279,7 +288,9 @@ class Views:
             known = before if before is not None and host in before.hosts else None
             if known is None or now.showing.differs(known.showing, host):
                 view = self._wake(host)
-                view.names.add(scope.name)
+                if scope.name not in view.names:
+                    view.names.add(scope.name)
+                    view.in_order = None
                 view.marked.add(scope.name)
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
@@ -293,6 +304,7 @@ class Views:
     def _take_away(self, host: str, name: str) -> None:
         view = self._wake(host)
         view.names.discard(name)
+        view.in_order = None
         view.shown.pop(name, None)
         view.marked.discard(name)
         view.rung = self.revision

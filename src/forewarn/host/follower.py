@@ -119,6 +119,7 @@ class Follower:
         self._judgment = ("", False)
         self._since: Since | None = None
         self._names: set[str] = set()
+        self._named: tuple[str, ...] | None = None  # by the last answer, if all of it was taken
         self._past: dict[str, Scope] = {}
         self._adoptions: frozenset[str] = frozenset()
         self._refused: dict[str, Above] = {}
@@ -298,7 +299,9 @@ class Follower:
         for scope in newest:
             self._refused.pop(scope.name, None)
             self._show(scope)
-        gone = self._drop_all_but(frozenset(changes.names))
+        gone = changes.names is not self._named and self._drop_all_but(frozenset(changes.names))
+        # In one process names that have not changed are the same value, which saves a look.
+        self._named = None if self._refused else changes.names
         self._since = Since(changes.epoch, changes.revision)
         self._heard_ms = self._monotonic_ms()
         self.answers += 1
