@@ -37,26 +37,26 @@ def _not_shown(vm: Vm) -> bool:
 
 
 class _Event(NamedTuple):
-    """A visible event as committed, as hosts are shown it, and as its own host is."""
+    """A visible event as committed, as hosts are shown it, and as its own host is if it differs."""
 
     event: ScheduledEvent
     shown: ScheduledEvent
-    shown_to_its_host: ScheduledEvent
+    unconfirmed: ScheduledEvent | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     """What hosts are shown of `scope`: `same` by all of them, with no VMs in it.
 
-    `events` are the visible ones by id; `unconfirmed`, by host, the ids of those that the host has
-    still to confirm.
+    `events` are the visible ones by id; `unconfirmed`, by host, what it is shown instead of those
+    that it has still to confirm, by their place among the events.
     """
 
     scope: Scope
     same: Scope
     vms: Mapping[str, tuple[Vm, ...]]
     events: Mapping[str, _Event]
-    unconfirmed: Mapping[str, frozenset[str]]
+    unconfirmed: Mapping[str, Mapping[int, ScheduledEvent]]
 
 
 class Showing:
@@ -80,10 +80,10 @@ class Showing:
         made = self.prepared
         events = made.same.events
         if host in made.unconfirmed:
-            events = tuple(
-                one.shown_to_its_host if one.event.host == host else one.shown
-                for one in made.events.values()
-            )
+            its_own = list(events)
+            for place, event in made.unconfirmed[host].items():
+                its_own[place] = event
+            events = tuple(its_own)
         return replace(made.same, vms=made.vms.get(host, ()), events=events)
 
     def same_as(self, before: Showing) -> bool:
@@ -109,7 +109,7 @@ class Showing:
 def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
     then: Mapping[str, _Event] = {} if before is None else before.events
     events: dict[str, _Event] = {}
-    unconfirmed: dict[str, set[str]] = {}
+    unconfirmed: dict[str, dict[int, ScheduledEvent]] = {}
     for event in scope.events:
         known = then.get(event.event_id)
         if known is None or known.event is not event:
@@ -117,8 +117,8 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
                 continue
             known = _prepare_event(event, known)
         events[event.event_id] = known
-        if event.shown_ms is None:
-            unconfirmed.setdefault(event.host, set()).add(event.event_id)
+        if known.unconfirmed is not None:
+            unconfirmed.setdefault(event.host, {})[len(events) - 1] = known.unconfirmed
     same = replace(
         scope,
         revision=0,
@@ -133,7 +133,7 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
         same=before.same if before is not None and before.same == same else same,
         vms=_vms_by_host(scope, before),
         events=events,
-        unconfirmed={host: frozenset(ids) for host, ids in unconfirmed.items()},
+        unconfirmed=unconfirmed,
     )
 
 
@@ -141,9 +141,8 @@ def _prepare_event(event: ScheduledEvent, before: _Event | None) -> _Event:
     shown = _as_shown(event)
     if before is not None and before.shown == shown:
         shown = before.shown  # the same value, so that it is found to be the same at once
-    if event.shown_ms is not None:
-        return _Event(event, shown, shown)
-    return _Event(event, shown, replace(shown, shown_ms=None))
+    waits = event.shown_ms is None
+    return _Event(event, shown, replace(shown, shown_ms=None) if waits else None)
 
 
 def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[Vm, ...]]:

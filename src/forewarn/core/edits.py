@@ -10,7 +10,7 @@ from forewarn.core import document
 from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
-    ENDED,
+    OPEN,
     SECOND_MS,
     Action,
     ActionPhase,
@@ -201,5 +201,5 @@ def seal(before: Scope | None, after: Scope) -> Scope:
 
 def open_only(scope: Scope) -> Scope:
     """The scope without the events that have ended, as memory keeps it."""
-    going_on = [event for event in scope.events if event.phase not in ENDED]
+    going_on = [event for event in scope.events if event.phase in OPEN]
     return scope if len(going_on) == len(scope.events) else replace(scope, events=tuple(going_on))

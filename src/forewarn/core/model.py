@@ -44,12 +44,11 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in ENDED
+        return self not in OPEN
 
 
 # Named once: a look at a member of an enumeration costs more than the rest of the question.
-_VISIBLE = (Phase.SCHEDULED, Phase.STARTED)
-ENDED = (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
+OPEN = (Phase.SCHEDULED, Phase.STARTED)
 
 
 class Cause(StrEnum):
@@ -226,7 +225,7 @@ class ScheduledEvent:
 
     @property
     def visible(self) -> bool:
-        return not self.silent and self.phase in _VISIBLE
+        return not self.silent and self.phase in OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
