@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forewarn.control import metadata
 from forewarn.control.transaction import Transaction
@@ -54,6 +54,7 @@ class _Prepared:
 
     scope: Scope
     same: Scope
+    fields: Mapping[str, Any]  # of `same`, by name
     vms: Mapping[str, tuple[Vm, ...]]
     events: Mapping[str, _Event]
     unconfirmed: Mapping[str, Mapping[int, ScheduledEvent]]
@@ -84,7 +85,8 @@ class Showing:
             for place, event in made.unconfirmed[host].items():
                 its_own[place] = event
             events = tuple(its_own)
-        return replace(made.same, vms=made.vms.get(host, ()), events=events)
+        # As `replace` does it, in a fraction of the time: a change may concern hundreds of hosts.
+        return Scope(**{**made.fields, "vms": made.vms.get(host, ()), "events": events})
 
     def same_as(self, before: Showing) -> bool:
         """True if every host is surely shown the same as before."""
@@ -128,9 +130,12 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
         hold=None,
         deleted=(),
     )
+    if before is not None and before.same == same:
+        same = before.same
     return _Prepared(
         scope=scope,
-        same=before.same if before is not None and before.same == same else same,
+        same=same,
+        fields={name: getattr(same, name) for name in Scope.__slots__},
         vms=_vms_by_host(scope, before),
         events=events,
         unconfirmed=unconfirmed,

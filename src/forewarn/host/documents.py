@@ -13,7 +13,6 @@ from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
-from forewarn.wire.api_versions import API_VERSIONS
 
 EVENTS_KEPT_FROM = 8  # in a scope: what was rendered of each event is kept for the next time
 
@@ -76,8 +75,7 @@ class Documents:
             (document.body, document.event_ids): document for document in before.values()
         }
         documents: dict[str, Document] = {}
-        for name, version in API_VERSIONS.items():
-            body, event_ids = renderer.render(scope, version)
+        for name, (body, event_ids) in renderer.render(scope).items():
             document = shared.get((body, event_ids))
             if document is None:
                 document = Document(incarnation=scope.incarnation, body=body, event_ids=event_ids)

@@ -14,7 +14,7 @@ import msgspec
 
 from forewarn.core import document
 from forewarn.core.model import SECOND_MS, Phase, ScheduledEvent, Scope, ScopeKind
-from forewarn.wire.api_versions import INSTANCE_VERSIONS, ApiVersion
+from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_VERSIONS, ApiVersion
 
 # Written out, because strftime would ask the locale for these names.
 _WEEK_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -39,12 +39,12 @@ def render(scope: Scope, version: ApiVersion) -> bytes:
     Equal scopes give equal bytes. Keys are exactly those of the version, in the order the real
     service emits them (contract 1.5): some clients fail for good on one key more or less.
     """
-    return Renderer().render(scope, version)[0]
+    return Renderer().render(scope)[version.name][0]
 
 
 def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
     """The ids, in upper case, of the events that `render` puts into this document."""
-    return Renderer().render(scope, version)[1]
+    return Renderer().render(scope)[version.name][1]
 
 
 class Renderer:
@@ -55,41 +55,45 @@ class Renderer:
     """
 
     def __init__(self) -> None:
-        self._pieces: dict[str, dict[str, _Piece]] = {}  # by the name of the version, then by id
+        self._kind: ScopeKind | None = None
+        self._pieces: dict[str, _Piece] = {}
 
-    def render(self, scope: Scope, version: ApiVersion) -> tuple[bytes, frozenset[str]]:
-        """What `render` and `shown_event_ids` say."""
-        underscore = version.underscore and scope.kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
-        known = self._pieces.get(version.name, {})
-        pieces: dict[str, _Piece] = {}
+    def render(self, scope: Scope) -> dict[str, tuple[bytes, frozenset[str]]]:
+        """What `render` and `shown_event_ids` say, by the name of the api-version."""
+        known = self._pieces if self._kind is scope.kind else {}
+        self._kind, self._pieces = scope.kind, {}
         for event in document.visible(scope):
             piece = known.get(event.event_id)
-            if piece is None or piece.event is not event or piece.underscore != underscore:
-                piece = _piece(event, version, underscore=underscore)
-            pieces[event.event_id] = piece
-        self._pieces[version.name] = pieces
-        shown = [piece for piece in pieces.values() if piece.text is not None]
-        body = {
-            "DocumentIncarnation": scope.incarnation,
-            "Events": [piece.text for piece in shown],
-        }
-        return _encode(body), frozenset(piece.upper_id for piece in shown)
+            if piece is None or piece.event is not event:
+                piece = _piece(event, scope.kind)
+            self._pieces[event.event_id] = piece
+        pieces = list(self._pieces.values())
+        all_ids = frozenset([piece.upper_id for piece in pieces])
+        made: dict[str, tuple[bytes, frozenset[str]]] = {}
+        for name in API_VERSIONS:
+            texts = [piece.texts[name] for piece in pieces if name in piece.texts]
+            ids = all_ids
+            if len(texts) < len(pieces):
+                ids = frozenset([piece.upper_id for piece in pieces if name in piece.texts])
+            made[name] = _encode({"DocumentIncarnation": scope.incarnation, "Events": texts}), ids
+        return made
 
 
 class _Piece(NamedTuple):
-    """A visible event as one api-version shows it: `text` is None if it does not know the type."""
+    """A visible event as those api-versions show it that know its type."""
 
     event: ScheduledEvent
-    underscore: bool
     upper_id: str
-    text: msgspec.Raw | None
+    texts: dict[str, msgspec.Raw]
 
 
-def _piece(event: ScheduledEvent, version: ApiVersion, *, underscore: bool) -> _Piece:
-    text = None
-    if event.event_type in version.event_types:
-        text = msgspec.Raw(_encode(_event(event, version, underscore=underscore)))
-    return _Piece(event, underscore, event.event_id.upper(), text)
+def _piece(event: ScheduledEvent, kind: ScopeKind) -> _Piece:
+    texts: dict[str, msgspec.Raw] = {}
+    for name, version in API_VERSIONS.items():
+        if event.event_type in version.event_types:
+            underscore = version.underscore and kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
+            texts[name] = msgspec.Raw(_encode(_event(event, version, underscore=underscore)))
+    return _Piece(event, event.event_id.upper(), texts)
 
 
 def not_before_text(ms: int, version: ApiVersion) -> str:
