@@ -383,9 +383,10 @@ class Dispatch:
         for operation in tx.operations_on(host):
             if operation.action is not None:
                 yield _Held(operation.action, operation=operation)
+        started = Phase.STARTED  # looked up once: hosts of crowded scopes ask often
         for scope in scopes:
             for event in scope.events:
-                if event.phase is not Phase.STARTED:
+                if event.phase is not started:
                     continue
                 for action in event.actions:
                     if action.host == host:
