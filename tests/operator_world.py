@@ -317,7 +317,7 @@ async def _serve(
     more: Callable[[Control], Sequence[RouteSpec]],
 ) -> None:
     clock, doorbell, failures = StillClock(), Doorbell(), list[str]()
-    measures = Measures(version="test")
+    measures = Measures(version=lambda: "test")
     control, thread = _control(store, clock, measures, doorbell, failures.append)
     thread.start()
     with socket.create_server(("127.0.0.1", 0)) as listener:

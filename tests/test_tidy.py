@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import re
 import subprocess
 from collections import Counter
@@ -66,7 +67,7 @@ WALL_TIME = re.compile(r"\b(?:monotonic|perf_counter|time\.time)\(\) - \w+ <")
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Every text file of the repository; without git, of the folders that belong to it."""
+    """Every file of the repository; without git, of the folders that belong to it."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False
     )
@@ -84,6 +85,8 @@ def shown(path: Path) -> str:
 
 @cache
 def text_of(path: Path) -> str:
+    if path.suffix == ".gz":  # data folders: what is packed in them is looked at too
+        return gzip.decompress(path.read_bytes()).decode("latin-1")
     return path.read_text(encoding="utf-8")
 
 

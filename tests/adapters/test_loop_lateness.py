@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from forewarn.adapters.loop_lateness import TICK_S, TICKS_MISSED_MAX, WATCHED_S, LoopLateness
+from forewarn.metrics import Exposition
 
 
 def counts(lateness: LoopLateness) -> dict[str, float]:
     """What /metrics says: how many ticks were late by at most so much, and the sum."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(lateness)
+    shown = Exposition()
+    shown.add(lateness)
     found = {}
-    for line in generate_latest(registry).decode().splitlines():
+    for line in shown.text().decode().splitlines():
         if line.startswith("forewarn_loop_lateness_seconds"):
             name, _, value = line.rpartition(" ")
             found[name.removeprefix("forewarn_loop_lateness_seconds_")] = float(value)

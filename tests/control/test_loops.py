@@ -49,7 +49,7 @@ class Service:
             observed=cloud.observed,
             dispatch=cloud.dispatch,
         )
-        self.measures = Measures(version="test")
+        self.measures = Measures(version=lambda: "test")
         self.ticker = TickerLoop(self.control, self.measures)
 
     def _committed(self, changes: Sequence[Change]) -> None:

@@ -108,6 +108,24 @@ def test_a_step_begins_an_action_once_however_often_it_is_taken(bench: Bench) ->
     assert bench.hands.begun == ["E1/vm"]
 
 
+def test_a_busy_host_claims_again_only_when_it_has_booted(bench: Bench) -> None:
+    bench.take(ACTION)
+    asyncio.run(bench.executor.step(claim=False))
+    assert bench.link.claims == [("h1", "h1-boot-0")]
+    bench.hands.kill_host("h1")
+    bench.hands.boot_host("h1")
+    asyncio.run(bench.executor.step(claim=False))
+    assert bench.link.claims == [("h1", "h1-boot-0"), ("h1", "h1-boot-1")]
+
+
+def test_a_step_without_work_claims_and_begins_nothing(bench: Bench) -> None:
+    bench.link.to_do["h1"] = [ACTION]
+    asyncio.run(bench.executor.step(work=False))
+    assert (bench.executor.busy, bench.hands.begun) == (True, [])
+    bench.step()
+    assert bench.hands.begun == ["E1/vm"]
+
+
 def test_a_new_executor_looks_at_what_a_dead_one_began_before_it_acts(bench: Bench) -> None:
     bench.take(ACTION)
     heir = bench.another()

@@ -28,11 +28,10 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
-import structlog
-
 from forewarn.adapters.private_files import leave_to_owner, sync_folder
 from forewarn.adapters.system import SystemClock
 from forewarn.adapters.wal_frames import find_damage
+from forewarn.logs import Log
 from forewarn.ports import BACKUP_SCRATCH_PREFIX
 
 DATABASE_NAME = "forewarn.db"
@@ -98,7 +97,7 @@ _NOT_DAMAGE = frozenset(
     }
 )
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class DatabaseRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from forewarn.adapters.data_folder import (
     DATABASE_NAME,
@@ -29,6 +28,7 @@ from forewarn.adapters.data_folder import (
 )
 from forewarn.adapters.private_files import write_private
 from forewarn.adapters.system import SystemClock
+from forewarn.logs import Log
 
 MARK_NAME = "forewarn.mark"
 MARK_FORM = 1
@@ -41,7 +41,7 @@ SUMMED_IN_USE_BYTES_MAX = 128 << 20
 SUM_AFTER_MS = 60_000  # without a change of the file, in use
 _CHUNK_BYTES = 1 << 20
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

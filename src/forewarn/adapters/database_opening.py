@@ -13,8 +13,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from forewarn.adapters.data_folder import (
     BROKEN_FILE_ERRORS,
     DATABASE_FILES,
@@ -57,12 +55,13 @@ from forewarn.adapters.database_mark import (
 from forewarn.adapters.private_files import sync_folder
 from forewarn.adapters.sqlite_database import Database, connect, failure, named_queries
 from forewarn.adapters.system import SystemClock
+from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
 BEFORE_NEW_PREFIX = "before-new-"  # of the folder to which --new moves what was there
 DATABASE_ID_BYTES = 16
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 def open_database(data_dir: Path, *, new: bool = False) -> Database:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from forewarn.adapters.private_files import write_private
+from forewarn.logs import Log
 from forewarn.wire.host_json import LastShown
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 FILE = "documents.json"
 BYTES_MAX = 256 * 1024 * 1024

@@ -15,12 +15,11 @@ from enum import StrEnum
 from types import ModuleType
 from typing import Any, TypeVar
 
-import structlog
-
 from forewarn.adapters.libvirt_session import Session
+from forewarn.logs import Log
 from forewarn.ports import HypervisorFailed
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import structlog
-
 from forewarn.adapters import libvirt_steps, libvirt_xml
 from forewarn.adapters.libvirt_connection import LibvirtLost, LibvirtRefused
 from forewarn.adapters.libvirt_moves import move_live
@@ -20,9 +18,10 @@ from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, Traits, WhenHostGoesDown
 from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.logs import Log
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 MOVES_AT_ONCE = 4
 FREEZE_MOVES_S = 180.0  # all of them, before the others are paused

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import structlog
-
 from forewarn.adapters import libvirt_hosts, libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtConnection, LibvirtLost, open_libvirt
 from forewarn.adapters.libvirt_hosts import FreezeWork, RebootHostWork
@@ -36,9 +34,10 @@ from forewarn.adapters.libvirt_work import (
 )
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink, HypervisorFailed, Sight, SightKind, SwitchedOn
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 REMEMBERED_MAX = 1_000  # ends of works; older ones are read from the domains again
 MIGRATE_S = 20 * 60.0

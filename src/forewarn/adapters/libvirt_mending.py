@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-import structlog
-
 from forewarn.adapters import libvirt_steps
 from forewarn.adapters.libvirt_connection import LibvirtLost
 from forewarn.adapters.libvirt_hosts import start_again
@@ -21,9 +19,10 @@ from forewarn.adapters.libvirt_work import Tools, ended
 from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.logs import Log
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 MEND_EVERY_S = 5.0
 MEND_AT_MOST_EVERY_S = 1.0  # however often something changes

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import structlog
-
 from forewarn.adapters import libvirt_steps, libvirt_xml
 from forewarn.adapters.libvirt_connection import (
     LibvirtConnection,
@@ -25,9 +23,10 @@ from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import MINUTE_MS, Action, ActionKind
+from forewarn.logs import Log
 from forewarn.ports import SWITCHED_ON, Clock, HostLink, HypervisorFailed, Sight, SightKind
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 LOOK_EVERY_S = 0.5  # events of libvirt make it quicker
 RING_TOGETHER_S = 0.05

@@ -9,14 +9,10 @@ only while somebody reads the numbers; otherwise it is one of a second, which se
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import accumulate
-
-from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from forewarn.adapters.system import monotonic_s
+from forewarn.metrics import Family, Times
 
 TICK_S = 0.01
 UNWATCHED_TICK_S = 1.0
@@ -26,13 +22,16 @@ TICKS_MISSED_MAX = 6_000
 LATENESS_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-class LoopLateness(Collector):
+class LoopLateness:
     """Run it beside everything else of a process, and ask it for its numbers at a scrape."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic_s) -> None:
         self._now_s = now_s
-        self._counts = [0] * (len(LATENESS_BUCKETS_S) + 1)
-        self._sum_s = 0.0
+        self._times = Times(
+            "forewarn_loop_lateness_seconds",
+            "By how much a timer of 10 ms was late: how long anything has to wait for its turn.",
+            limits_s=LATENESS_BUCKETS_S,
+        )
         self._due_s = 0.0
         self._watched_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -59,21 +58,11 @@ class LoopLateness(Collector):
 
     def ticked(self, late_s: float) -> None:
         """Count a tick that was so late, and those that were due since and did not come."""
-        self._count(max(0.0, late_s))
+        self._times.observe(max(0.0, late_s))
         for _ in range(min(int(late_s / TICK_S), TICKS_MISSED_MAX)):
             late_s -= TICK_S
-            self._count(late_s)
+            self._times.observe(late_s)
 
-    def _count(self, late_s: float) -> None:
-        self._counts[bisect_left(LATENESS_BUCKETS_S, late_s)] += 1
-        self._sum_s += late_s
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         self._watched_until_s = self._now_s() + WATCHED_S
-        limits = [*(str(limit) for limit in LATENESS_BUCKETS_S), "+Inf"]
-        yield HistogramMetricFamily(
-            "forewarn_loop_lateness_seconds",
-            "By how much a timer of 10 ms was late: how long anything has to wait for its turn.",
-            buckets=list(zip(limits, accumulate(self._counts), strict=True)),
-            sum_value=self._sum_s,
-        )
+        yield from self._times.collect()

@@ -24,10 +24,9 @@ from importlib import resources
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
 from forewarn.adapters.data_folder import FolderLock, migrate
 from forewarn.adapters.database_mark import SUMMED_BYTES_MAX, Marker, sum_if_readable
+from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
 BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file this long
@@ -38,7 +37,7 @@ READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
 Parameters = Mapping[str, str | int | None]
 Rows = list[sqlite3.Row]
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class Unstorable(AssertionError):  # noqa: N818 - says what is the case
@@ -74,6 +73,20 @@ def failure(error: Exception, doing: str, *, unknown_is_fatal: bool) -> StoreFai
     if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreFailed(f"{words}; what is on the disk is not known", fatal=True)
     return StoreFailed(words, fatal=unknown_is_fatal)
+
+
+_COPYING = threading.Lock()
+
+
+@cache
+def _empty() -> sqlite3.Connection:
+    """A database in memory with the newest schema and nothing in it, to be copied from.
+
+    Making one takes half of an emulator's start, and they are all the same.
+    """
+    made = connect(":memory:")
+    migrate(made)
+    return made
 
 
 class Database:
@@ -116,7 +129,8 @@ class Database:
     def in_memory(cls) -> Database:
         """A new, empty database that ends with this object."""
         writer = connect(":memory:")
-        migrate(writer)
+        with _COPYING:
+            _empty().backup(writer)
         return cls(writer)
 
     @property

@@ -317,7 +317,7 @@ class _Saving:
         known = {} if before is None else {event.event_id: event for event in before.events}
         for event in scope.events:
             event_before = known.pop(event.event_id, None)
-            if event_before != event:
+            if event_before is not event and event_before != event:
                 self._save_event(scope.name, event_before, event)
         for event in known.values():
             if not event.phase.ended:

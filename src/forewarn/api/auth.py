@@ -11,7 +11,6 @@ import hmac
 from collections.abc import Iterable
 
 import msgspec
-import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -21,6 +20,7 @@ from forewarn.api.guarded_protocol import KNOWN_KEY
 from forewarn.api.peer_credentials import PEER_KEY, Admission, Peer, of_this_process
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
+from forewarn.logs import Log
 from forewarn.ports import Clock, StoreFailed
 from forewarn.wire.operator_json import time_text
 from forewarn.wire.problems import PROBLEM_CONTENT_TYPE, problem, problem_json, status_of
@@ -29,7 +29,7 @@ RETRY_AFTER_S = 5
 # What every answer carries: the time by the clock that decides, to count down from.
 NOW_HEADER = b"forewarn-now"
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 def problem_response(

@@ -13,11 +13,11 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
-import structlog
 import uvicorn
 
 from forewarn.api.crowds import PortLimits, Unfinished, source_of
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
+from forewarn.logs import Log
 
 BACKLOG = 2_048
 ACCEPTS_PER_TURN = 16  # of the event loop, which has more to do than to open doors
@@ -27,7 +27,7 @@ SHUTDOWN_TIMEOUT_S = 5.0  # of TLS: a peer that does not say goodbye is not wait
 
 OPERATOR_LIMITS = PortLimits(connections_max=CONNECTIONS_MAX)
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class GuardedServer(uvicorn.Server):

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -29,6 +28,7 @@ from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
 from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
+from forewarn.logs import Log
 from forewarn.ports import Clock
 from forewarn.wire import host_json as wire
 
@@ -45,7 +45,7 @@ ANSWERS_OF_HOST_BYTES_MAX = 64 * MIB
 PACED_BYTES_MIN = 64 * 1_024  # shorter answers count with their connection
 VERSION_CHARS_MAX = 16
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 def create_link_app(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from forewarn.core.model import SECOND_MS
+from forewarn.metrics import Family, counters, gauge, gauges
 
 
-class LinkMeasures(Collector):
+class LinkMeasures:
     """Counts answers, and asks the others when somebody wants to know. On the event loop."""
 
     def __init__(
@@ -35,42 +32,34 @@ class LinkMeasures(Collector):
         """One question was answered. `question` is one of a few names, never what a host sent."""
         self._answers[question, str(status)] += 1
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         members = self._members()
-        yield GaugeMetricFamily(
-            "forewarn_link_members", "Hosts that have joined.", value=len(members)
-        )
-        yield GaugeMetricFamily(
+        yield gauge("forewarn_link_members", "Hosts that have joined.", len(members))
+        yield gauge(
             "forewarn_link_waiting",
             "Questions of hosts that wait for a change now; one for each host is right.",
-            value=self._waiting(),
+            self._waiting(),
         )
-        yield GaugeMetricFamily(
+        yield gauge(
             "forewarn_link_handshakes",
             "Connections to the link that have not finished TLS now; few is right.",
-            value=self._handshakes(),
+            self._handshakes(),
         )
-        silence = GaugeMetricFamily(
+        yield gauges(
             "forewarn_link_silent_seconds",
             "For how long a host that has joined was not heard, since control started.",
-            labels=("host",),
+            ("host",),
+            [((name,), self._silent_ms(name) / SECOND_MS) for name in members],
         )
-        for name in members:
-            silence.add_metric((name,), self._silent_ms(name) / SECOND_MS)
-        yield silence
-        refusing = GaugeMetricFamily(
+        yield gauges(
             "forewarn_link_refusing",
             "1 for a host that takes no orders from this control; `host show` has its words.",
-            labels=("host",),
+            ("host",),
+            [((name,), int(self._refuses(name))) for name in members],
         )
-        for name in members:
-            refusing.add_metric((name,), int(self._refuses(name)))
-        yield refusing
-        answers = CounterMetricFamily(
+        yield counters(
             "forewarn_link_answers",
             "Answers to hosts, by question and status.",
-            labels=("question", "status"),
+            ("question", "status"),
+            sorted(self._answers.items()),
         )
-        for labels, count in sorted(self._answers.items()):
-            answers.add_metric(labels, count)
-        yield answers

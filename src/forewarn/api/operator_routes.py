@@ -29,9 +29,10 @@ from forewarn.api.requests import (
 from forewarn.api.room import MIB, Room, declared_bytes
 from forewarn.control import idempotency, overview
 from forewarn.control.control import Control
-from forewarn.control.measures import CONTENT_TYPE, Measures
+from forewarn.control.measures import Measures
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Refusal
+from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.operator_json import Json, time_text
 

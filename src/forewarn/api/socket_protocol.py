@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from forewarn.api.guarded_protocol import GuardedProtocol
 from forewarn.api.peer_credentials import PEER_KEY, UNKNOWN, Peer, read_peer
+from forewarn.logs import Log
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class SocketProtocol(GuardedProtocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,18 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import NEW_DATABASE, BehindProxy, program, run_to_end
+from forewarn.cli.run import (
+    NEW_DATABASE,
+    BehindProxy,
+    DataFolder,
+    OperatorListen,
+    SettingsFile,
+    chosen_settings,
+    program,
+    run_to_end,
+)
 from forewarn.cli.session import AsJson, Session, session_of
-from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load, need_shelter
+from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.process import CannotStart
 
 if TYPE_CHECKING:
@@ -25,19 +33,13 @@ if TYPE_CHECKING:
 def control(
     context: typer.Context,
     *,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")
-    ] = None,
-    settings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
-    ] = None,
+    data: DataFolder = None,
+    settings: SettingsFile = None,
     inventory: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What is to be said of VMs beside what hosts show."),
     ] = None,
-    operator: Annotated[
-        str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
-    ] = None,
+    operator: OperatorListen = None,
     hosts: Annotated[
         str | None, typer.Option(metavar="ADDR:PORT", help="Where hosts connect.")
     ] = None,
@@ -52,22 +54,17 @@ def control(
 
     With --json it prints one line, once everything listens: where.
     """
-    session = session_of(context)
-    options = {
-        "data": _text(data or session.data),
-        "inventory": _text(inventory),
-        "operator": operator,
-        "hosts": hosts,
-        "hosts_url": hosts_url,
-        "behind_proxy": "true" if behind_proxy else None,
-    }
-    try:
-        chosen = load(file=settings or session.settings, environment=os.environ, options=options)
-        need_shelter(chosen)
-    except BadSettings as bad:
-        raise Stop(2, f"the settings are wrong.\n{bad}") from None
+    chosen = chosen_settings(
+        session_of(context),
+        file=settings,
+        data=data,
+        inventory=inventory,
+        operator=operator,
+        hosts=hosts,
+        hosts_url=hosts_url,
+        behind_proxy="true" if behind_proxy else None,
+    )
     log_to_stderr()
-
     _run(chosen, new=new, as_json=as_json)
 
 
@@ -88,10 +85,6 @@ def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
         run_to_end(everything())
     except CannotStart as why:
         raise Stop(1, f"cannot start. {why}") from None
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 def _say_where_in_json(where: ControlWhere) -> None:

@@ -27,6 +27,13 @@ BehindProxy = Annotated[
     bool,
     flag("--behind-proxy", help="Let --operator be no loopback: a proxy with TLS guards it."),
 ]
+DataFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")]
+SettingsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
+]
+OperatorListen = Annotated[
+    str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
+]
 # Of `serve` and `control`; no setting, so that no file can say it at every start.
 NEW_DATABASE = flag(
     "--new", help="Begin with a new database where the old one is lost or refused; it is kept."
@@ -36,21 +43,15 @@ NEW_DATABASE = flag(
 def serve(
     context: typer.Context,
     *,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where everything is kept.")
-    ] = None,
-    settings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A TOML file with settings.")
-    ] = None,
+    data: DataFolder = None,
+    settings: SettingsFile = None,
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The fleet; the demo fleet by default.")
     ] = None,
     guest: Annotated[
         str | None, typer.Option(metavar="ADDR:PORT", help="Where VMs known by address ask.")
     ] = None,
-    operator: Annotated[
-        str | None, typer.Option(metavar="ADDR:PORT", help="Where the operator API listens.")
-    ] = None,
+    operator: OperatorListen = None,
     behind_proxy: BehindProxy = False,
     new: Annotated[bool, NEW_DATABASE] = False,
     as_json: AsJson = False,
@@ -59,19 +60,15 @@ def serve(
 
     With --json it prints one line, once everything listens: where.
     """
-    session = session_of(context)
-    options = {
-        "data": _text(data or session.data),
-        "inventory": _text(inventory),
-        "guest": guest,
-        "operator": operator,
-        "behind_proxy": "true" if behind_proxy else None,
-    }
-    try:
-        chosen = load(file=settings or session.settings, environment=os.environ, options=options)
-        need_shelter(chosen)
-    except BadSettings as bad:
-        raise Stop(2, f"the settings are wrong.\n{bad}") from None
+    chosen = chosen_settings(
+        session_of(context),
+        file=settings,
+        data=data,
+        inventory=inventory,
+        guest=guest,
+        operator=operator,
+        behind_proxy="true" if behind_proxy else None,
+    )
     log_to_stderr()
     try:
         _run(chosen, _say_where_in_json if as_json else _say_where, new=new)
@@ -79,8 +76,18 @@ def serve(
         raise Stop(1, f"cannot start. {why}") from None
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def chosen_settings(
+    session: Session, *, file: Path | None, data: Path | None, **options: Path | str | None
+) -> Settings:
+    """The settings that `serve` or `control` runs with. Raises Stop, with what is wrong."""
+    given = {"data": data or session.data, **options}
+    said = {name: None if value is None else str(value) for name, value in given.items()}
+    try:
+        chosen = load(file=file or session.settings, environment=os.environ, options=said)
+        need_shelter(chosen)
+    except BadSettings as bad:
+        raise Stop(2, f"the settings are wrong.\n{bad}") from None
+    return chosen
 
 
 def _run(settings: Settings, started: Callable[[Where], None], *, new: bool) -> None:

@@ -6,7 +6,7 @@ are durable, so two holders of one action cannot both report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forewarn.control import powers
@@ -158,6 +158,24 @@ def _left_ms(tx: Transaction, held: _Held) -> int | None:
     return None if deadline_ms is None else max(0, deadline_ms - tx.now_ms)
 
 
+def _take(tx: Transaction, held: _Held, boot_id: str) -> Action:
+    """Claim the action for its host."""
+    if held.operation is not None:
+        decision, action = ending.claim_for_operation(
+            held.operation, held.action, boot_id=boot_id, now_ms=tx.now_ms
+        )
+    else:
+        # Looked up again: an earlier claim of the same call may have changed the same event.
+        found = tx.open_event(held.event.event_id) if held.event is not None else None
+        if found is None:
+            raise NotFound(f"There is no open action {held.action.action_id}.")
+        decision, action = ending.claim_for_event(
+            *found, held.action, boot_id=boot_id, now_ms=tx.now_ms
+        )
+    tx.apply(decision)
+    return action
+
+
 class Dispatch:
     """Hands actions to hosts and takes their reports. Used by the writer's thread only."""
 
@@ -213,7 +231,7 @@ class Dispatch:
                     break
                 if not self._may_claim(held.action, now):
                     continue
-                action = self._take(tx, held.action.action_id, host, boot_id)
+                action = _take(tx, held, boot_id)
                 self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
                 left_ms = _left_ms(tx, held)
                 taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
@@ -272,22 +290,6 @@ class Dispatch:
         if lease is None or lease.epoch != action.epoch:
             return now_monotonic_ms >= self._began_monotonic_ms + LEASE_MS
         return now_monotonic_ms >= lease.until_monotonic_ms
-
-    def _take(self, tx: Transaction, action_id: str, host: str, boot_id: str) -> Action:
-        # Looked up again: an earlier claim of the same call may have changed the same event.
-        held = next(h for h in self._open_actions(tx, host) if h.action.action_id == action_id)
-        if held.operation is not None:
-            decision, action = ending.claim_for_operation(
-                held.operation, held.action, boot_id=boot_id, now_ms=tx.now_ms
-            )
-        elif held.scope is not None and held.event is not None:
-            decision, action = ending.claim_for_event(
-                held.scope, held.event, held.action, boot_id=boot_id, now_ms=tx.now_ms
-            )
-        else:
-            raise NotFound(f"There is no open action {action_id}.")
-        tx.apply(decision)
-        return action
 
     def report(
         self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
@@ -368,17 +370,23 @@ class Dispatch:
         )
 
     def _open_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
-        return (held for held in self._all_actions(tx, host) if not held.action.ended)
+        """Actions that the host has to do or is doing."""
+        found = self._actions(tx, host, tx.scopes_acting(host))
+        return (held for held in found if not held.action.ended)
+
+    def _all_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
+        """Actions of the host that belong to something still open."""
+        return self._actions(tx, host, tx.scopes_on(host))
 
     @staticmethod
-    def _all_actions(tx: Transaction, host: str) -> Iterator[_Held]:
-        """Actions of the host that belong to something still open."""
+    def _actions(tx: Transaction, host: str, scopes: Iterable[Scope]) -> Iterator[_Held]:
         for operation in tx.operations_on(host):
             if operation.action is not None:
                 yield _Held(operation.action, operation=operation)
-        for scope in tx.scopes_on(host):
+        started = Phase.STARTED  # looked up once: hosts of crowded scopes ask often
+        for scope in scopes:
             for event in scope.events:
-                if event.phase is not Phase.STARTED:
+                if event.phase is not started:
                     continue
                 for action in event.actions:
                     if action.host == host:

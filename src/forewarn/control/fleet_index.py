@@ -54,22 +54,18 @@ class FleetIndex:
         if scope is None:
             if before is not None:
                 self._forget_vms(before)
-                self._forget_events(before)
+                self._learn_events(None, before)
                 self._point_hosts_to(name, frozenset())
                 self.busy_scopes.discard(name)
                 del self.scopes[name]
             return
         self.scopes[name] = scope
-        same_vms = before is not None and before.vms is scope.vms
-        same_events = before is not None and before.events is scope.events
-        if not same_vms:
+        if before is None or before.vms is not scope.vms:
             if before is not None:
                 self._forget_vms(before)
             self._learn_vms(scope)
-        if not (same_vms and same_events):
-            if before is not None:
-                self._forget_events(before)
-            self._learn_events(scope)
+        if before is None or not whereabouts.mention_the_same(before, scope):
+            self._learn_events(scope, before)
             self._point_hosts_to(name, frozenset(whereabouts.hosts_mentioned(scope)))
         if scope.events or scope.recoveries:
             self.busy_scopes.add(name)
@@ -89,21 +85,22 @@ class FleetIndex:
                 del self.scope_of_vm[vm.name]
                 del self.vms[vm.name]
 
-    def _learn_events(self, scope: Scope) -> None:
-        for event in scope.events:
-            self.scope_of_event[event.event_id] = scope.name
-        for host, vm in whereabouts.arrivals(scope):
-            self._arriving.setdefault(host, {}).setdefault(scope.name, []).append(vm)
-        for host in whereabouts.hosts_with_actions(scope):
-            self._acting.setdefault(host, set()).add(scope.name)
-
-    def _forget_events(self, scope: Scope) -> None:
-        for event in scope.events:
-            self.scope_of_event.pop(event.event_id, None)
-        for host, _ in whereabouts.arrivals(scope):
-            self._arriving[host].pop(scope.name, None)
-        for host in whereabouts.hosts_with_actions(scope):
-            self._acting[host].discard(scope.name)
+    def _learn_events(self, scope: Scope | None, before: Scope | None) -> None:
+        old = {event.event_id for event in before.events} if before else set()
+        new = {event.event_id for event in scope.events} if scope else set()
+        for event_id in old - new:
+            self.scope_of_event.pop(event_id, None)
+        if before is not None:
+            for host, _ in whereabouts.arrivals(before):
+                self._arriving[host].pop(before.name, None)
+            for host in whereabouts.hosts_with_actions(before):
+                self._acting[host].discard(before.name)
+        if scope is not None:
+            self.scope_of_event.update(dict.fromkeys(new - old, scope.name))
+            for host, vm in whereabouts.arrivals(scope):
+                self._arriving.setdefault(host, {}).setdefault(scope.name, []).append(vm)
+            for host in whereabouts.hosts_with_actions(scope):
+                self._acting.setdefault(host, set()).add(scope.name)
 
     def _point_hosts_to(self, name: str, hosts: frozenset[str]) -> None:
         before = self._mentioned.get(name, frozenset())
@@ -135,6 +132,10 @@ class FleetIndex:
     def scopes_on(self, host: str) -> Sequence[Scope]:
         """Scopes with VMs on the host or open events about it, in name order."""
         return [self.scopes[name] for name in sorted(self._scopes_on.get(host, ()))]
+
+    def scopes_acting(self, host: str) -> Sequence[Scope]:
+        """Scopes of which the host has something to do or is doing it, in name order."""
+        return [self.scopes[name] for name in sorted(self._acting.get(host, ()))]
 
     def vm_count(self, host: str) -> int:
         return self._vm_counts[host]

@@ -51,6 +51,10 @@ class FleetReader:
     def scopes_on(self, host: str) -> Sequence[Scope]:
         return self._index.scopes_on(host)
 
+    def scopes_acting(self, host: str) -> Sequence[Scope]:
+        """Scopes of which the host has something to do or is doing it, in name order."""
+        return self._index.scopes_acting(host)
+
     def vm_count(self, host: str) -> int:
         return self._index.vm_count(host)
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from forewarn.control import ticker
 from forewarn.control.agenda import Agenda
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
+from forewarn.logs import Log
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 TICK_EVERY_S = 1.0
 TICK_AGAIN_AFTER_S = 0.01

@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from forewarn.control.receipt import Kept, judge
 from forewarn.core import notice
 from forewarn.core.model import (
@@ -26,9 +22,8 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.core.scheduling import AUTO_APPROVED_BY
+from forewarn.metrics import Collector, Counts, Exposition, Family, Times, counter, gauge, gauges
 from forewarn.ports import Change
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Around the promises of contract 3.3: 30 s, 5, 10 and 15 minutes; a week for degraded hardware.
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)
@@ -39,8 +34,8 @@ OPERATOR = "operator"
 class Measures:
     """The numbers of one service. Made once; tell it of every commit and every tick."""
 
-    def __init__(self, *, version: str = "") -> None:
-        self._registry = CollectorRegistry()
+    def __init__(self, *, version: Callable[[], str] = str) -> None:
+        self._shown = Exposition()
         self._open: dict[str, Tally[tuple[str, str]]] = {}
         self._scheduled: dict[str, frozenset[str]] = {}
         self._reads: dict[str, dict[str, int]] = {}  # of scheduled events only
@@ -92,25 +87,27 @@ class Measures:
         self._tick_errors = self._counter(
             "forewarn_ticker_errors", "Ticks that broke, each of them logged."
         )
-        self._lag = Gauge(
-            "forewarn_ticker_lag_seconds",
-            "By how much the last tick was late.",
-            registry=self._registry,
-        )
-        self._registry.register(_OpenEvents(self._open))
-        self._tell_build(version)
+        self._lag_s = 0.0
+        self._ask(self._lag)
+        self._shown.add(_OpenEvents(self._open))
+        self._ask(lambda: gauges("forewarn_build", "Always 1.", ["version"], [([version()], 1)]))
 
-    def _tell_build(self, version: str) -> None:
-        build = Gauge("forewarn_build", "Always 1.", ["version"], registry=self._registry)
-        build.labels(version).set(1)
+    def _lag(self) -> Family:
+        text = "By how much the last tick was late."
+        return gauge("forewarn_ticker_lag_seconds", text, self._lag_s)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
+    def _ask(self, read: Callable[[], Family]) -> None:
+        self._shown.add(_Asked(read))
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(
-            name, text, ["event_type"], buckets=NOTICE_BUCKETS_S, registry=self._registry
-        )
+    def _counter(self, name: str, text: str, *labels: str) -> Counts:
+        counts = Counts(name, text, *labels)
+        self._shown.add(counts)
+        return counts
+
+    def _histogram(self, name: str, text: str) -> Times:
+        times = Times(name, text, "event_type", limits_s=NOTICE_BUCKETS_S)
+        self._shown.add(times)
+        return times
 
     # What others call.
 
@@ -121,67 +118,70 @@ class Measures:
 
     def add(self, numbers: Collector) -> None:
         """Ask somebody else for their numbers too, at every scrape. Once for each."""
-        self._registry.register(numbers)
+        self._shown.add(numbers)
 
     def count(self, name: str, text: str, read: Callable[[], int]) -> None:
         """Ask for this number too, at every scrape. It only grows. Once per name."""
-        self._registry.register(_Asked(name, text, read))
+        self._ask(lambda: counter(name, text, read()))
 
     def committed(self, changes: Sequence[Change]) -> None:
         """Count what a commit has changed."""
         for change in changes:
-            self._first_reads.inc(len(change.first_reads))
+            self._first_reads.add(by=len(change.first_reads))
             for read in change.first_reads:
                 if read.event_id in self._scheduled.get(read.scope, ()):
                     self._reads.setdefault(read.event_id, {}).setdefault(read.vm, read.read_ms)
-            types: dict[str, EventType] = {}
             for before, after in change.scopes:
                 self._scope_changed(before, after)
-                types.update((event.event_id, event.event_type) for event in after.events)
             for name in change.removed_scopes:
                 self._forget(name)
             for fact in change.facts:
-                self._count_fact(fact, types)
+                self._count_fact(fact, change)
 
     def tick(self, lag_s: float) -> None:
         """A tick was late by this much."""
-        self._lag.set(lag_s)
+        self._lag_s = lag_s
 
     def tick_failed(self) -> None:
         """A tick broke; the next one tries again."""
-        self._tick_errors.inc()
+        self._tick_errors.add()
 
     def store_failed(self) -> None:
-        self._failures.inc()
+        self._failures.add()
 
     def order(self, order: str, outcome: str) -> None:
         """An operator's order ended: accepted, repeated, refused or failed."""
-        self._orders.labels(order, outcome).inc()
+        self._orders.add(order, outcome)
 
     def answered(self, status: int) -> None:
         """The operator API has answered."""
-        self._answers.labels(str(status)).inc()
+        self._answers.add(str(status))
 
     def error(self) -> None:
         """Something of ours broke in the operator API."""
-        self._errors.inc()
+        self._errors.add()
 
     def exposition(self) -> bytes:
         """Everything, in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return self._shown.text()
 
     # Counting.
 
     def _scope_changed(self, before: Scope | None, after: Scope) -> None:
         known = {} if before is None else {event.event_id: event for event in before.events}
+        moved = len(known) != len(after.events)
         for event in after.events:
             earlier = known.get(event.event_id)
+            if earlier is event:
+                continue
+            moved = moved or earlier is None or earlier.phase is not event.phase
             if event.started_ms is not None and (earlier is None or earlier.started_ms is None):
                 self._count_start(event, event.started_ms)
             if event.phase.ended and (earlier is None or not earlier.phase.ended):
-                self._ended.labels(event.event_type.value, event.phase.value).inc()
+                self._ended.add(event.event_type.value, event.phase.value)
                 self._reads.pop(event.event_id, None)
-        self._keep_open(after)
+        if moved:
+            self._keep_open(after)
 
     def _keep_open(self, scope: Scope) -> None:
         tally = Tally(
@@ -206,57 +206,55 @@ class Measures:
         reads = self._reads.pop(event.event_id, {})
         if event.silent or event.cause is Cause.FAILURE:
             why = "failure" if event.cause is Cause.FAILURE else "silent"
-            self._untold.labels(event_type, why).inc()
+            self._untold.add(event_type, why)
             return
         given_ms = notice.readable_ms(event, started_ms)
-        self._delivered.labels(event_type).observe(given_ms / SECOND_MS)
+        self._delivered.observe(given_ms / SECOND_MS, event_type)
         for read_ms in (reads[vm] for vm in event.resources if vm in reads):
             before_start_ms = max(0, started_ms - read_ms)
-            self._read_notice.labels(event_type).observe(before_start_ms / SECOND_MS)
+            self._read_notice.observe(before_start_ms / SECOND_MS, event_type)
         if judge(event).kept is Kept.NO:
-            self._short.labels(event_type).inc()
+            self._short.add(event_type)
 
-    def _count_fact(self, fact: Fact, types: Mapping[str, EventType]) -> None:
-        self._facts.labels(fact.kind.value).inc()
+    def _count_fact(self, fact: Fact, change: Change) -> None:
+        self._facts.add(fact.kind.value)
         if fact.kind is FactKind.APPROVED:
             by = fact.by if fact.by in (OPERATOR, AUTO_APPROVED_BY) else "guest"
-            self._approvals.labels(by).inc()
+            self._approvals.add(by)
         elif fact.kind is FactKind.EXEMPTED:
-            event_type = types.get(fact.event_id or "")
-            self._exempted.labels("" if event_type is None else event_type.value).inc()
+            found = (after.event(fact.event_id or "") for _, after in change.scopes)
+            event = next((event for event in found if event is not None), None)
+            self._exempted.add("" if event is None else event.event_type.value)
 
 
-class _OpenEvents(Collector):
+class _OpenEvents:
     """Open events by type and phase, added up when somebody asks."""
 
     def __init__(self, by_scope: Mapping[str, Tally[tuple[str, str]]]) -> None:
         self._by_scope = by_scope
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         total: Tally[tuple[str, str]] = Tally()
         for tally in self._by_scope.values():
             total.update(tally)
-        family = GaugeMetricFamily(
-            "forewarn_events", "Open events, silent ones included.", labels=("event_type", "phase")
+        found = [
+            (event_type.value, phase.value)
+            for event_type in EventType
+            for phase in (Phase.SCHEDULED, Phase.STARTED)
+        ]
+        yield gauges(
+            "forewarn_events",
+            "Open events, silent ones included.",
+            ("event_type", "phase"),
+            [(labels, total[labels]) for labels in found],
         )
-        for event_type in EventType:
-            for phase in (Phase.SCHEDULED, Phase.STARTED):
-                labels = (event_type.value, phase.value)
-                family.add_metric(labels, total[labels])
-        yield family
 
 
-class _Asked(Collector):
-    """One number that somebody else counts."""
+class _Asked:
+    """One number that somebody else knows."""
 
-    def __init__(self, name: str, text: str, read: Callable[[], int]) -> None:
-        self._name = name
-        self._text = text
+    def __init__(self, read: Callable[[], Family]) -> None:
         self._read = read
 
-    def collect(self) -> Iterator[Metric]:
-        yield _plain(self._name, self._text, self._read())
-
-
-def _plain(name: str, text: str, value: int) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
+    def collect(self) -> Iterator[Family]:
+        yield self._read()

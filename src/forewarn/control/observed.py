@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.logs import Log
 from forewarn.ports import Clock
 
 HOST_SILENT_AFTER_MS = 15_000
@@ -21,7 +20,7 @@ HOST_SILENT_AFTER_MS = 15_000
 # Of a host that is heard and has not yet looked at the documents of this life of control.
 NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-import structlog
-
 from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
@@ -31,6 +29,7 @@ from forewarn.core.inventory import ScopeEntry, VmEntry
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import ActionKind, Phase, Scope
 from forewarn.core.spelling import meant
+from forewarn.logs import Log
 from forewarn.ports import Clock, Definition
 from forewarn.wire.host_json import Adoption
 
@@ -46,7 +45,7 @@ LONG_LOOK_MS = 500
 READ_AT_ONCE_VMS_MAX = 256
 RESTS = 4
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

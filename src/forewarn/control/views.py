@@ -5,7 +5,8 @@ life of this control plane, and a host that was told in another one is told ever
 
 A revision counts commits that some host is shown something of. What is new to a host is looked
 at when it asks: a commit only marks the scopes and rings, so a change that concerns two hundred
-hosts costs the writer's next batch next to nothing. What a host is shown of a scope is encoded
+hosts costs the writer's next batch next to nothing. Hosts that are shown the same as before, as
+they are after an approval, are left alone. What a host is shown of a scope is encoded
 once for each host and change, whoever asks again.
 """
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import msgspec
 
@@ -23,7 +24,7 @@ from forewarn.control.own_vms import Showing
 from forewarn.core import edits
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
-from forewarn.core.whereabouts import hosts_mentioned
+from forewarn.core.whereabouts import hosts_mentioned, mention_the_same
 from forewarn.ports import Change
 from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 
@@ -92,7 +93,8 @@ class _View:
     """What one host is shown. `rung` is the last revision with something else that is new."""
 
     names: set[str] = field(default_factory=set)
-    shown: dict[str, _Shown] = field(default_factory=dict)
+    in_order: tuple[str, ...] | None = None  # the names; None once they have changed
+    shown: dict[str, _Shown] = field(default_factory=dict)  # what changed last is at the end
     marked: set[str] = field(default_factory=set)  # names that may have changed since they were
     rung: int = 0
     worked: int = 0
@@ -173,7 +175,7 @@ class Views:
     def now(self, host: str, since: Since | None) -> Changes | None:
         """What is new for the host since then, without waiting; None if nothing is."""
         view = self._view(host)
-        for name in list(view.marked):
+        for name in self._marked(view):
             self._refresh(host, view, name)
         view.marked.clear()
         told = self._look(host, view, self._known(since))
@@ -216,26 +218,33 @@ class Views:
     async def _refresh_all(self, host: str, view: _View) -> None:
         """Have what the host is shown as it is now, also of what is committed meanwhile."""
         while True:
-            for name in list(islice(view.marked, ENCODED_AT_ONCE)):
+            for name in self._marked(view)[:ENCODED_AT_ONCE]:
                 self._refresh(host, view, name)
                 view.marked.discard(name)
             if not view.marked:
                 return
             await asyncio.sleep(0)
 
+    def _marked(self, view: _View) -> list[str]:
+        """What may have changed for a host, in the order in which it did."""
+        return sorted(view.marked, key=lambda name: self._scopes[name].revision)
+
     def _look(self, host: str, view: _View, known: int) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
-        fresh = [view.shown[name] for name in sorted(view.names) if view.shown[name].since > known]
+        fresh = list(takewhile(lambda one: one.since > known, reversed(view.shown.values())))
+        fresh.sort(key=lambda one: one.what.name)
         work = view.worked > known and self._has_work(host, view)
         if known and not fresh and not work and view.rung <= known:
             return None
         return self._answer(host, view, fresh, work=work)
 
     def _answer(self, host: str, view: _View, scopes: Iterable[_Shown], *, work: bool) -> _Told:
+        if view.in_order is None:
+            view.in_order = tuple(sorted(view.names))
         return _Told(
             epoch=self.epoch,
             revision=self.revision,
-            names=tuple(sorted(view.names)),
+            names=view.in_order,
             scopes=tuple(scopes),
             work=work,
             adoptions=self._adoptions(host),
@@ -251,6 +260,7 @@ class Views:
         if before is not None and before.what == what:
             before.looked = scope.revision
             return
+        view.shown.pop(name, None)
         view.shown[name] = _Shown(what=what, since=scope.revision, looked=scope.revision)
 
     def _has_work(self, host: str, view: _View) -> bool:
@@ -262,22 +272,29 @@ class Views:
 
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
-        now = self._scopes[scope.name] = _Scope(
-            showing=Showing(scope),
-            hosts=frozenset(hosts_mentioned(scope)),
-            waiting=_waiting(scope),
-            revision=self.revision,
-        )
+        showing = Showing(scope, before.showing if before else None)
+        if before is not None and mention_the_same(before.showing.scope, scope):
+            now = replace(before, showing=showing, revision=self.revision)
+        else:
+            hosts = frozenset(hosts_mentioned(scope))
+            now = _Scope(showing, hosts, _waiting(scope), self.revision)
+        self._scopes[scope.name] = now
+        if before is not None and now.hosts is before.hosts and showing.same_as(before.showing):
+            return
         if before is not None:
             for host in before.hosts - now.hosts:
                 self._take_away(host, scope.name)
         for host in now.hosts:
-            view = self._wake(host)
-            view.names.add(scope.name)
-            view.marked.add(scope.name)
+            known = before if before is not None and host in before.hosts else None
+            if known is None or now.showing.differs(known.showing, host):
+                view = self._wake(host)
+                if scope.name not in view.names:
+                    view.names.add(scope.name)
+                    view.in_order = None
+                view.marked.add(scope.name)
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
-                view.worked = self.revision
+                self._wake(host).worked = self.revision
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -287,6 +304,7 @@ class Views:
     def _take_away(self, host: str, name: str) -> None:
         view = self._wake(host)
         view.names.discard(name)
+        view.in_order = None
         view.shown.pop(name, None)
         view.marked.discard(name)
         view.rung = self.revision

@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import structlog
-
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
 from forewarn.control.timekeeper import Reading, Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
+from forewarn.logs import Log
 from forewarn.ports import Change, Ids, StaleRevision, Store, StoreFailed
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ Command = Callable[[Transaction], T]
 BATCH_COMMANDS_MAX = 256
 WRITER_BROKEN = "the writer met something that must not happen; the log says what"
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +179,7 @@ class WriterThread:
         self._loop = asyncio.get_running_loop()
         self._committed: list[Change] = []
         self._closed = False
+        self.turns = 0  # batches that it has taken; counted on its own thread
 
     def start(self) -> None:
         self._thread.start()
@@ -211,6 +211,7 @@ class WriterThread:
             batch = self._gather()
             if not batch:
                 return
+            self.turns += 1
             try:
                 results = self._writer.run([submitted.command for submitted in batch])
             except StoreFailed as failed:

@@ -5,11 +5,13 @@ Only text and the values it means live here; nothing is looked up or opened.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from forewarn.core.errors import Invalid
 
 PORT_MAX = 65_535
+LISTEN_TEXTS_KEPT = 256  # most VMs of a fleet that listen say the same: any port of loopback
 LISTEN_ACCEPTED = (
     "ADDR:PORT, like 127.0.0.1:8080 or [::1]:8080, with a port from 0 to 65535 (0 takes a free one)"
 )
@@ -31,6 +33,7 @@ def read_address(text: str) -> str:
     return str(parsed)
 
 
+@lru_cache(maxsize=LISTEN_TEXTS_KEPT)
 def read_listen(text: str) -> tuple[str, int]:
     """`ADDR:PORT` as a pair; ADDR is an IP address (IPv6 in brackets) or localhost.
 

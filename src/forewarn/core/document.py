@@ -20,18 +20,36 @@ def visible(scope: Scope) -> tuple[ScheduledEvent, ...]:
 
 def content(scope: Scope) -> tuple[Content, ...]:
     """The visible content of the scope as a value that can be compared."""
-    return tuple(
-        (
-            event.event_id,
-            event.event_type,
-            event.event_source,
-            event.phase is Phase.STARTED,
-            event.resources,
-            0 if event.phase is Phase.STARTED else event.not_before_ms,
-            event.description,
-            event.duration_s,
-        )
-        for event in visible(scope)
+    return tuple(map(_content, visible(scope)))
+
+
+def changed(before: Scope, after: Scope) -> bool:
+    """Whether `content` is another one. Events that are the same value are not looked into."""
+    if before.events is after.events:
+        return False
+    if len(before.events) == len(after.events):
+        both = zip(before.events, after.events, strict=True)
+        moved = [(old, new) for old, new in both if old is not new]
+        if all(old.event_id == new.event_id for old, new in moved):
+            return any(_shown(old) != _shown(new) for old, new in moved)
+    return content(before) != content(after)
+
+
+def _shown(event: ScheduledEvent) -> Content | None:
+    return _content(event) if event.visible else None
+
+
+def _content(event: ScheduledEvent) -> Content:
+    started = event.phase is Phase.STARTED
+    return (
+        event.event_id,
+        event.event_type,
+        event.event_source,
+        started,
+        event.resources,
+        0 if started else event.not_before_ms,
+        event.description,
+        event.duration_s,
     )
 
 

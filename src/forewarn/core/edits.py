@@ -10,6 +10,7 @@ from forewarn.core import document
 from forewarn.core.facts import event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
+    OPEN,
     SECOND_MS,
     Action,
     ActionPhase,
@@ -183,15 +184,15 @@ def seal(before: Scope | None, after: Scope) -> Scope:
     """
     if before is None:
         return after
-    changed = document.content(before) != document.content(after)
+    changed = document.changed(before, after)
     incarnation = before.incarnation + 1 if changed else before.incarnation
     if document.joined(before, after):
         incarnation = max(incarnation, after.incarnation)
     events = after.events
-    if any(event.visible and event.appeared_incarnation == 0 for event in events):
+    if any(event.appeared_incarnation == 0 and event.visible for event in events):
         events = tuple(
             replace(event, appeared_incarnation=incarnation)
-            if event.visible and event.appeared_incarnation == 0
+            if event.appeared_incarnation == 0 and event.visible
             else event
             for event in events
         )
@@ -200,6 +201,5 @@ def seal(before: Scope | None, after: Scope) -> Scope:
 
 def open_only(scope: Scope) -> Scope:
     """The scope without the events that have ended, as memory keeps it."""
-    if all(not event.phase.ended for event in scope.events):
-        return scope
-    return replace(scope, events=tuple(e for e in scope.events if not e.phase.ended))
+    going_on = [event for event in scope.events if event.phase in OPEN]
+    return scope if len(going_on) == len(scope.events) else replace(scope, events=tuple(going_on))

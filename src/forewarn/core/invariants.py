@@ -24,9 +24,11 @@ def check(before: Scope | None, after: Scope, now_ms: int) -> None:
     _check_counting(before, after)
     known = {event.event_id: event for event in before.events}
     for event in after.events:
-        _check_move(known.get(event.event_id), event)
-        started = event.phase is Phase.STARTED
         earlier = known.get(event.event_id)
+        if earlier is event:
+            continue  # the same value: it has not moved
+        _check_move(earlier, event)
+        started = event.phase is Phase.STARTED
         if started and (earlier is None or earlier.phase is not Phase.STARTED):
             _check_start(after, event, now_ms)
     gone = known.keys() - {event.event_id for event in after.events}
@@ -38,7 +40,7 @@ def check(before: Scope | None, after: Scope, now_ms: int) -> None:
 def _check_counting(before: Scope, after: Scope) -> None:
     if after.revision != before.revision + 1:
         raise InvariantBroken(f"the revision of {after.name} did not grow by one")
-    changed = document.content(before) != document.content(after)
+    changed = document.changed(before, after)
     counted = before.incarnation + (1 if changed else 0)
     if document.joined(before, after) and after.incarnation >= counted:
         return  # it may be ahead of what those VMs read in the scope they left

@@ -44,7 +44,11 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in (Phase.COMPLETED, Phase.FAILED, Phase.CANCELED)
+        return self not in OPEN
+
+
+# Named once: a look at a member of an enumeration costs more than the rest of the question.
+OPEN = (Phase.SCHEDULED, Phase.STARTED)
 
 
 class Cause(StrEnum):
@@ -221,7 +225,7 @@ class ScheduledEvent:
 
     @property
     def visible(self) -> bool:
-        return not self.silent and self.phase in (Phase.SCHEDULED, Phase.STARTED)
+        return not self.silent and self.phase in OPEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,8 +141,10 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
 def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
     """What in the event's own scope keeps it from starting, apart from its notice."""
     for other in scope.events:
+        if other.phase is not Phase.STARTED or other.event_id == event.event_id:
+            continue
         busy = [name for name in event.resources if name in other.resources]
-        if other.phase is Phase.STARTED and other.event_id != event.event_id and busy:
+        if busy:
             yield Hold(
                 reason=HoldReason.VM_BUSY,
                 what=f"{', '.join(busy)} is in the started event {other.event_id}",

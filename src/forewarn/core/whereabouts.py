@@ -41,6 +41,21 @@ def hosts_mentioned(scope: Scope) -> set[str]:
     return hosts
 
 
+def mention_the_same(before: Scope, after: Scope) -> bool:
+    """True if both surely have the same VMs, and events with the same ids, hosts and actions.
+
+    An approval or a confirmation changes none of these, and nothing that is found by them.
+    """
+    if before.vms is not after.vms or len(before.events) != len(after.events):
+        return False
+    both = zip(before.events, after.events, strict=True)
+    return all(
+        old.event_id == new.event_id and old.host == new.host and old.actions is new.actions
+        for old, new in both
+        if old is not new
+    )
+
+
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
     """(host, VM) for each VM of the scope that a started action is bringing to a host.
 

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-import structlog
-
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.loops import TickerLoop
@@ -27,8 +25,9 @@ from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
 from forewarn.host.together import GuestsTogether
+from forewarn.logs import Log
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

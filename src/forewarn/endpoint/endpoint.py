@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from forewarn.core.errors import Unavailable
 from forewarn.endpoint.answers import Dates, Throttling
 from forewarn.endpoint.limits import CACHED_HEADS, CONNECTS_PER_S, Bucket, Limits, Timeouts
@@ -21,9 +19,10 @@ from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Counters, Service
 from forewarn.endpoint.stages import patience_s
 from forewarn.endpoint.turns import Taker, Turns
+from forewarn.logs import Log
 from forewarn.wire.instance import Place
 
-_log = structlog.get_logger(__name__)
+_log = Log(__name__)
 
 # How long `close` lets approvals that are under way reach their answer.
 CLOSE_GRACE_S = 2.0

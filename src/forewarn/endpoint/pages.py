@@ -115,10 +115,11 @@ class Page:
         """Show these documents from now on, and answer who waits for another incarnation."""
         changed = scope.incarnation != self.incarnation
         self.scope = scope
-        self.documents = documents
+        if documents is not self.documents:
+            self.documents = documents
+            self.event_ids = frozenset().union(*(d.event_ids for d in documents.values()))
         self.enabled = enabled
         self.incarnation = scope.incarnation
-        self.event_ids = frozenset().union(*(d.event_ids for d in documents.values()))
         if changed and self.waiters:
             self._wake()
 

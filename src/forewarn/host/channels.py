@@ -15,8 +15,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import structlog
-
 from forewarn.core.machines import SeenVm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.pages import Guest
@@ -44,9 +42,10 @@ from forewarn.host.channel_rules import (
 )
 from forewarn.host.channel_sockets import InterfaceListener
 from forewarn.host.identity import Identity
+from forewarn.logs import Log
 from forewarn.ports import Interface, Interfaces, NetworkFailed, PacketRules
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 # Interfaces come and go between a look at them and the rules that name them.
 ATTEMPTS = 3

@@ -8,17 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
 from forewarn.host.measures import heartbeat_times
 from forewarn.host.ringing import rung
+from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 HEARTBEAT_EVERY_S = 5.0
 SWEEP_EVERY_S = 10.0
@@ -84,7 +83,7 @@ class Hosts:
     def set_names(self, names: Iterable[str]) -> None:
         """Have exactly these hosts."""
         wanted = set(names)
-        for name in wanted - self._executors.keys():
+        for name in sorted(wanted - self._executors.keys()):
             self._links[name] = self._new_link(name)
             self._executors[name] = Executor(
                 name,
@@ -110,7 +109,7 @@ class Hosts:
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
         for event in scope.events:
-            if event.visible and event.shown_ms is None:
+            if event.shown_ms is None and event.visible:
                 self._unconfirmed[event.host, scope.name] = scope.incarnation
         if self._unconfirmed:
             self._newly_shown.set()
@@ -123,17 +122,19 @@ class Hosts:
             tasks.create_task(self._steps(tasks))
 
     async def work_once(self) -> None:
-        """Confirm what is shown, then one step of every host that is wanted or busy, by name.
+        """Confirm what is shown, have every host claim that is wanted, then every busy one work.
 
+        By name. The claims are asked for together, so that they share a commit; what follows from
+        them is done host after host, so that it happens in the same order in every run.
         For whoever drives the hosts step by step instead of by `run`; never both.
         """
         await self._confirm()
-        busy = {name for name, executor in self._executors.items() if executor.busy}
-        names, self._wanted = sorted(self._wanted | busy), set()
-        for name in names:
+        names, self._wanted = sorted(self._wanted & self._executors.keys()), set()
+        await asyncio.gather(*(self._step_one(self._executors[name], work=False) for name in names))
+        for name in sorted(name for name, executor in self._executors.items() if executor.busy):
             executor = self._executors.get(name)
             if executor is not None:
-                await self._step_one(executor)
+                await self._step_one(executor, claim=False)
 
     async def heartbeat(self) -> None:
         """One heartbeat of every host. Those that fail are logged and counted."""
@@ -237,10 +238,10 @@ class Hosts:
             self._wanted.discard(name)
             self._looking.discard(name)
 
-    async def _step_one(self, executor: Executor, *, claim: bool = True) -> None:
+    async def _step_one(self, executor: Executor, *, claim: bool = True, work: bool = True) -> None:
         name = executor.host
         try:
-            await self._step_within_its_time(executor, claim=claim)
+            await self._step_within_its_time(executor, claim=claim, work=work)
             self._why_not.pop(("step_put_off", name), None)
         except Unavailable as why:
             self._say_once("step_put_off", name, str(why))
@@ -257,10 +258,10 @@ class Hosts:
             if executor.busy or name in self._wanted:
                 self._ring.set()
 
-    async def _step_within_its_time(self, executor: Executor, *, claim: bool) -> None:
+    async def _step_within_its_time(self, executor: Executor, *, claim: bool, work: bool) -> None:
         turn_s = min(STEP_TURN_S, self._step_timeout_s)
         async with self._turns:
-            step = asyncio.ensure_future(executor.step(claim=claim))
+            step = asyncio.ensure_future(executor.step(claim=claim, work=work))
             try:
                 await asyncio.wait([step], timeout=turn_s)
             except asyncio.CancelledError:

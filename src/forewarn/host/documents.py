@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from forewarn.core.model import Phase, Scope, Vm
+from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
-from forewarn.wire.api_versions import API_VERSIONS
+
+EVENTS_KEPT_FROM = 8  # in a scope: what was rendered of each event is kept for the next time
 
 
 class Documents:
@@ -25,6 +26,7 @@ class Documents:
         self._identity = identity
         self._requests_per_s = requests_per_s
         self._pages: dict[str, Page] = {}
+        self._renderers: dict[str, wire_documents.Renderer] = {}
         self._told: dict[str, int] = {}
         self._shown_by: dict[str, dict[str, tuple[Vm, ...]]] = {}  # by scope, then by host
         self._guests: dict[str, Guest] = {}
@@ -42,7 +44,7 @@ class Documents:
             self._shown_by[scope.name] = {}
         shown_by = self._shown_by[scope.name]
         before = shown_by.get(host, ())
-        documents = _documents(page, scope)
+        documents = self._rendered(page, scope)
         renewed = documents is not page.documents
         page.publish(scope, documents, enabled=scope.enabled)
         self._told[scope.name] = scope.incarnation if told is None else told
@@ -55,6 +57,38 @@ class Documents:
         gone = [vm for vm in before if vm.name not in here]
         if gone:
             self._dismiss_all(gone, page)
+
+    def _rendered(self, page: Page, scope: Scope) -> Mapping[str, Document]:
+        """One document per api-version; versions with equal content share one.
+
+        What has not changed keeps its document, so that its guests need not look again. Most
+        changes (an approval, a confirmation, a claim) are nothing a guest can see: the incarnation
+        says so (I4), and nothing is rendered. Only another control can mean other events by the
+        same number.
+        """
+        before = page.documents if page.enabled == scope.enabled else {}
+        same_number = bool(before) and page.incarnation == scope.incarnation
+        if same_number and _tell_the_same(page.scope, scope):
+            return before
+        renderer = self._renderer(scope)
+        shared: dict[tuple[bytes, frozenset[str]], Document] = {
+            (document.body, document.event_ids): document for document in before.values()
+        }
+        documents: dict[str, Document] = {}
+        for name, (body, event_ids) in renderer.render(scope).items():
+            document = shared.get((body, event_ids))
+            if document is None:
+                document = Document(incarnation=scope.incarnation, body=body, event_ids=event_ids)
+                shared[body, event_ids] = document
+            documents[name] = document
+        return documents
+
+    def _renderer(self, scope: Scope) -> wire_documents.Renderer:
+        """One that is kept while it saves more than it costs: what it keeps is memory."""
+        if len(scope.events) < EVENTS_KEPT_FROM:
+            self._renderers.pop(scope.name, None)
+            return wire_documents.Renderer()
+        return self._renderers.setdefault(scope.name, wire_documents.Renderer())
 
     def _look_again(self, shown: Iterable[Iterable[Vm]]) -> None:
         for vms in shown:
@@ -81,6 +115,7 @@ class Documents:
         self._dismiss_all(vms, page)
         if not shown_by:
             del self._pages[scope_name], self._shown_by[scope_name], self._told[scope_name]
+            self._renderers.pop(scope_name, None)
             self._harvested_ms.pop(scope_name, None)
 
     def host_of(self, scope_name: str) -> str | None:
@@ -166,30 +201,11 @@ class Documents:
         guest.cut()
 
 
-def _documents(page: Page, scope: Scope) -> Mapping[str, Document]:
-    """One document per api-version; versions with equal content share one.
-
-    What has not changed keeps its document, so that its guests need not look again. Most changes
-    (an approval, a confirmation, a claim) are nothing a guest can see: the incarnation says so
-    (I4), and nothing is rendered. Only another control can mean other events by the same number.
-    """
-    before = page.documents if page.enabled == scope.enabled else {}
-    if before and page.incarnation == scope.incarnation and _told(page.scope) == _told(scope):
-        return before
-    shared: dict[tuple[bytes, frozenset[str]], Document] = {
-        (document.body, document.event_ids): document for document in before.values()
-    }
-    documents: dict[str, Document] = {}
-    for name, version in API_VERSIONS.items():
-        body = wire_documents.render(scope, version)
-        event_ids = wire_documents.shown_event_ids(scope, version)
-        document = shared.get((body, event_ids))
-        if document is None:
-            document = Document(incarnation=scope.incarnation, body=body, event_ids=event_ids)
-            shared[body, event_ids] = document
-        documents[name] = document
-    return documents
-
-
-def _told(scope: Scope) -> list[tuple[str, Phase]]:
-    return [(event.event_id, event.phase) for event in scope.events if event.visible]
+def _tell_the_same(one: Scope, other: Scope) -> bool:
+    """Whether both show the same events in the same phases."""
+    if one.events is other.events:  # hosts of one process are most often shown the same values
+        return True
+    return len(one.events) == len(other.events) and all(
+        a is b or (a.event_id == b.event_id and a.phase is b.phase and a.silent == b.silent)
+        for a, b in zip(one.events, other.events, strict=True)
+    )

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Action, Outcome
+from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor, HypervisorFailed, Sight, SightKind
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 _OUTCOMES = {
     SightKind.DONE: Outcome.DONE,
@@ -48,6 +47,7 @@ class Executor:
         self._held: dict[str, Action] = {}
         self._unseen: set[str] = set()
         self._unreachable = False
+        self._claimed_in = ""  # the boot id
 
     @property
     def busy(self) -> bool:
@@ -66,10 +66,11 @@ class Executor:
         """How many claims the host holds."""
         return len(self._held)
 
-    async def step(self, *, claim: bool = True) -> None:
+    async def step(self, *, claim: bool = True, work: bool = True) -> None:
         """Claim what is there, then look at everything held: begin it, or report its end.
 
-        Without `claim` only what is held already is looked at.
+        Without `claim` only what is held already is looked at, unless the host has booted since it
+        last claimed, which is how it says so; without `work` nothing is looked at.
         """
         try:
             boot_id = await self._hypervisor.boot_id(self.host)
@@ -79,10 +80,11 @@ class Executor:
             self._unreachable = True
             return
         self._unreachable = False
-        if claim and self._obeys():
+        if (claim or boot_id != self._claimed_in) and self._obeys():
             for action in await self._link.claim(boot_id):
                 self._held[action.action_id] = action
-        for action in list(self._held.values()):
+            self._claimed_in = boot_id
+        for action in list(self._held.values()) if work else ():
             await self._work_on(action)
 
     async def _work_on(self, action: Action) -> None:

@@ -14,16 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import structlog
-
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.marks import MARKS_MAX, Above, Marks, VmKey, key_of
 from forewarn.core.model import Scope
 from forewarn.endpoint.pages import Guest, Page
+from forewarn.logs import Log
 from forewarn.ports import HostLink
 from forewarn.wire.host_json import Adoption, Changes, Since
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 BACK_OFF_FIRST_S = 0.2
 BACK_OFF_MAX_S = 5.0
@@ -120,6 +119,7 @@ class Follower:
         self._judgment = ("", False)
         self._since: Since | None = None
         self._names: set[str] = set()
+        self._named: tuple[str, ...] | None = None  # by the last answer, if all of it was taken
         self._past: dict[str, Scope] = {}
         self._adoptions: frozenset[str] = frozenset()
         self._refused: dict[str, Above] = {}
@@ -299,7 +299,9 @@ class Follower:
         for scope in newest:
             self._refused.pop(scope.name, None)
             self._show(scope)
-        gone = self._drop_all_but(frozenset(changes.names))
+        gone = changes.names is not self._named and self._drop_all_but(frozenset(changes.names))
+        # In one process names that have not changed are the same value, which saves a look.
+        self._named = None if self._refused else changes.names
         self._since = Since(changes.epoch, changes.revision)
         self._heard_ms = self._monotonic_ms()
         self.answers += 1

@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import structlog
-
 from forewarn.core.errors import NotYours, Refusal, Unavailable
 from forewarn.host.ringing import rung
+from forewarn.logs import Log
 from forewarn.ports import HostLink
 from forewarn.wire.host_json import ReadBefore, Traces
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 TRACES_SENT_EVERY_S = 0.5
 POLLS_SENT_EVERY_S = 300.0

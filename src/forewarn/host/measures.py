@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from forewarn.metrics import Exposition, Family, Times, counter, gauge
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HEARTBEAT_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def heartbeat_times() -> Histogram:
+def heartbeat_times() -> Times:
     """How long control takes to answer the heartbeats of the hosts of one process."""
-    return Histogram(
+    return Times(
         "forewarn_heartbeat_seconds",
         "From a heartbeat to control's answer.",
-        buckets=HEARTBEAT_BUCKETS_S,
-        registry=None,
+        limits_s=HEARTBEAT_BUCKETS_S,
     )
 
 
-class _Asked(Collector):
+class _Asked:
     """One number that somebody else knows; nothing is said while nobody knows it."""
 
     def __init__(
         self,
-        family: type[CounterMetricFamily | GaugeMetricFamily],
+        family: Callable[[str, str, float], Family],
         name: str,
         text: str,
         read: Callable[[], float | None],
@@ -37,30 +33,19 @@ class _Asked(Collector):
         self._text = text
         self._read = read
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         value = self._read()
         if value is not None:
-            yield self._family(self._name, self._text, value=value)
+            yield self._family(self._name, self._text, value)
 
 
-class HostMeasures:
+class HostMeasures(Exposition):
     """What one host daemon shows of itself."""
-
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
 
     def count(self, name: str, text: str, read: Callable[[], float | None]) -> None:
         """Ask for this number at every scrape. It only grows. Once per name."""
-        self._registry.register(_Asked(CounterMetricFamily, name, text, read))
+        self.add(_Asked(counter, name, text, read))
 
     def gauge(self, name: str, text: str, read: Callable[[], float | None]) -> None:
         """Ask for this number at every scrape. Once per name."""
-        self._registry.register(_Asked(GaugeMetricFamily, name, text, read))
-
-    def add(self, collector: Collector) -> None:
-        """Ask for these numbers too, at every scrape."""
-        self._registry.register(collector)
-
-    def text(self) -> bytes:
-        """Everything, in the format of Prometheus."""
-        return generate_latest(self._registry)
+        self.add(_Asked(gauge, name, text, read))

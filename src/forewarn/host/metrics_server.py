@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from forewarn.core.addresses import read_listen
 from forewarn.host.listeners import ListenFailed
-from forewarn.host.measures import CONTENT_TYPE
+from forewarn.metrics import CONTENT_TYPE
 
 REQUEST_BYTES_MAX = 8 * 1_024
 REQUEST_TIMEOUT_S = 5.0

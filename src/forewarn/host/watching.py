@@ -11,16 +11,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import structlog
-
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.host.channel_plan import ChannelProblem, cut_off
 from forewarn.host.ringing import rung
+from forewarn.logs import Log
 from forewarn.ports import HostLink, HypervisorFailed, Machines
 from forewarn.wire.host_json import Adoption
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 LOOK_EVERY_S = 30.0
 LOOK_AGAIN_S = 2.0  # after a look that showed nothing, or channels that could not all be opened

@@ -6,14 +6,15 @@ hides is `api_versions`. Nothing here knows HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
 from forewarn.core import document
 from forewarn.core.model import SECOND_MS, Phase, ScheduledEvent, Scope, ScopeKind
-from forewarn.wire.api_versions import INSTANCE_VERSIONS, ApiVersion
+from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_VERSIONS, ApiVersion
 
 # Written out, because strftime would ask the locale for these names.
 _WEEK_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -22,6 +23,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 # Contract 1.5: nothing else ever appears here.
 _RESOURCE_TYPE = "VirtualMachine"
 _EVENT_STATUS = {Phase.SCHEDULED: "Scheduled", Phase.STARTED: "Started"}
+
+# A document is rendered again for each of its events that changes; the dates of the others stay.
+DATES_KEPT = 1_024
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,20 +39,61 @@ def render(scope: Scope, version: ApiVersion) -> bytes:
     Equal scopes give equal bytes. Keys are exactly those of the version, in the order the real
     service emits them (contract 1.5): some clients fail for good on one key more or less.
     """
-    underscore = version.underscore and scope.kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
-    return _encode(
-        {
-            "DocumentIncarnation": scope.incarnation,
-            "Events": [
-                _event(event, version, underscore=underscore) for event in _shown(scope, version)
-            ],
-        }
-    )
+    return Renderer().render(scope)[version.name][0]
 
 
 def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
     """The ids, in upper case, of the events that `render` puts into this document."""
-    return frozenset(event.event_id.upper() for event in _shown(scope, version))
+    return Renderer().render(scope)[version.name][1]
+
+
+class Renderer:
+    """Renders the documents of one scope, over and over as it changes.
+
+    An event that is the same value as the last time is not rendered again: of sixty, most changes
+    touch one.
+    """
+
+    def __init__(self) -> None:
+        self._kind: ScopeKind | None = None
+        self._pieces: dict[str, _Piece] = {}
+
+    def render(self, scope: Scope) -> dict[str, tuple[bytes, frozenset[str]]]:
+        """What `render` and `shown_event_ids` say, by the name of the api-version."""
+        known = self._pieces if self._kind is scope.kind else {}
+        self._kind, self._pieces = scope.kind, {}
+        for event in document.visible(scope):
+            piece = known.get(event.event_id)
+            if piece is None or piece.event is not event:
+                piece = _piece(event, scope.kind)
+            self._pieces[event.event_id] = piece
+        pieces = list(self._pieces.values())
+        all_ids = frozenset([piece.upper_id for piece in pieces])
+        made: dict[str, tuple[bytes, frozenset[str]]] = {}
+        for name in API_VERSIONS:
+            texts = [piece.texts[name] for piece in pieces if name in piece.texts]
+            ids = all_ids
+            if len(texts) < len(pieces):
+                ids = frozenset([piece.upper_id for piece in pieces if name in piece.texts])
+            made[name] = _encode({"DocumentIncarnation": scope.incarnation, "Events": texts}), ids
+        return made
+
+
+class _Piece(NamedTuple):
+    """A visible event as those api-versions show it that know its type."""
+
+    event: ScheduledEvent
+    upper_id: str
+    texts: dict[str, msgspec.Raw]
+
+
+def _piece(event: ScheduledEvent, kind: ScopeKind) -> _Piece:
+    texts: dict[str, msgspec.Raw] = {}
+    for name, version in API_VERSIONS.items():
+        if event.event_type in version.event_types:
+            underscore = version.underscore and kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
+            texts[name] = msgspec.Raw(_encode(_event(event, version, underscore=underscore)))
+    return _Piece(event, event.event_id.upper(), texts)
 
 
 def not_before_text(ms: int, version: ApiVersion) -> str:
@@ -62,6 +107,7 @@ def not_before_text(ms: int, version: ApiVersion) -> str:
     return http_date(seconds)
 
 
+@lru_cache(maxsize=DATES_KEPT)
 def http_date(seconds: int) -> str:
     """Seconds since 1970 in RFC 1123 form, in English whatever the locale."""
     at = datetime.fromtimestamp(seconds, UTC)
@@ -69,11 +115,6 @@ def http_date(seconds: int) -> str:
         f"{_WEEK_DAYS[at.weekday()]}, {at.day:02d} {_MONTHS[at.month - 1]} {at.year:04d}"
         f" {at.hour:02d}:{at.minute:02d}:{at.second:02d} GMT"
     )
-
-
-def _shown(scope: Scope, version: ApiVersion) -> Iterator[ScheduledEvent]:
-    """The visible events of a type this api-version knows, in the order they were scheduled."""
-    return (e for e in document.visible(scope) if e.event_type in version.event_types)
 
 
 def _event(

@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version as version_of
-
-import structlog
 
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
@@ -39,11 +36,19 @@ from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners
 from forewarn.host.together import GuestsTogether, HostsTogether
+from forewarn.logs import Log
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
 from forewarn.wiring.process import die
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
+
+
+def _version() -> str:
+    # With the first scrape: it loads zip files and e-mail, and most emulators are never asked.
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
+    return version("forewarn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ class ControlParts:
         self.last_heartbeat_ms = snapshot.heartbeat_ms
         self.observed = Observed(adapters.lease_clock)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
-        self.measures = Measures(version=version_of("forewarn"))
+        self.measures = Measures(version=_version)
         self.measures.loaded(snapshot.scopes)
         self.lateness = LoopLateness()
         self.writer = self._writer(FleetIndex(snapshot), policy, adapters.ids)
@@ -103,6 +108,11 @@ class ControlParts:
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
+        self.measures.count(
+            "forewarn_writer_turns",
+            "Batches of commands that the writer has taken, one commit each at most.",
+            lambda: self.writer.turns,
+        )
 
     def _writer(self, index: FleetIndex, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import structlog
 import uvicorn
 
 from forewarn.adapters.authority import Authority, read_peer, read_request
@@ -36,6 +35,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
+from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, ControlParts
@@ -54,7 +54,7 @@ from forewarn.wiring.process import (
     stop_signals,
 )
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 LINK_FOLDER = "link"
 CERTIFICATE_LOOK_EVERY_S = 3_600.0

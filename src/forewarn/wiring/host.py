@@ -16,8 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from forewarn.adapters import host_credentials, joining
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
@@ -40,12 +38,13 @@ from forewarn.host.metrics_server import MetricsServer
 from forewarn.host.ringing import rung
 from forewarn.host.watching import Watch
 from forewarn.host_settings import HostSettings
+from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink, Hypervisor, Machines
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
 from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 BUSY_STEP_EVERY_S = 0.2
 RENEWAL_LOOK_EVERY_S = 60.0

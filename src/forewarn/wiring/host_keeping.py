@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import structlog
-
 from forewarn.adapters import last_documents, marks_file
 from forewarn.core.marks import Marks
 from forewarn.host.control_time import ControlTime
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
+from forewarn.logs import Log
 from forewarn.ports import Clock
 from forewarn.wire.host_json import LastShown
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 KEEP_EVERY_S = 1.0  # at most: a storm of changes is not a storm of files
 

@@ -11,14 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import structlog
-
 from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.host.listeners import ListenFailed
+from forewarn.logs import Log
 from forewarn.ports import StoreFailed
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
 EXIT_STORE_FAILED = 70

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from forewarn.adapters import backup
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
@@ -19,6 +17,7 @@ from forewarn.control import inventory, ticker
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
+from forewarn.logs import Log
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.operator_server import Announcement, serving
@@ -31,7 +30,7 @@ from forewarn.wiring.process import (
     stop_signals,
 )
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 ARRANGE_AGAIN_S = 2.0
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,10 +120,14 @@ class Emulator:
     async def start(self) -> None:
         """Have the fleet and its listeners. Raises one of CannotStart; `close` it all the same."""
         self._parts.writer.start()
-        wanted = inventory.parse(self._plan.inventory)
-        self._first_vm = wanted.vms[0].name if wanted.vms else ""
+        if self._plan.listen != ANY_PORT:
+            wanted = inventory.parse(self._plan.inventory)
+            self._first_vm = wanted.vms[0].name if wanted.vms else ""
         await self._parts.control.submit(
-            inventory.apply(self._plan.inventory, by="inventory", cannot_listen=cannot_listen)
+            # Most VMs listen on any port: whether something can is tried once for each address.
+            inventory.apply(
+                self._plan.inventory, by="inventory", cannot_listen=cache(cannot_listen)
+            )
         )
         await self._arrange()
         await self._parts.hosts.heartbeat()
