@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import metadata
 from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
-from forewarn.control.observed import HOST_SILENT_AFTER_MS, NOT_YET, Observed
+from forewarn.control.observed import NOT_YET, Observed
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, NotFound, StaleReport
 from forewarn.core.model import (
@@ -64,11 +64,11 @@ def test_a_host_is_not_alive_before_its_first_heartbeat(cloud: Beating) -> None:
 
 def test_a_host_is_alive_for_fifteen_seconds_after_a_heartbeat(cloud: Beating) -> None:
     cloud.beat("h1")
-    cloud.clock.pass_ms(HOST_SILENT_AFTER_MS - 1)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS - 1)
     assert cloud.observed.alive("h1")
     cloud.clock.pass_ms(1)
     assert not cloud.observed.alive("h1")
-    assert cloud.observed.silent_ms("h1") == HOST_SILENT_AFTER_MS == 15_000
+    assert cloud.observed.silent_ms("h1") == notice.HOST_SILENT_AFTER_MS == 15_000
 
 
 def test_a_step_of_the_wall_clock_makes_no_host_silent(cloud: Beating) -> None:

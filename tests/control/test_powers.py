@@ -204,7 +204,7 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
     fleet.shows("h2")
     fleet.shows("h3")
     shows_for(fleet, 60, OFF, seen("other"))
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True))
+    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True, force=True))
     fleet.tick()
     kinds = {a.vm: a.kind.value for host in ("h2", "h3") for a in fleet.claim(host)}
     assert kinds == {"web-0": "define-vm", "other": "start-vm"}

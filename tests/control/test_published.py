@@ -12,9 +12,10 @@ import pytest
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import overview, ticker
 from forewarn.control.agenda import Agenda
-from forewarn.control.observed import HOST_SILENT_AFTER_MS, Observed
+from forewarn.control.observed import Observed
 from forewarn.control.published import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
+from forewarn.core import notice
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import StoreFailed
@@ -143,7 +144,7 @@ def test_most_heartbeats_ask_nothing_of_the_writer() -> None:
         run_now(cloud.control.heartbeats.take("h1", {}))
         cloud.clock.pass_ms(5_000)
     assert cloud.submitted == 0
-    cloud.clock.pass_ms(HOST_SILENT_AFTER_MS)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     run_now(cloud.control.heartbeats.take("h1", {}))
     assert cloud.submitted == 1
     assert cloud.observed.silences("h1") == 1

@@ -124,8 +124,23 @@ class Transaction(FleetLook):
 
     def remove_host(self, name: str) -> None:
         self._places = None
+        self.restore_power(name)
         self._before.hosts.setdefault(name, self._index.hosts.get(name))
         self._index.put_host(name, None)
+
+    def cut_power(self, host: str) -> None:
+        """Cut the power of a simulated host; of others it is not ours to cut. See `HostPower`."""
+        power = self._observed.power
+        if power is not None and power.on(host):
+            power.cut(host)
+            self.on_take_back(lambda: power.restore(host))
+
+    def restore_power(self, host: str) -> None:
+        """Give a simulated host its power back; it is heard again once it has booted."""
+        power = self._observed.power
+        if power is not None and not power.on(host):
+            power.restore(host)
+            self.on_take_back(lambda: power.cut(host))
 
     def note(self, *facts: Fact) -> None:
         """Add facts that belong to no decision."""
