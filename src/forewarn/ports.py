@@ -179,6 +179,14 @@ class Store(Protocol):
         """Those of the (upper-case) ids that the scope has or ever had, also since begin."""
         ...
 
+    def kept_event(self, event_id: str) -> ScheduledEvent | None:
+        """An event, open or ended, also as saved since begin."""
+        ...
+
+    def kept_operation(self, operation_id: str) -> Operation | None:
+        """An operation, open or ended, also as saved since begin."""
+        ...
+
     def event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, as last committed."""
         ...

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from structlog.testing import capture_logs
 
 from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.adapters.store import SqliteStore
 from forewarn.control import metadata
 from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
 from forewarn.control.observed import NOT_YET, Observed
 from forewarn.core import notice
-from forewarn.core.errors import Conflict, NotFound, StaleReport
+from forewarn.core.errors import Conflict, NotFound, Refusal, StaleReport
 from forewarn.core.model import (
     Action,
     ActionKind,
     Decision,
     EventType,
     FactKind,
+    Outcome,
     Phase,
     Policy,
     ScheduledEvent,
@@ -345,3 +349,32 @@ def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_on
     (action,) = claims("true")
     assert action.vm == "web_0"
     cloud.report("h1", action)
+
+
+# Said twice at once.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.FREEZE])
+def test_a_report_that_comes_twice_in_one_commit_is_taken_once(
+    tmp_path: Path, event_type: EventType
+) -> None:
+    """In a data folder: only there is what was saved not yet what others read."""
+    store = SqliteStore.in_folder(tmp_path / "data")
+    cloud = Beating(scope("web", WEB), store=store)
+    cloud.beat("h1")
+    if event_type is EventType.FREEZE:
+        cloud.start(*cloud.events_of(cloud.maintain("h1", event_type)))
+    else:
+        cloud.start(cloud.order("web_0", event_type))
+    [action] = cloud.claim("h1")
+    report = cloud.dispatch.report(
+        "h1", action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""
+    )
+    failed = cloud.dispatch.report(
+        "h1", action.action_id, epoch=action.epoch, outcome=Outcome.FAILED, detail=""
+    )
+    first, again, other = cloud.writer.run([report, report, failed])
+    assert (first.error, again.error) == (None, None)
+    assert isinstance(other.error, Refusal)
+    assert len(cloud.facts(FactKind.REPORTED)) == 1
+    store.close()

@@ -87,12 +87,12 @@ class Transaction(FleetLook):
         return self._store.known_ids(scope, event_ids)
 
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
-        """An event, open or ended, as last committed."""
-        return self._store.event(event_id)
+        """An event, open or ended, as last saved: what came before in the same commit included."""
+        return self._store.kept_event(event_id)
 
     def kept_operation(self, operation_id: str) -> Operation | None:
-        """An operation, open or ended, as last committed."""
-        return self._store.operation(operation_id)
+        """An operation, open or ended, as last saved; see `kept_event`."""
+        return self._store.kept_operation(operation_id)
 
     def remembered(self, key: str) -> Remembered | None:
         """The answer kept under an idempotency key."""
