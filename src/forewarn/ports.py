@@ -338,8 +338,8 @@ class HostLink(Protocol):
 
     # What it reports of its VMs.
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
-        """These are my VMs; the answer says what of them cannot be used, by name."""
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
+        """These are my VMs in this boot; the answer says what of them cannot be used, by name."""
         ...
 
     async def blind(self, why: str) -> None:

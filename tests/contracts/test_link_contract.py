@@ -135,7 +135,7 @@ async def linked(folder: Path, kind: str) -> AsyncIterator[Linked]:
                 links.append(await stack.enter_async_context(link))
             else:
                 links.append(InProcessLink(routes, name))
-        there = Linked(world, clock, *links)
+        there = Linked(world, clock, links[0], links[1])
         await there.h1.heartbeat({})
         await there.h2.heartbeat({})
         await there.h1.sight([WEB_0])

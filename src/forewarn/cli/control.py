@@ -16,7 +16,7 @@ from forewarn.cli.logs import log_to_stderr
 from forewarn.cli.run import NEW_DATABASE, BehindProxy, program, run_to_end
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load, need_shelter
-from forewarn.wiring.process import CannotStart
+from forewarn.wiring.process import EXIT_CONFIG, CannotStart, exit_status
 
 if TYPE_CHECKING:
     from forewarn.wiring.control import ControlWhere
@@ -77,7 +77,9 @@ def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
         from forewarn.wiring.control import open_control  # noqa: PLC0415 - see above
     except ModuleNotFoundError as missing:
         raise Stop(
-            1, f"cannot start without {missing.name}.", "Install it: pip install 'forewarn[hosts]'"
+            EXIT_CONFIG,
+            f"cannot start without {missing.name}.",
+            "Install it: pip install 'forewarn[hosts]'",
         ) from None
 
     async def everything() -> None:
@@ -87,7 +89,7 @@ def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
     try:
         run_to_end(everything())
     except CannotStart as why:
-        raise Stop(1, f"cannot start. {why}") from None
+        raise Stop(exit_status(why), f"cannot start. {why}") from None
 
 
 def _text(path: Path | None) -> str | None:

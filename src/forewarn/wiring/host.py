@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +43,12 @@ from forewarn.host_settings import HostSettings
 from forewarn.ports import Clock, HostLink, Hypervisor, Machines
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
-from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
+from forewarn.wiring.process import (
+    NotJoined,
+    raise_descriptor_limit,
+    settle_memory,
+    stop_signals,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -142,6 +147,7 @@ class HostService:
             link=self.link,
             channels=self.channels,
             witness=self.identity.witness,
+            boot_id=partial(self._machinery.hypervisor.boot_id, self.name),
         )
         self.keeper = self._new_keeper()
         self.follower = self._new_follower()
@@ -377,7 +383,7 @@ async def membership(settings: HostSettings, token: str | None) -> Credentials:
     if known is not None and same and _is_used(known, token):
         return known
     if token is None:
-        raise Invalid(
+        raise NotJoined(
             f"This machine has not joined a control yet: there is no certificate in"
             f" {settings.data}.",
             "On the control machine `forewarn host invite NAME` prints the command to join with.",
