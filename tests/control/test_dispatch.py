@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import metadata
+from forewarn.control import maintenance, metadata
 from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
 from forewarn.control.observed import NOT_YET, Observed
 from forewarn.core import notice
-from forewarn.core.errors import Conflict, NotFound, Refusal, StaleReport
+from forewarn.core.errors import Conflict, HostHeard, NotFound, Refusal, StaleReport
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -349,6 +349,18 @@ def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_on
     (action,) = claims("true")
     assert action.vm == "web_0"
     cloud.report("h1", action)
+
+
+def test_a_control_that_has_just_started_takes_no_host_for_off(cloud: Beating) -> None:
+    """The host has not had the time to speak to it yet."""
+    cloud.beat("h1")
+    cloud.crash(down_ms=1_000)
+    fencing = maintenance.fail_host("h1", by="op", fenced=True)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS - 1)
+    with pytest.raises(HostHeard, match="may be on: control has listened for it for 14 s only"):
+        cloud.run(fencing)
+    cloud.clock.pass_ms(1)
+    assert cloud.run(fencing).fenced
 
 
 # Said twice at once.

@@ -7,7 +7,7 @@ import pytest
 from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.control import maintenance
 from forewarn.control.transaction import Transaction
-from forewarn.core import document
+from forewarn.core import document, notice
 from forewarn.core.errors import HostHeard
 from forewarn.core.model import (
     DAY_MS,
@@ -79,6 +79,7 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
 
 def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:
     cloud.hearing.falls_silent("h1")
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     cloud.run(maintenance.fail_host("h1", by="ann", fenced=True))
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
     assert fact.detail == {"fenced": True}

@@ -68,6 +68,15 @@ class Observed:
         """For how long the host has not been heard, counted from our own start at most."""
         return self._clock.monotonic_ms() - self._heard_ms.get(host, self._began_ms)
 
+    def may_be_on(self, host: str) -> bool:
+        """True while the host is heard, or could not be heard for long enough since our start.
+
+        One that is lost, or without power, is surely off.
+        """
+        if host in self._lost or not self._has_power(host):
+            return False
+        return self.silent_ms(host) < HOST_SILENT_AFTER_MS
+
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
         return self._silences[host]

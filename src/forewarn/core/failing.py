@@ -155,15 +155,19 @@ def fail(
 def _forced(host: str, fleet: Fleet, *, force: bool) -> dict[str, object]:
     """What the journal says of the force that it took to take the host for off; often nothing.
 
-    Raises HostHeard for one that speaks: its VMs would run twice.
+    Raises HostHeard for one that speaks, or may: its VMs would run twice.
     """
-    if not fleet.alive(host):
+    if not fleet.may_be_on(host):
         return {}
     if force:
         return {"forced": True}
-    heard_s = fleet.silent_ms(host) // SECOND_MS
+    ago_s = fleet.silent_ms(host) // SECOND_MS
+    if fleet.alive(host):
+        refused = f"Host {host} is not off: it was heard {ago_s} s ago, and its VMs may run."
+    else:
+        refused = f"Host {host} may be on: control has listened for it for {ago_s} s only."
     raise HostHeard(
-        f"Host {host} is not off: it was heard {heard_s} s ago, and its VMs may run.",
+        refused,
         "See that it is the right host, switch it off, and say it again when it is silent"
         f" (after {notice.HOST_SILENT_AFTER_MS // SECOND_MS} s), or at once with --force.",
     )
