@@ -86,7 +86,7 @@ class Hosts:
     def set_names(self, names: Iterable[str]) -> None:
         """Have exactly these hosts."""
         wanted = set(names)
-        for name in wanted - self._executors.keys():
+        for name in sorted(wanted - self._executors.keys()):
             self._links[name] = self._new_link(name)
             self._executors[name] = self._executor(name)
             self._wanted.add(name)
