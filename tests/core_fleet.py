@@ -268,7 +268,7 @@ class Cloud:
         return self.run(maintenance.degrade_host(host, by="operator", **more))
 
     def fail(self, host: str, *, fenced: bool = False) -> None:
-        self.run(maintenance.fail_host(host, by="operator", fenced=fenced))
+        self.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
 
     def repair(self, host: str) -> None:
         self.run(maintenance.repair_host(host, by="operator"))

@@ -70,9 +70,9 @@ class DyingLink(ControlLink):
         await super().approve(vm, event_ids)
         reached("after", "approve")
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
         reached("before", "sight")
-        problems = await super().sight(vms)
+        problems = await super().sight(vms, boot_id)
         reached("after", "sight")
         return problems
 

@@ -189,11 +189,17 @@ async def control_running(
     *,
     fleet: str | None = None,
     clock: Clock | None = None,
+    lease_clock: Clock | None = None,
     limits: PortLimits | None = None,
     **options: str,
 ) -> AsyncIterator[ControlWorld]:
     """A control plane in this process. Whatever happens, it is stopped at the end."""
-    service = open_control(chosen_settings(folder, fleet, options), clock=clock, limits=limits)
+    service = open_control(
+        chosen_settings(folder, fleet, options),
+        clock=clock,
+        lease_clock=lease_clock,
+        limits=limits,
+    )
     listening = asyncio.Event()
     said: list[ControlWhere] = []
 

@@ -67,13 +67,17 @@ class SightingFleet(InventoryFleet):
         self.sightings = Sightings(self.clock, slice_vms=self._slice_vms)
 
     def shows(
-        self, host: str, *vms: SeenVm, between: Callable[[], None] = lambda: None
+        self,
+        host: str,
+        *vms: SeenVm,
+        between: Callable[[], None] = lambda: None,
+        boot_id: str = "",
     ) -> Mapping[str, str]:
         """A host shows its VMs; the problems with them. `between` happens between two slices."""
-        problems = self.settled(host, vms)
+        problems = self.settled(host, vms, boot_id)
         if problems is not None:
             return problems
-        first, *others = self.sightings.steps(host, vms)
+        first, *others = self.sightings.steps(host, vms, boot_id)
         problems = self.take(host, first)
         for step in others:
             between()
@@ -88,9 +92,11 @@ class SightingFleet(InventoryFleet):
             self.observed.report(host, step.reported())
         return problems
 
-    def settled(self, host: str, vms: Sequence[SeenVm]) -> Mapping[str, str] | None:
+    def settled(
+        self, host: str, vms: Sequence[SeenVm], boot_id: str = ""
+    ) -> Mapping[str, str] | None:
         """The answer to a report without anybody having to look at it; None if somebody has to."""
-        return self.sightings.settled(self.published, host, digested(host, vms))
+        return self.sightings.settled(self.published, host, digested(host, vms), boot_id)
 
     def targets(self, host: str, *vms: str) -> dict[str, str | None]:
         return sightings.targets(self.published.look(), host, vms)

@@ -36,8 +36,8 @@ class UnaskedLink:
     async def definition(self, vm: str) -> str | None:
         raise AssertionError(("definition", vm))
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
-        raise AssertionError(("sight", vms))
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
+        raise AssertionError(("sight", vms, boot_id))
 
     async def blind(self, why: str) -> None:
         raise AssertionError(("blind", why))

@@ -62,6 +62,67 @@ def test_a_folder_above_is_looked_at_too_and_may_be_sticky(folder: Path) -> None
     assert others_may_write(inner, ME) == ""
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_every_folder_of_a_chain_of_links_is_looked_at(tmp_path: Path, *, relative: bool) -> None:
+    """Who may replace a link in the middle chooses what is at its end."""
+    folders = [tmp_path / name for name in ("first", "second", "third", "last")]
+    for made in folders:
+        made.mkdir()
+        made.chmod(0o755)
+    (folders[-1] / "agent.toml").touch(0o644)
+    for here, there in zip(folders, folders[1:]):
+        target = there / "agent.toml"
+        (here / "agent.toml").symlink_to(os.path.relpath(target, here) if relative else target)
+    path = folders[0] / "agent.toml"
+    assert others_may_write(path, ME) == ""
+    for shared_one in folders:
+        shared_one.chmod(0o777)
+        assert f"chmod o-w {shared_one}" in others_may_write(path, ME), shared_one
+        shared_one.chmod(0o755)
+
+
+def test_a_folder_above_a_link_is_looked_at(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    (above / "links").mkdir(parents=True)
+    (tmp_path / "agent.toml").touch(0o644)
+    (above / "links" / "agent.toml").symlink_to(tmp_path / "agent.toml")
+    above.chmod(0o777)
+    assert f"chmod o-w {above}" in others_may_write(above / "links" / "agent.toml", ME)
+
+
+def test_a_folder_that_is_itself_behind_a_link_is_looked_at(tmp_path: Path) -> None:
+    """As /etc/forewarn -> ../srv/shared/forewarn."""
+    real = tmp_path / "srv" / "shared" / "forewarn"
+    real.mkdir(parents=True)
+    (real / "agent.toml").touch(0o644)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "forewarn").symlink_to("../srv/shared/forewarn")
+    path = tmp_path / "etc" / "forewarn" / "agent.toml"
+    assert others_may_write(path, ME) == ""
+    (tmp_path / "srv").chmod(0o777)
+    assert f"chmod o-w {tmp_path / 'srv'}" in others_may_write(path, ME)
+
+
+def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        others_may_write(tmp_path / "a", ME)
+
+
+@needs_root
+def test_a_link_of_another_user_in_a_sticky_folder_may_be_replaced_by_that_user(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.toml").touch(0o644)
+    link = folder / "agent.toml"
+    link.symlink_to(tmp_path / "agent.toml")
+    folder.chmod(0o1777)
+    assert others_may_write(link, ME) == ""
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    assert f"uid {NOBODY} owns {link}; chown -h 0 {link} helps" in others_may_write(link, ME)
+
+
 def test_what_another_user_owns_may_be_written_by_that_user(folder: Path) -> None:
     owner = folder.stat().st_uid
     assert others_may_write(folder, owner) == ""

@@ -179,6 +179,14 @@ class Store(Protocol):
         """Those of the (upper-case) ids that the scope has or ever had, also since begin."""
         ...
 
+    def kept_event(self, event_id: str) -> ScheduledEvent | None:
+        """An event, open or ended, also as saved since begin."""
+        ...
+
+    def kept_operation(self, operation_id: str) -> Operation | None:
+        """An operation, open or ended, also as saved since begin."""
+        ...
+
     def event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, as last committed."""
         ...
@@ -330,8 +338,8 @@ class HostLink(Protocol):
 
     # What it reports of its VMs.
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
-        """These are my VMs; the answer says what of them cannot be used, by name."""
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
+        """These are my VMs in this boot; the answer says what of them cannot be used, by name."""
         ...
 
     async def blind(self, why: str) -> None:

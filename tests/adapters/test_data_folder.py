@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from forewarn.adapters.data_folder import (
     APPLICATION_ID,
     DATABASE_NAME,
+    LOCK_NAME,
     MIGRATIONS,
     RESTORING_NAME,
     SCHEMA_VERSION,
@@ -25,7 +27,10 @@ from forewarn.adapters.data_folder import (
     ForeignDatabase,
     InterruptedRestore,
     NewerDatabase,
+    lock_holder,
     migrate,
+    started_at,
+    unusable,
 )
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import ActionKind, Fact, FactKind
@@ -207,3 +212,51 @@ def test_actions_of_an_older_database_are_kept_when_they_get_a_new_kind(tmp_path
         connection.execute("UPDATE action SET kind = 'find-vm'")
         names = connection.execute("SELECT name FROM sqlite_master WHERE tbl_name = 'action'")
         assert {"action_of_event", "action_of_operation"} <= {name for (name,) in names}
+
+
+# Who has it.
+
+
+def test_a_folder_that_no_process_has_is_nobodys(tmp_path: Path) -> None:
+    lock = tmp_path / LOCK_NAME
+    assert lock_holder(tmp_path) is None
+    for text in ("", "x", "-1\n", "0\n", "999999999\n", "x y\n", "\u00b2\n"):
+        lock.write_text(text)
+        assert lock_holder(tmp_path) is None
+    lock.write_text(f"{os.getpid()}\n")  # as earlier versions wrote it
+    assert lock_holder(tmp_path) == os.getpid()
+
+
+def test_who_takes_the_lock_is_known_by_number_and_beginning(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path)
+    assert lock_holder(tmp_path) == os.getpid()
+    with pytest.raises(FolderInUse, match=f"in use by process {os.getpid()}\\."):
+        FolderLock(tmp_path)
+    lock.release()
+
+
+def test_another_process_that_has_got_the_number_since_is_not_the_holder(tmp_path: Path) -> None:
+    FolderLock(tmp_path).release()
+    held = (tmp_path / LOCK_NAME).read_text().split()
+    assert held == [str(os.getpid()), started_at(os.getpid())]
+    (tmp_path / LOCK_NAME).write_text(f"{held[0]} {int(held[1]) - 1}\n")
+    assert lock_holder(tmp_path) is None
+
+
+def test_what_begins_later_began_at_a_later_time() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as later:
+        began = started_at(later.pid)
+        assert began is not None
+        assert int(began) >= int(started_at(os.getpid()) or 0)
+        later.communicate(b"\n")
+    assert started_at(later.pid) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "passes"),
+    [(errno.ENOSPC, True), (errno.EIO, True), (errno.EACCES, False), (errno.EROFS, False)],
+)
+def test_a_folder_without_room_may_have_some_at_the_next_start(
+    tmp_path: Path, number: int, *, passes: bool
+) -> None:
+    assert unusable(tmp_path, OSError(number, os.strerror(number))).may_pass is passes

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, restore
 from forewarn.adapters.data_folder import (
@@ -528,3 +529,31 @@ def test_a_mark_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     following = replace(mark, commits=2)
     for _ in killed_at_each_step(lambda: write_mark(tmp_path, following)):
         assert read_mark(tmp_path) in (mark, following)
+
+
+def test_the_file_may_not_change_while_the_mark_with_its_checksum_cannot_be_replaced(
+    tmp_path: Path,
+) -> None:
+    """A move of the WAL that is cut off would leave a file beside the checksum of another."""
+    folder, away = tmp_path / "data", tmp_path / "away"
+    folder.mkdir()
+    marker = Marker(folder, Mark(database="d", commits=1, settled=1, file_sum=7))
+    with capture_logs() as logs:
+
+        def failures() -> int:
+            return sum(line["event"] == "mark_not_written" for line in logs)
+
+        folder.rename(away)
+        assert not marker.may_change_file()
+        until(lambda: failures() == 1)
+        folder.touch()  # another reason, so that the next attempt is seen as well
+        marker.committed(2)
+        until(lambda: failures() == 2)
+        assert not marker.may_change_file()
+        folder.unlink()
+        away.rename(folder)
+        marker.committed(3)
+        until(lambda: mark_of(folder).file_sum is None)
+        until(marker.may_change_file)
+    marker.stop()
+    assert mark_of(folder).commits == 3

@@ -133,13 +133,3 @@ def test_the_operators_word_stands_until_it_is_carried_out(
     marks_file.forget(tmp_path)
     assert not marks_file.accepting(tmp_path)
     assert marks_file.load(tmp_path) == Marks()
-
-
-def test_a_folder_that_no_process_has_is_nobodys(tmp_path: Path) -> None:
-    lock = tmp_path / "forewarn.lock"
-    assert marks_file.daemon_of(tmp_path) is None
-    for text in ("", "x", "-1\n", "0\n", "999999999\n"):
-        lock.write_text(text)
-        assert marks_file.daemon_of(tmp_path) is None
-    lock.write_text(f"{os.getpid()}\n")
-    assert marks_file.daemon_of(tmp_path) == os.getpid()

@@ -12,7 +12,7 @@ from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import EVENT_IDS_MAX, HOLDING_MAX, LinkRoutes
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
-from forewarn.core.errors import Invalid, NotFound, NotYours, UnknownEventIds
+from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
 from forewarn.wire.host_json import ReadBefore, Since, Traces
 from inline_control import run_now
@@ -82,7 +82,8 @@ def test_a_host_speaks_for_its_own_vms_only(linked: Linked) -> None:
 
 def test_an_incarnation_that_never_was_is_confirmed_by_nobody(linked: Linked) -> None:
     event = linked.cloud.order("web_0", EventType.REBOOT)
-    run_now(linked.link("h1").confirm("web", linked.cloud.scope().incarnation + 1))
+    with pytest.raises(Conflict):
+        run_now(linked.link("h1").confirm("web", linked.cloud.scope().incarnation + 1))
     assert linked.cloud.event(event).shown_ms is None
 
 

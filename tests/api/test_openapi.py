@@ -160,7 +160,7 @@ def answers(world: World) -> Iterator[tuple[str, str, Any]]:
     world.hosts_work(Outcome.FAILED)
     yield get("/v1/scopes/{name}", name="spotty")
     yield order("/v1/scopes/{name}/release", name="spotty")
-    yield order("/v1/hosts/{name}/fail", {"fenced": True}, name="h2")
+    yield order("/v1/hosts/{name}/fail", {"fenced": True, "force": True}, name="h2")
     yield order("/v1/hosts/{name}/repair", name="h2")
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
     yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json

@@ -145,7 +145,7 @@ def test_a_host_is_closed_and_opened_again(world: World) -> None:
 
 
 def test_a_failed_host_answers_the_events_of_its_vms(world: World) -> None:
-    answer = world.order("/v1/hosts/h1/fail", {"fenced": True})
+    answer = world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
 
     assert (answer["health"], answer["fenced"]) == ("failed", True)
     assert {event["scope"] for event in answer["events"]} == {"web", "lonely"}

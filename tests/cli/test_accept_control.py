@@ -100,6 +100,15 @@ def test_in_json_it_says_whether_it_was_carried_out(folder: Path) -> None:
     }
 
 
+def test_it_names_the_control_of_the_settings_and_not_the_one_that_was_joined(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The daemon asks where its settings say: its control may have moved since."""
+    (tmp_path / "host.toml").write_text('control = "https://new.example:8256"\n')
+    ran = accept(folder, "--settings", str(tmp_path / "host.toml"), "--yes", "--json")
+    assert ran.json["control"] == "https://new.example:8256"
+
+
 def test_a_folder_of_no_host_is_refused_in_words(tmp_path: Path) -> None:
     ran = accept(tmp_path, "--yes")
 

@@ -261,7 +261,11 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: World) -> N
     degraded = ask(world, "host", "degrade", "h1", "--not-before", "+1d", "--json").json
     assert degraded["ordered_not_before"] == "2026-03-04T10:00:00.000Z"
     assert ask(world, "host", "fail", "h1", "--json").json["fenced"] is False
-    assert ask(world, "host", "fail", "h1", "--fenced", "--json").json["fenced"] is True
+    heard = ask(world, "host", "fail", "h1", "--fenced")
+    assert (heard.code, "Host h1 is not off" in heard.err) == (1, True)
+    assert "--force" in heard.err
+    forced = ask(world, "host", "fail", "h1", "--fenced", "--force", "--json").json
+    assert forced["fenced"] is True
     assert ask(world, "host", "repair", "h1", "--json").json["health"] == "ok"
 
 

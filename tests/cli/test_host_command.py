@@ -49,7 +49,7 @@ def test_a_folder_that_others_may_write_to_starts_no_daemon(tmp_path: Path, mode
     tmp_path.chmod(mode)
     ran = forewarn("host", "--control", NOWHERE, "--name", "h1", "--data", str(tmp_path))
 
-    assert ran.code == 1
+    assert ran.code == 78
     assert f"Other users may write to {tmp_path}" in ran.err
     assert f"chmod go-w {tmp_path}" in ran.err
     assert list(tmp_path.iterdir()) == []
@@ -70,7 +70,7 @@ def test_what_is_no_token_and_no_url_is_said_in_words(tmp_path: Path) -> None:
     token.write_text("x")
     options = ("--control", NOWHERE, "--name", "h1", "--token-file", str(token))
     ran = forewarn("host", *options, "--data", str(tmp_path))
-    assert (ran.code, "That is no token to join with." in ran.err) == (1, True)
+    assert (ran.code, "That is no token to join with." in ran.err) == (78, True)
 
     ran = forewarn("host", "--control", "ctl.example", "--data", str(tmp_path))
     assert ran.code == 2

@@ -385,6 +385,27 @@ def test_known_ids_are_those_the_scope_ever_had_also_since_begin(store: SqliteSt
     assert store.known_ids("s", ()) == frozenset()
 
 
+def test_the_writer_sees_events_and_operations_as_saved_since_begin(store: SqliteStore) -> None:
+    values = Values(8)
+    event = values.event("s", Phase.SCHEDULED)
+    scope = Scope(name="s", kind=ScopeKind.STANDALONE, events=(event,))
+    commit(store, Change(scopes=((None, scope),)))
+    ended = replace(event, phase=Phase.CANCELED, ended_ms=1)
+    store.begin()
+    store.save(Change(scopes=((scope, replace(scope, revision=1, events=(ended,))),)))
+    assert store.kept_event(event.event_id) == ended
+    store.rollback()
+    assert store.kept_event(event.event_id) == event
+    assert store.kept_event("NEVER") is None
+    operation = values.operation()
+    store.begin()
+    store.save(Change(operations=((None, operation),)))
+    assert store.kept_operation(operation.operation_id) == operation
+    store.commit()
+    assert store.kept_operation(operation.operation_id) == operation
+    assert store.kept_operation("NEVER") is None
+
+
 def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStore) -> None:
     values = Values(9)
     scopes = [Scope(name=name, kind=ScopeKind.STANDALONE) for name in "ab"]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from structlog.testing import capture_logs
 
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import metadata
+from forewarn.adapters.store import SqliteStore
+from forewarn.control import maintenance, metadata
 from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
-from forewarn.control.observed import HOST_SILENT_AFTER_MS, NOT_YET, Observed
+from forewarn.control.observed import NOT_YET, Observed
 from forewarn.core import notice
-from forewarn.core.errors import Conflict, NotFound, StaleReport
+from forewarn.core.errors import Conflict, HostHeard, NotFound, Refusal, StaleReport
 from forewarn.core.model import (
     Action,
     ActionKind,
     Decision,
     EventType,
     FactKind,
+    Outcome,
     Phase,
     Policy,
     ScheduledEvent,
@@ -64,11 +68,11 @@ def test_a_host_is_not_alive_before_its_first_heartbeat(cloud: Beating) -> None:
 
 def test_a_host_is_alive_for_fifteen_seconds_after_a_heartbeat(cloud: Beating) -> None:
     cloud.beat("h1")
-    cloud.clock.pass_ms(HOST_SILENT_AFTER_MS - 1)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS - 1)
     assert cloud.observed.alive("h1")
     cloud.clock.pass_ms(1)
     assert not cloud.observed.alive("h1")
-    assert cloud.observed.silent_ms("h1") == HOST_SILENT_AFTER_MS == 15_000
+    assert cloud.observed.silent_ms("h1") == notice.HOST_SILENT_AFTER_MS == 15_000
 
 
 def test_a_step_of_the_wall_clock_makes_no_host_silent(cloud: Beating) -> None:
@@ -345,3 +349,44 @@ def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_on
     (action,) = claims("true")
     assert action.vm == "web_0"
     cloud.report("h1", action)
+
+
+def test_a_control_that_has_just_started_takes_no_host_for_off(cloud: Beating) -> None:
+    """The host has not had the time to speak to it yet."""
+    cloud.beat("h1")
+    cloud.crash(down_ms=1_000)
+    fencing = maintenance.fail_host("h1", by="op", fenced=True)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS - 1)
+    with pytest.raises(HostHeard, match="may be on: control has listened for it for 14 s only"):
+        cloud.run(fencing)
+    cloud.clock.pass_ms(1)
+    assert cloud.run(fencing).fenced
+
+
+# Said twice at once.
+
+
+@pytest.mark.parametrize("event_type", [EventType.REBOOT, EventType.FREEZE])
+def test_a_report_that_comes_twice_in_one_commit_is_taken_once(
+    tmp_path: Path, event_type: EventType
+) -> None:
+    """In a data folder: only there is what was saved not yet what others read."""
+    store = SqliteStore.in_folder(tmp_path / "data")
+    cloud = Beating(scope("web", WEB), store=store)
+    cloud.beat("h1")
+    if event_type is EventType.FREEZE:
+        cloud.start(*cloud.events_of(cloud.maintain("h1", event_type)))
+    else:
+        cloud.start(cloud.order("web_0", event_type))
+    [action] = cloud.claim("h1")
+    report = cloud.dispatch.report(
+        "h1", action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""
+    )
+    failed = cloud.dispatch.report(
+        "h1", action.action_id, epoch=action.epoch, outcome=Outcome.FAILED, detail=""
+    )
+    first, again, other = cloud.writer.run([report, report, failed])
+    assert (first.error, again.error) == (None, None)
+    assert isinstance(other.error, Refusal)
+    assert len(cloud.facts(FactKind.REPORTED)) == 1
+    store.close()

@@ -92,7 +92,7 @@ def test_an_event_that_has_ended_says_how(cloud: Cloud, order: object) -> None:
 
 def test_health_orders_answer_the_host_as_it_is_now(cloud: Cloud) -> None:
     cloud.degrade("h1")
-    failed = cloud.run(maintenance.fail_host("h1", by="ann", fenced=True))
+    failed = cloud.run(maintenance.fail_host("h1", by="ann", fenced=True, force=True))
     assert (failed.health, failed.fenced) == (Health.FAILED, True)
     repaired = cloud.run(maintenance.repair_host("h1", by="ann"))
     assert (repaired.health, repaired.fenced) == (Health.OK, False)

@@ -6,7 +6,7 @@ import pytest
 
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import own_vms
-from forewarn.core.errors import NotFound, NotYours
+from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
 from forewarn.wire.host_json import ReadBefore, Traces
 
@@ -92,7 +92,8 @@ def test_an_incarnation_that_does_not_exist_yet_is_confirmed_by_nobody(cloud: Cl
     event = cloud.order("web_0", EventType.REBOOT)
     now = cloud.scope().incarnation
 
-    cloud.run(own_vms.confirm("h1", "web", now + 1))
+    with pytest.raises(Conflict):
+        cloud.run(own_vms.confirm("h1", "web", now + 1))
     assert cloud.event(event).shown_ms is None
     cloud.run(own_vms.confirm("h2", "web", now))  # the event is on h1
     assert cloud.event(event).shown_ms is None

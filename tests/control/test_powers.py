@@ -138,6 +138,40 @@ def test_control_knows_after_a_restart_which_vms_went_down_with_their_host(
     fleet.close()
 
 
+def test_a_vm_that_runs_in_the_new_boot_and_is_switched_off_before_its_claim_counts_as_off(
+    fleet: SightingFleet,
+) -> None:
+    """The report that shows it comes before the claim that tells of the boot."""
+    fleet.shows("h1", web(0), boot_id="boot-1")
+    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.later(60)
+    fleet.shows("h1", web(0), boot_id="boot-2")  # nothing else is new
+    fleet.later(1)
+    fleet.shows("h1", OFF, boot_id="boot-2")
+    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    for _ in range(3):
+        fleet.later(30)
+        fleet.shows("h1", OFF, boot_id="boot-2")
+    assert fleet.vm("web-0").off
+
+
+def test_a_vm_that_is_down_in_the_first_report_of_a_new_boot_went_down_with_its_host(
+    fleet: SightingFleet,
+) -> None:
+    fleet.shows("h1", web(0), boot_id="boot-1")
+    for _ in range(5):
+        fleet.later(30)
+        fleet.shows("h1", OFF, boot_id="boot-2")
+    assert (fleet.vm("web-0").off, fleet.vm("web-0").went_down) == (False, True)
+
+
+def test_a_report_that_names_no_boot_says_nothing_of_it(fleet: SightingFleet) -> None:
+    fleet.shows("h1", web(0), boot_id="boot-1")
+    fleet.shows("h1", web(0))
+    assert fleet.host("h1").boot_id == "boot-1"
+    assert not fleet.vm("web-0").went_down
+
+
 def test_one_that_was_off_before_stays_so_when_its_host_boots(fleet: SightingFleet) -> None:
     shows_for(fleet, 60, OFF)
     for boot in ("boot-1", "boot-2"):
@@ -204,7 +238,7 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
     fleet.shows("h2")
     fleet.shows("h3")
     shows_for(fleet, 60, OFF, seen("other"))
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True))
+    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True, force=True))
     fleet.tick()
     kinds = {a.vm: a.kind.value for host in ("h2", "h3") for a in fleet.claim(host)}
     assert kinds == {"web-0": "define-vm", "other": "start-vm"}

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import overview, ticker
+from forewarn.adapters.store import SqliteStore
+from forewarn.control import maintenance, overview, ticker
 from forewarn.control.agenda import Agenda
-from forewarn.control.observed import HOST_SILENT_AFTER_MS, Observed
+from forewarn.control.observed import Observed
 from forewarn.control.published import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
+from forewarn.core import notice
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import StoreFailed
 from inline_control import run_now
+from simulation.faulty_store import Fault, FaultyStore
 from watched_store import WatchedStore, disk_full
 
 
@@ -59,6 +64,32 @@ def test_a_reader_during_a_rollback_sees_the_last_commit() -> None:
     assert [*seen, published(cloud)] == [before, before]
     cloud.run(command)
     assert cloud.published.host("h9") is not None
+
+
+def test_a_reader_of_the_store_during_a_rollback_sees_the_last_commit(tmp_path: Path) -> None:
+    inner = SqliteStore.in_folder(tmp_path / "data")
+    store = FaultyStore(inner)
+    cloud = Cloud(scope("web", WEB), store=store)
+    seen: list[tuple[object, ...]] = []
+
+    def read() -> tuple[object, ...]:
+        return store.events(scope=None, open_only=False, limit=9), store.journal_end()
+
+    before = read()
+
+    def looking(_: Transaction) -> None:  # after the order was saved, in the same commit
+        with ThreadPoolExecutor(1) as reader:
+            seen.append(reader.submit(read).result())
+
+    order = maintenance.order_vm("web_0", EventType.REBOOT, by="owner")
+    store.fault = Fault.DISK_FULL
+    with pytest.raises(StoreFailed):
+        cloud.writer.run([order, looking])
+    assert [*seen, read()] == [before, before]
+    cloud.writer.run([order, looking])
+    assert seen[-1] == before
+    assert read() != before
+    inner.close()
 
 
 def test_scopes_stay_in_the_order_in_which_they_came(cloud: Cloud) -> None:
@@ -143,7 +174,7 @@ def test_most_heartbeats_ask_nothing_of_the_writer() -> None:
         run_now(cloud.control.heartbeats.take("h1", {}))
         cloud.clock.pass_ms(5_000)
     assert cloud.submitted == 0
-    cloud.clock.pass_ms(HOST_SILENT_AFTER_MS)
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
     run_now(cloud.control.heartbeats.take("h1", {}))
     assert cloud.submitted == 1
     assert cloud.observed.silences("h1") == 1

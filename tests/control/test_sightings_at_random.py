@@ -106,7 +106,7 @@ class Anything:
             silent.symmetric_difference_update({host})
         elif what == 1:
             fenced = self.rng.random() < 0.5
-            self.fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced))
+            self.fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
         else:
             self.fleet.run(maintenance.repair_host(host, by="operator"))
 

@@ -55,7 +55,7 @@ def lost(fleet: SightingFleet, *silent: str) -> str:
 
 
 def fail(fleet: SightingFleet, host: str, *, fenced: bool = False) -> None:
-    fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced))
+    fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
     fleet.tick()
 
 

@@ -7,7 +7,8 @@ import pytest
 from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.control import maintenance
 from forewarn.control.transaction import Transaction
-from forewarn.core import document
+from forewarn.core import document, notice
+from forewarn.core.errors import HostHeard
 from forewarn.core.model import (
     DAY_MS,
     HOUR_MS,
@@ -59,6 +60,29 @@ def test_without_fencing_nothing_starts_anywhere(cloud: Cloud) -> None:
     cloud.pass_time(HOUR_MS)
     assert [cloud.claim(host) for host in ("h2", "h3")] == [[], []]
     assert reasons(cloud.holds(declared(cloud)[0])) == {HoldReason.HOMELESS}
+
+
+def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) -> None:
+    fencing = maintenance.fail_host("h1", by="ann", fenced=True)
+    with pytest.raises(HostHeard, match=r"Host h1 is not off.*silent.*--force"):
+        cloud.run(fencing)
+    assert cloud.host("h1").health is Health.OK
+    cloud.fail("h1")  # that it has failed may be said of any host: nothing starts twice by that
+    with pytest.raises(HostHeard):
+        cloud.run(fencing)
+    assert not cloud.host("h1").fenced
+    cloud.run(maintenance.fail_host("h1", by="ann", fenced=True, force=True))
+    assert cloud.host("h1").fenced
+    (fact,) = cloud.facts(FactKind.HOST_FENCED)
+    assert (fact.by, fact.detail) == ("ann", {"forced": True})
+
+
+def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:
+    cloud.hearing.falls_silent("h1")
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
+    cloud.run(maintenance.fail_host("h1", by="ann", fenced=True))
+    (fact,) = cloud.facts(FactKind.HOST_FAILED)
+    assert fact.detail == {"fenced": True}
 
 
 def test_after_fencing_vms_start_elsewhere(cloud: Cloud) -> None:

@@ -48,6 +48,9 @@ class TwoHosts:
     def silent_ms(self, host: str) -> int:
         return 0 if self.alive(host) else 60_000
 
+    def may_be_on(self, host: str) -> bool:
+        return self.alive(host)
+
     def blind(self, host: str) -> str:  # noqa: ARG002 - both see
         return ""
 

@@ -102,6 +102,7 @@ class Bench:
             documents=self.documents,
             step_timeout_s=step_timeout_s,
             readable=lambda owner: owner.name not in self.unreadable,
+            powered=self.hypervisor.answers,
         )
 
     def show(self, owner: Scope) -> None:
@@ -177,6 +178,48 @@ def test_what_is_shown_is_confirmed_by_the_hosts_of_its_events() -> None:
 
     bench = while_working(act)
     assert sorted(bench.link.confirmed) == [("h1", "web", 2), ("h2", "web", 2)]
+
+
+def test_a_host_without_power_neither_beats_nor_confirms_until_it_has_booted() -> None:
+    async def act(bench: Bench) -> None:
+        bench.hypervisor.kill_host("h1")
+        bench.hosts.died("h1")
+        bench.show(showing(an_event("E1", "h1"), an_event("E2", "h2")))
+        await bench.hosts.heartbeat()
+        await until(lambda: bool(bench.link.confirmed))
+        assert bench.link.confirmed == [("h2", "web", 2)]
+        assert {host for host, _ in bench.link.heartbeats} == {"h2"}
+        bench.hypervisor.boot_host("h1")
+        bench.hosts.booted("h1")
+        await until(lambda: ("h1", "web", 2) in bench.link.confirmed)
+        await bench.hosts.heartbeat({"h1"})
+        assert bench.link.heartbeats[-1][0] == "h1"
+
+    async def main() -> None:
+        bench = Bench()
+        bench.hypervisor.kill_host("h1")  # before the first heartbeat
+        work = asyncio.ensure_future(bench.hosts.run())
+        try:
+            await act(bench)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_what_a_host_held_in_its_hands_is_gone_with_its_power() -> None:
+    async def act(bench: Bench) -> None:
+        bench.hypervisor.slow_next("web_0", extra_s=600)
+        bench.link.to_do["h1"] = [an_action()]
+        bench.hosts.ring(["h1"])
+        await until(lambda: bench.hosts.held == 1)
+        bench.hypervisor.kill_host("h1")
+        bench.hosts.died("h1")
+        bench.hosts.died("a host of another process")
+        assert bench.hosts.held == 0
+
+    assert while_working(act).link.reports == []
 
 
 @pytest.mark.parametrize("more", [{"shown_ms": 5}, {"silent": True}, {"phase": Phase.CANCELED}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,15 +26,17 @@ class Control(UnaskedLink):
 
     def __init__(self) -> None:
         self.sightings: list[tuple[str, ...]] = []
+        self.boots: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.blindness: list[str] = []
         self.problems: dict[str, str] = {}
         self.refusals: list[Exception] = []
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
         if self.refusals:
             raise self.refusals.pop(0)
         self.sightings.append(tuple(vm.name for vm in vms))
+        self.boots.append(boot_id)
         return self.problems
 
     async def blind(self, why: str) -> None:
@@ -76,6 +79,7 @@ class Bench:
             link=self.control,
             channels=self.channels,
             witness=lambda seen: self.witnessed.append(len(seen)),
+            boot_id=partial(self.world.hypervisor.boot_id, "h1"),
         )
 
 
@@ -246,3 +250,17 @@ def test_the_simulated_machines_follow_what_the_hypervisor_does() -> None:
         assert powers == {"web_0": "off", "web_1": "off"}
 
     run(test)
+
+
+def test_control_is_told_in_which_boot_something_was_seen() -> None:
+    async def story() -> None:
+        bench = Bench()
+        await bench.watch.tell()
+        bench.world.hypervisor.boot_host("h1")
+        bench.watch.tell_again()
+        await bench.watch.tell()
+        bench.world.hypervisor.kill_host("h1")  # it cannot say; what was seen is told all the same
+        await bench.watch.tell()
+        assert bench.control.boots == ["h1-boot-0", "h1-boot-1", ""]
+
+    asyncio.run(story())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,6 +14,18 @@ from pathlib import Path
 import pytest
 
 from cli_runner import forewarn
+from forewarn.adapters.data_folder import (
+    DamagedMark,
+    FolderInUse,
+    FolderUnusable,
+    LostDatabase,
+    unusable,
+)
+from forewarn.cli.client import EXIT_USAGE
+from forewarn.core.errors import BadInventory, Conflict, NotInvited, Unavailable
+from forewarn.host.listeners import ListenFailed
+from forewarn.ports import StoreFailed
+from forewarn.wiring.process import EXIT_CANNOT_START, EXIT_CONFIG, NotJoined, exit_status
 from programs import program
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
@@ -178,3 +191,37 @@ def test_polkit_lets_the_host_daemon_reboot_its_machine_and_nothing_else() -> No
     done = run(engine, "-e", ASKS.replace("RULES", rules), json.dumps(asked))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["yes", "yes", *["not handled"] * 3]
+
+
+# Refused starts.
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_units_do_not_start_again_what_a_person_has_to_mend(unit: str) -> None:
+    values = {key: value for key, value, _, _ in directives(text_of(unit))}
+    assert values["Restart"] == "always"
+    assert values["RestartPreventExitStatus"].split() == [str(EXIT_USAGE), str(EXIT_CONFIG)]
+
+
+LASTING = (
+    LostDatabase("It is missing.", "Put it back."),
+    DamagedMark("It is damaged.", "Remove it."),
+    FolderUnusable("Others may write to it.", "chmod go-w"),
+    BadInventory("Line 1 is wrong.", "Mend it."),
+    NotInvited("The token is used.", "Invite it again."),
+    Conflict("It has joined as another.", "Start it with that name."),
+)
+PASSING = (
+    FolderInUse("Process 7 has it.", "Stop it first."),
+    unusable(Path("data"), OSError(errno.ENOSPC, "No space left on device")),
+    ListenFailed("The port is in use."),
+    StoreFailed("the disk is full", fatal=False),
+    Unavailable("Control cannot be reached."),
+    NotJoined("It has not joined.", "Join."),
+)
+
+
+def test_what_a_restart_may_mend_has_another_exit_status() -> None:
+    assert {exit_status(why) for why in LASTING} == {EXIT_CONFIG}
+    assert {exit_status(why) for why in PASSING} == {EXIT_CANNOT_START}
+    assert EXIT_CONFIG == os.EX_CONFIG

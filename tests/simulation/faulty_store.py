@@ -73,6 +73,12 @@ class FaultyStore:
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
         return self._store.known_ids(scope, event_ids)
 
+    def kept_event(self, event_id: str) -> ScheduledEvent | None:
+        return self._store.kept_event(event_id)
+
+    def kept_operation(self, operation_id: str) -> Operation | None:
+        return self._store.kept_operation(operation_id)
+
     def event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.event(event_id)
 

@@ -291,7 +291,7 @@ class Run:
             self.world.daemon_dies(self.world.hosts[host])
         if fenced or self.rng.random() < 0.5:
             self.world.hypervisor.inner.kill_host(host)
-        command = maintenance.fail_host(host, by="op", fenced=fenced)
+        command = maintenance.fail_host(host, by="op", fenced=fenced, force=fenced)
         if self.order(command, f"{'fenced' if fenced else 'fail'} {host}"):
             self.world.declared(host)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from forewarn.wiring.process import EXIT_CONFIG
 from system_world import Service, service_in, wait_until
 
 JUMP = 1_000_000
@@ -17,7 +18,7 @@ JUMP = 1_000_000
 def refused(service: Service) -> str:
     """Start it: it ends by itself, with one sentence and without a traceback."""
     service.launch()
-    assert service.exit_code() == 1
+    assert service.exit_code() == EXIT_CONFIG
     said = service.err()
     assert "Traceback" not in said
     assert "cannot start." in said
@@ -98,7 +99,7 @@ def test_new_begins_with_a_new_database_once_and_on_purpose(tmp_path: Path) -> N
         assert "begun_with_a_new_database" in service.err()
         assert service.stop() == 0
         service.launch("--new")
-        assert service.exit_code() == 1
+        assert service.exit_code() == EXIT_CONFIG
         assert "Start without --new" in " ".join(service.err().split())
         service.start()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from forewarn.wiring.process import EXIT_CONFIG
 from system_world import EXIT_LIMIT_S, FOREWARN, Service, running, service_in
 
 LIMIT_S = 20.0
@@ -195,7 +196,7 @@ def test_a_token_that_others_may_read_or_write_stops_the_start(tmp_path: Path, m
     with running(tmp_path) as service:
         assert service.stop() == 0
         (service.data / "operator.token").chmod(mode)
-        assert "Other users may read or write" in refused(service)
+        assert "Other users may read or write" in refused(service, code=EXIT_CONFIG)
         (service.data / "operator.token").chmod(0o600)
         service.start()
 
@@ -206,10 +207,10 @@ def test_a_planted_or_short_token_and_an_open_folder_stop_the_start(tmp_path: Pa
         token = service.data / "operator.token"
         token.touch(mode=0o600)
         token.write_text("known-to-the-enemy\n")
-        assert "A token has 20 to 1024 characters" in refused(service)
+        assert "A token has 20 to 1024 characters" in refused(service, code=EXIT_CONFIG)
         token.unlink()
         service.data.chmod(0o777)
-        words = refused(service)
+        words = refused(service, code=EXIT_CONFIG)
         assert f"Other users may write to {service.data}" in words
         assert f"chmod go-w {service.data}" in words
         service.data.chmod(0o755)

@@ -12,12 +12,13 @@ from signal import SIGINT, SIGTERM, Signals
 
 import pytest
 
+from forewarn.wiring.process import EXIT_CONFIG
 from system_world import FLEET, Service, running, service_in, wait_until
 
 DATABASE = "forewarn.db"
 
 
-def refused(service: Service, *options: str, exit_code: int = 1) -> str:
+def refused(service: Service, *options: str, exit_code: int = EXIT_CONFIG) -> str:
     """What a start that is refused says. It says nothing else, and no traceback."""
     service.launch(*options)
     assert service.exit_code() == exit_code, service.err()
@@ -115,7 +116,7 @@ def test_a_second_service_on_the_same_folder_is_refused_and_the_first_goes_on(
 ) -> None:
     with running(tmp_path) as first, service_in(tmp_path / "second") as second:
         second.data = first.data
-        words = refused(second)
+        words = refused(second, exit_code=1)
 
         assert f"{first.data} is in use by process {first.process.pid}" in words
         assert "name another data folder" in words
@@ -134,7 +135,7 @@ def test_a_port_in_use_is_refused_by_name(tmp_path: Path, option: str, words: st
     with service_in(tmp_path) as service, socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
 
-        said = refused(service, option, where)
+        said = refused(service, option, where, exit_code=1)
 
         assert words.format(where) in said
         assert "Choose a free address and port" in said

@@ -344,9 +344,9 @@ class ControlLink:
             limit_s=wait_s + CHANGES_EXTRA_S,
         )
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
-        """These are my VMs; the answer says what of them cannot be used, by name."""
-        question = wire.Sighting(tuple(vms))
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
+        """These are my VMs in this boot; the answer says what of them cannot be used, by name."""
+        question = wire.Sighting(tuple(vms), boot_id)
         return (await self._host("sight", question, wire.Sighted, SIGHT_LIMIT_S)).problems
 
     async def blind(self, why: str) -> None:

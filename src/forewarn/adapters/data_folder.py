@@ -18,6 +18,7 @@ start is a DatabaseRefused, with the file and the remedy in its words:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -68,7 +69,7 @@ LOADED_TABLES = frozenset(
         "vm",
     }
 )
-PID_BYTES_MAX = 20  # of the lock file, which says who holds the lock
+LOCK_BYTES_MAX = 60  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
 WAL_CHECKED_BYTES_MAX = 128 << 20  # of a WAL; a larger one is not looked at before SQLite reads it
@@ -79,6 +80,11 @@ _PAGE_SIZE_AT = slice(16, 18)  # of the database file: big-endian, 1 for 65,536
 _BACKUP_FOLDERS = f"{BACKUP_SCRATCH_PREFIX}*"
 _SCRATCH = re.compile(r"\.[a-z]+\.[a-z]+\.[0-9]+")
 _SCRATCH_FOLDERS = (".", "link")
+# What an error of the file system says that stays until a person mends it.
+_LASTING_ERRORS = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+)
+_STARTED_AT = 19  # of what follows the name in /proc/PID/stat: field 22
 # What comes of statements on a broken file; the latter if SQLite quotes a name that is no text.
 BROKEN_FILE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 # What an error of SQLite can say without the file being broken.
@@ -101,7 +107,12 @@ log = Log(__name__)
 
 
 class DatabaseRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error
-    """Nothing was opened or changed. Says which file, what is wrong and what would be accepted."""
+    """Nothing was opened or changed. Says which file, what is wrong and what would be accepted.
+
+    `may_pass`: the next start may work though nobody has mended anything.
+    """
+
+    may_pass = False
 
     def __init__(self, refused: str, accepted: str) -> None:
         super().__init__(f"{refused} {accepted}")
@@ -115,6 +126,8 @@ class FolderUnusable(DatabaseRefused):
 
 class FolderInUse(DatabaseRefused):
     """Another process has the data folder open."""
+
+    may_pass = True
 
 
 class ForeignDatabase(DatabaseRefused):
@@ -161,14 +174,15 @@ class FolderLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.pread(self._file, PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
+            said = os.pread(self._file, LOCK_BYTES_MAX, 0).decode("ascii", "replace").split()
             os.close(self._file)
             raise FolderInUse(
-                f"{data_dir} is in use by process {pid or '(unknown)'}.",
+                f"{data_dir} is in use by process {said[0] if said else '(unknown)'}.",
                 "Stop it first, or name another data folder with --data DIR.",
             ) from None
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode("ascii"), 0)
+        pid = os.getpid()
+        os.pwrite(self._file, f"{pid} {started_at(pid) or ''}".strip().encode("ascii") + b"\n", 0)
 
     def release(self) -> None:
         """Let others in. The lock file stays: removing it would let two processes in."""
@@ -177,13 +191,42 @@ class FolderLock:
             self._file = -1
 
 
+def lock_holder(data_dir: Path) -> int | None:
+    """The process that took the folder's lock last, if it is there still; nothing is locked.
+
+    Its number may be another process's by now: that one began at another time.
+    """
+    try:
+        said = (data_dir / LOCK_NAME).read_text(encoding="ascii").split()
+        pid = int(said[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    if pid <= 0:
+        return None
+    began = started_at(pid)
+    same = began is not None and said[1:] in ([], [began])  # [] was written by an earlier version
+    return pid if same else None
+
+
+def started_at(pid: int) -> str | None:
+    """When a process began, in clock ticks since the boot; None if there is no such process."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    # The name of the program comes second, in parentheses, and may hold anything.
+    return told.rpartition(")")[2].split()[_STARTED_AT]
+
+
 def unusable(data_dir: Path, error: OSError) -> FolderUnusable:
     """What an error of the file system means for a data folder."""
     file = f" ({Path(error.filename).name})" if error.filename else ""
-    return FolderUnusable(
+    refused = FolderUnusable(
         f"{data_dir} cannot be used as a data folder: {error.strerror or error}{file}.",
         "Name a folder that the user of this process may write to and that has room.",
     )
+    refused.may_pass = error.errno not in _LASTING_ERRORS
+    return refused
 
 
 def _open_lock(data_dir: Path) -> int:

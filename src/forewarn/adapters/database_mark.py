@@ -328,9 +328,9 @@ class Marker:
             self._sum_if_quiet()
             with self._guard:
                 mark = self._newest
-            self._write(mark)
-            with self._guard:
-                self._forgetting = self._forgetting and mark.file_sum is not None
+            if self._write(mark) and mark.file_sum is None:
+                with self._guard:
+                    self._forgetting = False
             self._closing.wait(MARK_EVERY_S)
 
     def _sum_if_quiet(self) -> None:
@@ -345,12 +345,14 @@ class Marker:
             if changes == self._changes and not self._forgetting:
                 self._newest = replace(self._newest, file_sum=found)
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: Mark) -> bool:
+        """Write the mark; whether that worked."""
         try:
             write_mark(self._data_dir, mark)
         except OSError as error:
             if str(error) != self._said:
                 log.warning("mark_not_written", folder=str(self._data_dir), why=str(error))
             self._said = str(error)
-        else:
-            self._said = ""
+            return False
+        self._said = ""
+        return True

@@ -17,7 +17,6 @@ from typing import TypeVar
 import msgspec
 
 from forewarn.adapters.data_folder import (
-    LOCK_NAME,
     DatabaseRefused,
     make_private,
     unusable,
@@ -133,12 +132,3 @@ def forget(folder: Path) -> None:
     keep(folder, Marks())
     (folder / ACCEPT_FILE).unlink(missing_ok=True)
     sync_folder(folder)
-
-
-def daemon_of(folder: Path) -> int | None:
-    """The process that took the folder's lock last, if it is there still; nothing is locked."""
-    try:
-        pid = int((folder / LOCK_NAME).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return pid if pid > 0 and Path(f"/proc/{pid}").exists() else None

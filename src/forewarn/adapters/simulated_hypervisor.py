@@ -32,10 +32,15 @@ class _Begun:
 
 
 class SimulatedHypervisor:
-    """All hosts of a simulated fleet. Not for VMs anybody needs."""
+    """All hosts of a simulated fleet. Not for VMs anybody needs.
 
-    def __init__(self, clock: Clock) -> None:
+    A host that is not `powered` does nothing and answers nothing. What that did to its VMs is
+    settled by `kill_host`; if the power comes back before, nothing has happened.
+    """
+
+    def __init__(self, clock: Clock, *, powered: Callable[[str], bool] = lambda _: True) -> None:
         self._clock = clock
+        self._powered = powered
         self._boots: dict[str, int] = {}
         self._vms: dict[str, str] = {}
         # By (host, action id): what one host did says nothing of another that got the action later.
@@ -111,8 +116,12 @@ class SimulatedHypervisor:
         self._boots[host] = self._boots.get(host, 0) + 1
 
     def dead(self, host: str) -> bool:
-        """True while the host is powered off."""
+        """True from `kill_host` until `boot_host`."""
         return host in self._dead
+
+    def answers(self, host: str) -> bool:
+        """True while the host has power and is booted."""
+        return host not in self._dead and self._powered(host)
 
     def runs(self, vm: str) -> bool:
         """True if the VM is there, is not switched off and did not go down with its host."""
@@ -170,7 +179,7 @@ class SimulatedHypervisor:
 
     async def begin(self, host: str, action: Action) -> None:
         self._refuse_dead(host)
-        if action.target_host in self._dead:
+        if action.target_host is not None and not self.answers(action.target_host):
             raise HypervisorFailed(_no_answer(action.target_host or ""))
         name = action.vm or host
         if action.vm is not None and not self._has(host, action):
@@ -199,7 +208,7 @@ class SimulatedHypervisor:
         return self._vms.get(vm) == host and self.runs(vm)
 
     def _refuse_dead(self, host: str) -> None:
-        if host in self._dead:
+        if not self.answers(host):
             raise HypervisorFailed(_no_answer(host))
 
     def _settle(self) -> None:
@@ -208,12 +217,17 @@ class SimulatedHypervisor:
         Looking changes nothing: what has happened does not depend on who asked since.
         """
         now_ms = self._clock.monotonic_ms()
-        over = [(one.ends_monotonic_ms, key) for key, one in self._begun.items()]
-        over = sorted(end for end in over if end[0] <= now_ms)
+        begun = [(one.ends_monotonic_ms, key) for key, one in self._begun.items()]
+        over = sorted(end for end in begun if end[0] <= now_ms and self._goes_on(end[1]))
         for _, key in over:
             self._take_effect(key, self._begun.pop(key))
         if over:
             self._changed()
+
+    def _goes_on(self, key: tuple[str, str]) -> bool:
+        """Whether both hosts of an action that was begun have power."""
+        target = self._begun[key].action.target_host
+        return self._powered(key[0]) and (target is None or self._powered(target))
 
     def _take_effect(self, key: tuple[str, str], begun: _Begun) -> None:
         if len(self._done) >= REMEMBERED_MAX:

@@ -38,10 +38,10 @@ REMEMBERED_DELETED_MAX = 10
 class SqliteStore:
     """`ports.Store`. Made by `in_folder` or `in_memory`; `close` it.
 
-    The writing half (begin, save, commit, rollback, and remembered and known_ids, which see what
-    was saved since begin) belongs to the thread that called begin until it commits or rolls back.
-    In memory the other reads of that thread see uncommitted changes too, and those of other
-    threads wait for the transaction to end.
+    The writing half (begin, save, commit, rollback, and remembered, known_ids and kept_*, which
+    see what was saved since begin) belongs to the thread that called begin until it commits or
+    rolls back. In memory the other reads of that thread see uncommitted changes too, and those of
+    other threads wait for the transaction to end.
     """
 
     def __init__(self, database: Database) -> None:
@@ -101,6 +101,18 @@ class SqliteStore:
                 for event_id in event_ids
                 if reading.row("event_known", {"scope": scope, "event_id": event_id}) is not None
             )
+
+    def kept_event(self, event_id: str) -> ScheduledEvent | None:
+        """An event, open or ended, also as saved since begin."""
+        with self._database.reading_own() as reading:
+            row = reading.row("event", {"event_id": event_id})
+            return None if row is None else _event(reading, row)
+
+    def kept_operation(self, operation_id: str) -> Operation | None:
+        """An operation, open or ended, also as saved since begin."""
+        with self._database.reading_own() as reading:
+            row = reading.row("operation", {"operation_id": operation_id})
+            return None if row is None else _operation(reading, row)
 
     # The reading half
 

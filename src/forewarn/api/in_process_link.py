@@ -44,8 +44,9 @@ class InProcessLink:
     async def definition(self, vm: str) -> str | None:
         return (await self._routes.definition(self._asker, wire.AskDefinition(vm))).definition
 
-    async def sight(self, vms: Sequence[SeenVm]) -> Mapping[str, str]:
-        return (await self._routes.sight(self._asker, wire.Sighting(tuple(vms)))).problems
+    async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
+        shown = wire.Sighting(tuple(vms), boot_id)
+        return (await self._routes.sight(self._asker, shown)).problems
 
     async def blind(self, why: str) -> None:
         await self._routes.blind(self._asker, wire.Blind(why))

@@ -154,8 +154,9 @@ class LinkRoutes:
         return wire.Done()
 
     async def sight(self, asker: Asker, asked: wire.Sighting) -> wire.Sighted:
+        _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         problems = await self._sightings.take(
-            self._control, asker.name, asked.vms, check=asker.need_still
+            self._control, asker.name, asked.vms, boot_id=asked.boot_id, check=asker.need_still
         )
         return wire.Sighted(problems=dict(problems))
 

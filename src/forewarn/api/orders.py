@@ -14,12 +14,11 @@ import msgspec
 
 from forewarn.control import inventory, maintenance, overview
 from forewarn.control.measures import OPERATOR
-from forewarn.control.observed import HOST_SILENT_AFTER_MS
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import edits
-from forewarn.core.errors import BadInventory, HostHeard, Invalid
-from forewarn.core.model import SECOND_MS, Cause, EventType, Host, Operation, Phase
+from forewarn.core.errors import BadInventory, Invalid
+from forewarn.core.model import Cause, EventType, Host, Operation, Phase
 from forewarn.wire.operator_json import Json, event_json, parse_time
 
 BODY_BYTES_MAX = 64 * 1_024
@@ -38,7 +37,7 @@ class DegradeWords(msgspec.Struct, forbid_unknown_fields=True):
 class FailWords(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 
-    A daemon that was heard just now says otherwise, and is believed unless `force`.
+    A host that was heard just now says otherwise, and is believed unless `force`.
     """
 
     fenced: bool = False
@@ -114,29 +113,12 @@ def degrade_host(host: str, said: DegradeWords) -> Command[Json]:
     return command
 
 
-def _refuse_heard(tx: Transaction, host: Host) -> None:
-    """Raise HostHeard for a machine that speaks: to start its VMs elsewhere would run them twice.
-
-    Hosts in the process of the service speak whatever is said of them.
-    """
-    if host.joined and tx.alive(host.name):
-        heard_s = tx.silent_ms(host.name) // SECOND_MS
-        raise HostHeard(
-            f"Host {host.name} is not off: it was heard {heard_s} s ago, and its VMs may run.",
-            "See that it is the right host, switch it off, and say it again when it is silent"
-            f" (after {HOST_SILENT_AFTER_MS // SECOND_MS} s), or at once with --force.",
-        )
-
-
 def fail_host(host: str, said: FailWords) -> Command[Json]:
     """Say that a host has failed: the host, and the events of the VMs that were on it."""
 
     def command(tx: Transaction) -> Json:
-        if said.fenced and not said.force:
-            _refuse_heard(tx, tx.need_host(host))
-        answer = _host_answer(
-            tx, host, maintenance.fail_host(host, by=OPERATOR, fenced=said.fenced)
-        )
+        order = maintenance.fail_host(host, by=OPERATOR, fenced=said.fenced, force=said.force)
+        answer = _host_answer(tx, host, order)
         events = [
             event
             for scope in tx.scopes_on(host)

@@ -39,8 +39,9 @@ def accept_control(
     session = session_of(context)
     data = None if session.data is None else str(session.data)
     try:
-        folder = load(file=session.settings, environment=os.environ, options={"data": data}).data
-        standing = host_accepting.standing(folder)
+        chosen = load(file=session.settings, environment=os.environ, options={"data": data})
+        folder = chosen.data
+        standing = host_accepting.standing(folder, control=chosen.control)
         if not yes:
             _ask(standing)
         taken = host_accepting.accept_control(folder)

@@ -24,7 +24,7 @@ from forewarn.cli.run import (
 )
 from forewarn.cli.session import AsJson, Session, session_of
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.process import CannotStart
+from forewarn.wiring.process import EXIT_CONFIG, CannotStart, exit_status
 
 if TYPE_CHECKING:
     from forewarn.wiring.control import ControlWhere
@@ -74,7 +74,9 @@ def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
         from forewarn.wiring.control import open_control  # noqa: PLC0415 - see above
     except ModuleNotFoundError as missing:
         raise Stop(
-            1, f"cannot start without {missing.name}.", "Install it: pip install 'forewarn[hosts]'"
+            EXIT_CONFIG,
+            f"cannot start without {missing.name}.",
+            "Install it: pip install 'forewarn[hosts]'",
         ) from None
 
     async def everything() -> None:
@@ -84,7 +86,7 @@ def _run(chosen: Settings, *, new: bool, as_json: bool) -> None:
     try:
         run_to_end(everything())
     except CannotStart as why:
-        raise Stop(1, f"cannot start. {why}") from None
+        raise Stop(exit_status(why), f"cannot start. {why}") from None
 
 
 def _say_where_in_json(where: ControlWhere) -> None:

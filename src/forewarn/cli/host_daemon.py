@@ -15,7 +15,7 @@ from forewarn.cli.tables import count
 from forewarn.host_settings import BadSettings, load
 from forewarn.wiring.host import HostWhere, join_host, run_host
 from forewarn.wiring.host_machinery import on_libvirt
-from forewarn.wiring.process import CannotStart
+from forewarn.wiring.process import CannotStart, exit_status
 
 TOKEN_CHARS_MAX = 1_024
 
@@ -45,7 +45,7 @@ def run(
             return
         run_to_end(run_host(settings, token=token, build=on_libvirt, started=said))
     except CannotStart as why:
-        raise Stop(1, f"cannot start. {why}") from None
+        raise Stop(exit_status(why), f"cannot start. {why}") from None
 
 
 def _read_token(file: str) -> str:

@@ -18,7 +18,7 @@ from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.addresses import listen_text
 from forewarn.settings import OPERATOR_TOKEN_FILE, BadSettings, Settings, load, need_shelter
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wiring.process import CannotStart
+from forewarn.wiring.process import CannotStart, exit_status
 from forewarn.wiring.serve import Where, open_service
 
 LISTENERS_PRINTED_MAX = 20
@@ -73,7 +73,7 @@ def serve(
     try:
         _run(chosen, _say_where_in_json if as_json else _say_where, new=new)
     except CannotStart as why:
-        raise Stop(1, f"cannot start. {why}") from None
+        raise Stop(exit_status(why), f"cannot start. {why}") from None
 
 
 def chosen_settings(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from forewarn.control import powers
-from forewarn.control.observed import HOST_SILENT_AFTER_MS
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing, notice, power
@@ -196,7 +195,7 @@ class Dispatch:
             tx.need_host(host)
             now = self._clock.monotonic_ms()
             silent_ms = tx.silent_ms(host)
-            if silent_ms >= HOST_SILENT_AFTER_MS:
+            if silent_ms >= notice.HOST_SILENT_AFTER_MS:
                 host_silent(host)(tx)
             elif silent_ms > notice.HEARTBEAT_LATE_MS:
                 _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)

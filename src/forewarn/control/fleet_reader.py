@@ -35,6 +35,9 @@ class FleetReader:
     def silent_ms(self, host: str) -> int:
         return self._observed.silent_ms(host)
 
+    def may_be_on(self, host: str) -> bool:
+        return self._observed.may_be_on(host)
+
     def blind(self, host: str) -> str:
         return self._observed.blind(host)
 

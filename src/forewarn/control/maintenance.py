@@ -9,7 +9,7 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, failing, scheduling, starting
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
-from forewarn.core.model import Cause, EventType, Host, Operation, ScheduledEvent, Scope
+from forewarn.core.model import Cause, EventType, Health, Host, Operation, ScheduledEvent, Scope
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
 
@@ -128,15 +128,23 @@ def degrade_host(host: str, *, by: str, not_before_ms: int | None = None) -> Com
     return command
 
 
-def fail_host(host: str, *, by: str, fenced: bool) -> Command[Host]:
-    """Say that a host has failed, and with `fenced` that it is surely off."""
+def fail_host(host: str, *, by: str, fenced: bool, force: bool = False) -> Command[Host]:
+    """Say that a host has failed, and with `fenced` that it is surely off.
+
+    The power of a simulated host is cut first, so that it is. Any other that is heard is not off:
+    HostHeard, unless `force`.
+    """
 
     def command(tx: Transaction) -> Host:
+        before = tx.need_host(host)
+        if before.health is not Health.FAILED:
+            tx.cut_power(host)
         tx.apply(
             failing.fail(
-                tx.need_host(host),
+                before,
                 tx,
                 fenced=fenced,
+                force=force,
                 by=by,
                 ids=tx.ids(),
                 now_ms=tx.now_ms,
@@ -149,10 +157,11 @@ def fail_host(host: str, *, by: str, fenced: bool) -> Command[Host]:
 
 
 def repair_host(host: str, *, by: str) -> Command[Host]:
-    """Say that a degraded or failed host is well again."""
+    """Say that a degraded or failed host is well again; a simulated one gets its power back."""
 
     def command(tx: Transaction) -> Host:
         tx.apply(failing.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
+        tx.restore_power(host)
         return tx.need_host(host)
 
     return command

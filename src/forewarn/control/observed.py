@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from forewarn.control.host_power import HostPower
 from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.core.notice import HOST_SILENT_AFTER_MS
 from forewarn.logs import Log
 from forewarn.ports import Clock
-
-HOST_SILENT_AFTER_MS = 15_000
 
 # Of a host that is heard and has not yet looked at the documents of this life of control.
 NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
@@ -34,21 +34,28 @@ class ReportedVm:
 
 
 class Observed:
-    """The last observations, by host. Times are monotonic."""
+    """The last observations, by host. Times are monotonic.
 
-    def __init__(self, clock: Clock) -> None:
+    `power` is that of simulated hosts: one without power is not heard. None if all are real.
+    """
+
+    def __init__(self, clock: Clock, *, power: HostPower | None = None) -> None:
         self._clock = clock
+        self.power = power
         self._began_ms = clock.monotonic_ms()
         self._heard_ms: dict[str, int] = {}
         self._reports: dict[str, Mapping[str, ReportedVm]] = {}
         self._blind: dict[str, str] = {}
         self._refusing: dict[str, str] = {}
         self._silences: Counter[str] = Counter()
+        self._lost: set[str] = set()
 
     # Looking things up, on any thread.
 
     def alive(self, host: str) -> bool:
         """True while the host's last heartbeat is fresh. False until the first."""
+        if host in self._lost or not self._has_power(host):
+            return False
         heard_ms = self._heard_ms.get(host)
         return heard_ms is not None and self._clock.monotonic_ms() - heard_ms < HOST_SILENT_AFTER_MS
 
@@ -59,6 +66,15 @@ class Observed:
     def silent_ms(self, host: str) -> int:
         """For how long the host has not been heard, counted from our own start at most."""
         return self._clock.monotonic_ms() - self._heard_ms.get(host, self._began_ms)
+
+    def may_be_on(self, host: str) -> bool:
+        """True while the host is heard, or could not be heard for long enough since our start.
+
+        One that is lost, or without power, is surely off.
+        """
+        if host in self._lost or not self._has_power(host):
+            return False
+        return self.silent_ms(host) < HOST_SILENT_AFTER_MS
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
@@ -76,10 +92,23 @@ class Observed:
         """Why the host obeys nothing of this control, in its words; empty if it does obey."""
         return self._refusing.get(host, "")
 
+    def _has_power(self, host: str) -> bool:
+        return self.power is None or self.power.on(host)
+
     # Changing, on the event loop.
 
+    def lost(self, host: str) -> None:
+        """The host is off: it is not heard until it speaks again, however little time passes."""
+        self._lost.add(host)
+
     def heard(self, host: str, *, at_ms: int, refuses: str = "") -> None:
-        """The host was heard at this time; `refuses` says why it obeys nothing of this control."""
+        """The host was heard at this time; `refuses` says why it obeys nothing of this control.
+
+        What one says that has no power was said before, and does not count.
+        """
+        if not self._has_power(host):
+            return
+        self._lost.discard(host)
         if at_ms - self._heard_ms.get(host, self._began_ms) >= HOST_SILENT_AFTER_MS:
             self._silences[host] += 1
         self._heard_ms[host] = at_ms

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from forewarn.control import metadata
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
-from forewarn.core.errors import NotYours
+from forewarn.core.errors import Conflict, NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
 from forewarn.core.whereabouts import arrivals, mention_the_same
 from forewarn.ports import FirstRead
@@ -221,12 +221,20 @@ def enable(host: str, scope: str, vm: str) -> Command[None]:
 
 
 def confirm(host: str, scope: str, incarnation: int) -> Command[None]:
-    """The host shows an incarnation. One that does not exist yet is confirmed by nobody."""
+    """The host shows an incarnation. Raises Conflict for one that never was.
+
+    A scope that has left since it was shown is no reason to refuse anything.
+    """
 
     def command(tx: Transaction) -> None:
         found = tx.scope(scope)
-        if found is not None and incarnation <= found.incarnation:
-            metadata.confirm(host, scope, incarnation)(tx)
+        if found is not None and incarnation > found.incarnation:
+            raise Conflict(
+                f"Host {host} cannot show incarnation {incarnation} of scope {scope}, which is at"
+                f" {found.incarnation}.",
+                "Show what the last answer to /link/changes has, and confirm that.",
+            )
+        metadata.confirm(host, scope, incarnation)(tx)
 
     return command
 

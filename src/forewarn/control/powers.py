@@ -97,7 +97,7 @@ def _quiet(tx: Transaction, host: str) -> bool:
 
 
 def booted(tx: Transaction, host: str, boot_id: str) -> None:
-    """A host asks for work in this boot. Of another one than before, its VMs may have gone down."""
+    """A host works, or shows its VMs, in this boot. If it is a new one, they may have gone down."""
     found = tx.need_host(host)
     if found.boot_id == boot_id:
         return

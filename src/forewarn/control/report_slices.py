@@ -21,6 +21,7 @@ class Report:
     """What a host shows: as it came (texts replaced by their digests), and what of it can be used.
 
     `unusable` is what is wrong with the rest, in words, by VM; `texts` are definitions by VM.
+    `boot_id` is the boot in which the host saw it, empty if it does not say.
     """
 
     host: str
@@ -28,6 +29,7 @@ class Report:
     usable: Mapping[str, SeenVm]
     unusable: Mapping[str, str]
     texts: Mapping[str, str]
+    boot_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def digested(host: str, vms: Sequence[SeenVm]) -> tuple[SeenVm, ...]:
     return tuple(sorted(found, key=lambda seen: seen.name))
 
 
-def read(host: str, vms: Sequence[SeenVm], told: tuple[SeenVm, ...]) -> Report:
+def read(host: str, vms: Sequence[SeenVm], told: tuple[SeenVm, ...], boot_id: str = "") -> Report:
     """What of a report can be used; `told` is the same report, digested."""
     usable: dict[str, SeenVm] = {}
     unusable: dict[str, str] = {}
@@ -55,7 +57,9 @@ def read(host: str, vms: Sequence[SeenVm], told: tuple[SeenVm, ...]) -> Report:
         else:
             usable.setdefault(seen.name, found)
     texts = {seen.name: seen_vms.kept_text(seen) for seen in reversed(vms)}
-    return Report(host=host, told=told, usable=usable, unusable=unusable, texts=texts)
+    return Report(
+        host=host, told=told, usable=usable, unusable=unusable, texts=texts, boot_id=boot_id
+    )
 
 
 def slices(report: Report, *, vms_max: int = SLICE_VMS_MAX) -> list[Slice]:

@@ -19,7 +19,7 @@ from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.inventory_file import parse
 from forewarn.control.observed import ReportedVm
-from forewarn.control.powers import Powers
+from forewarn.control.powers import Powers, booted
 from forewarn.control.report_slices import Report, Slice
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
@@ -144,6 +144,7 @@ class Sightings:
         host: str,
         vms: Sequence[SeenVm],
         *,
+        boot_id: str = "",
         check: Callable[[], object] = lambda: None,
     ) -> Mapping[str, str]:
         """Take what a host shows; what of it cannot be used, in words, by VM.
@@ -153,17 +154,17 @@ class Sightings:
         others ask goes between. Until the last slice was taken, no VM is missing. Should a host
         report again meanwhile, the last report counts and the one before is left where it is.
 
-        `check` is called before each slice; what it raises ends the taking. Raises Invalid for a
-        report that no host would make, NotFound for a host that is not in the fleet, and
-        Unavailable.
+        `boot_id` is the boot of the host in which it saw them; empty if it does not say. `check` is
+        called before each slice; what it raises ends the taking. Raises Invalid for a report that
+        no host would make, NotFound for a host that is not in the fleet, and Unavailable.
         """
         seen_vms.refuse_too_many(host, vms)
         told = await _aside(vms, report_slices.digested, host, vms)
-        problems = self.settled(control.fleet, host, told)
+        problems = self.settled(control.fleet, host, told, boot_id)
         if problems is None:
             if self._clock.monotonic_ms() < self._rests_until.get(host, 0):
                 raise Unavailable(f"The last report of host {host} took long; this one waits.")
-            report = await _aside(vms, report_slices.read, host, vms, told)
+            report = await _aside(vms, report_slices.read, host, vms, told, boot_id)
             problems = await self._take_slices(control, report, check)
         self._adoptions.shown(host, vms, problems)
         return problems
@@ -202,7 +203,7 @@ class Sightings:
         return timed
 
     def settled(
-        self, fleet: FleetReader, host: str, told: tuple[SeenVm, ...]
+        self, fleet: FleetReader, host: str, told: tuple[SeenVm, ...], boot_id: str = ""
     ) -> Mapping[str, str] | None:
         """The answer to a (digested) report that says nothing new while nothing waits; else None.
 
@@ -210,6 +211,8 @@ class Sightings:
         """
         last = self._looks.get(host)
         if last is None or last.looked.waiting or fleet.blind(host):
+            return None
+        if boot_id and fleet.need_host(host).boot_id != boot_id:
             return None
         if self._clock.monotonic_ms() - last.at_monotonic_ms >= LOOK_AGAIN_MS:
             return None
@@ -220,9 +223,9 @@ class Sightings:
         left = any(n not in known and n not in last.problems for n in last.usable)
         return last.problems if not left and told == last.told else None
 
-    def steps(self, host: str, vms: Sequence[SeenVm]) -> list[ReportStep]:
+    def steps(self, host: str, vms: Sequence[SeenVm], boot_id: str = "") -> list[ReportStep]:
         """What it takes to take a report, in this order; the last one answers it."""
-        report = report_slices.read(host, vms, report_slices.digested(host, vms))
+        report = report_slices.read(host, vms, report_slices.digested(host, vms), boot_id)
         return self._steps(self._begin(report))
 
     def _steps(self, taking: _Taking) -> list[ReportStep]:
@@ -299,7 +302,12 @@ class Sightings:
     def _look_at_powers(
         self, tx: Transaction, report: Report, looked: sighting.Looked
     ) -> sighting.Looked:
-        """Take over which VMs of the whole report are off; look again while one is about to be."""
+        """Take over which VMs of the whole report are off; look again while one is about to be.
+
+        A new boot of the host comes first: what runs in it did not go down with the one before.
+        """
+        if report.boot_id:
+            booted(tx, report.host, report.boot_id)
         waits = self._powers.seen(tx, report.host, _powers(tx, report.usable))
         return replace(looked, waiting=True) if waits else looked
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from forewarn.control.dispatch import declare_if_stranded, host_silent
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.observed import HOST_SILENT_AFTER_MS
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
@@ -65,7 +64,7 @@ class Survey:
     def silent_hosts(self, fleet: FleetLook, told: Iterable[str]) -> None:
         """Look at the hosts on which a notice runs."""
         for host in sorted(told):
-            if fleet.silent_ms(host) >= HOST_SILENT_AFTER_MS:
+            if fleet.silent_ms(host) >= notice.HOST_SILENT_AFTER_MS:
                 self.housekeeping.append(host_silent(host))
 
     def whole_operations(self, fleet: FleetLook) -> None:
@@ -405,7 +404,7 @@ def _lose_downtime(tx: Transaction, since_ms: int) -> None:
             consent.not_heard(
                 tx.need_scope(name),
                 host=None,
-                lost_ms=down_ms + HOST_SILENT_AFTER_MS,
+                lost_ms=down_ms + notice.HOST_SILENT_AFTER_MS,
                 now_ms=tx.now_ms,
             )
         )

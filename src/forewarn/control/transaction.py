@@ -87,12 +87,12 @@ class Transaction(FleetLook):
         return self._store.known_ids(scope, event_ids)
 
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
-        """An event, open or ended, as last committed."""
-        return self._store.event(event_id)
+        """An event, open or ended, as last saved: what came before in the same commit included."""
+        return self._store.kept_event(event_id)
 
     def kept_operation(self, operation_id: str) -> Operation | None:
-        """An operation, open or ended, as last committed."""
-        return self._store.operation(operation_id)
+        """An operation, open or ended, as last saved; see `kept_event`."""
+        return self._store.kept_operation(operation_id)
 
     def remembered(self, key: str) -> Remembered | None:
         """The answer kept under an idempotency key."""
@@ -124,8 +124,23 @@ class Transaction(FleetLook):
 
     def remove_host(self, name: str) -> None:
         self._places = None
+        self.restore_power(name)
         self._before.hosts.setdefault(name, self._index.hosts.get(name))
         self._index.put_host(name, None)
+
+    def cut_power(self, host: str) -> None:
+        """Cut the power of a simulated host; of others it is not ours to cut. See `HostPower`."""
+        power = self._observed.power
+        if power is not None and power.on(host):
+            power.cut(host)
+            self.on_take_back(lambda: power.restore(host))
+
+    def restore_power(self, host: str) -> None:
+        """Give a simulated host its power back; it is heard again once it has booted."""
+        power = self._observed.power
+        if power is not None and not power.on(host):
+            power.restore(host)
+            self.on_take_back(lambda: power.cut(host))
 
     def note(self, *facts: Fact) -> None:
         """Add facts that belong to no decision."""

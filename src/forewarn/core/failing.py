@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from forewarn.core import edits, ending, notice, planning, scheduling, starting, whereabouts
-from forewarn.core.errors import HostUnfit
+from forewarn.core.errors import HostHeard, HostUnfit
 from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
+    SECOND_MS,
     Action,
     ActionKind,
     ActionPhase,
@@ -95,6 +96,7 @@ def fail(
     fleet: Fleet,
     *,
     fenced: bool,
+    force: bool = False,
     by: str,
     ids: Iterator[str],
     now_ms: int,
@@ -103,18 +105,21 @@ def fail(
     """The host has failed. What ran there has ended badly; its VMs are declared Started.
 
     `fenced` says that the host is surely off, so that its VMs may start elsewhere. It may be said
-    later, by declaring the failure again.
+    later, by declaring the failure again. A host that the fleet hears is not off, whoever says so:
+    HostHeard, unless `force` overrides it, which the journal keeps.
     """
+    forced = _forced(host.name, fleet, force=force) if fenced else {}
     if host.health is Health.FAILED:
         if not fenced or host.fenced:
             return Decision()
-        fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by)
+        fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=forced)
         return Decision(
             hosts=(replace(host, fenced=True),),
             scopes=tuple(_is_off(scope, host.name) for scope in fleet.scopes_on(host.name)),
             facts=(fact,),
         )
-    facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail={"fenced": fenced})]
+    said = {"fenced": fenced, **forced}
+    facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail=said)]
     operations = []
     for operation in fleet.operations_on(host.name):
         operations.append(_operation_dies(operation, now_ms))
@@ -144,6 +149,27 @@ def fail(
     failed = replace(host, health=Health.FAILED, fenced=fenced)
     return Decision(
         hosts=(failed,), scopes=tuple(scopes), operations=tuple(operations), facts=tuple(facts)
+    )
+
+
+def _forced(host: str, fleet: Fleet, *, force: bool) -> dict[str, object]:
+    """What the journal says of the force that it took to take the host for off; often nothing.
+
+    Raises HostHeard for one that speaks, or may: its VMs would run twice.
+    """
+    if not fleet.may_be_on(host):
+        return {}
+    if force:
+        return {"forced": True}
+    ago_s = fleet.silent_ms(host) // SECOND_MS
+    if fleet.alive(host):
+        refused = f"Host {host} is not off: it was heard {ago_s} s ago, and its VMs may run."
+    else:
+        refused = f"Host {host} may be on: control has listened for it for {ago_s} s only."
+    raise HostHeard(
+        refused,
+        "See that it is the right host, switch it off, and say it again when it is silent"
+        f" (after {notice.HOST_SILENT_AFTER_MS // SECOND_MS} s), or at once with --force.",
     )
 
 

@@ -26,6 +26,10 @@ class Fleet(Protocol):
         """For how long the host has not been heard."""
         ...
 
+    def may_be_on(self, host: str) -> bool:
+        """True while the host is heard, or could not be heard for long enough since our start."""
+        ...
+
     def blind(self, host: str) -> str:
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
         ...

@@ -281,7 +281,7 @@ class Scope:
 class Host:
     """A machine that runs VMs, as the operator has described and judged it.
 
-    `boot_id` is the boot in which it last asked for work, None until it did.
+    `boot_id` is the boot in which it last asked for work or showed VMs, None until it did.
     """
 
     name: str

@@ -50,6 +50,7 @@ ENABLED_FOR_MS = DAY_MS
 # the five seconds is no notice, since its daemon may be down.
 HEARTBEAT_EVERY_MS = 5 * SECOND_MS
 HEARTBEAT_LATE_MS = 6 * SECOND_MS
+HOST_SILENT_AFTER_MS = 15 * SECOND_MS  # then it is not heard any more: nothing starts on it
 
 
 def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:

@@ -6,7 +6,7 @@ Rings make it quick; a sweep over every host makes it sure. Nothing here decides
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
@@ -35,7 +35,7 @@ class Hosts:
     A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
     What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
     notice does not run. `links` makes the link of a host. While `obeys` says no, nothing new is
-    begun; `refuses` tells control why.
+    begun; `refuses` tells control why. A host that is not `powered` says nothing at all.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Hosts:
         readable: Callable[[Scope], bool] = lambda _: True,
         obeys: Callable[[], bool] = lambda: True,
         refuses: Callable[[], str] = lambda: "",
+        powered: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._new_link = links
         self._links: dict[str, HostLink] = {}
@@ -61,6 +62,7 @@ class Hosts:
         self._readable = readable
         self._obeys = obeys
         self._refuses = refuses
+        self._powered = powered
         self._why_not: dict[tuple[str, str], str] = {}
         self._beat = asyncio.Event()
         self._ring = asyncio.Event()
@@ -85,16 +87,29 @@ class Hosts:
         wanted = set(names)
         for name in sorted(wanted - self._executors.keys()):
             self._links[name] = self._new_link(name)
-            self._executors[name] = Executor(
-                name,
-                link=self._links[name],
-                hypervisor=self._hypervisor,
-                obeys=self._obeys,
-                refuses=self._refuses,
-            )
+            self._executors[name] = self._executor(name)
             self._wanted.add(name)
         for name in self._executors.keys() - wanted:
             del self._executors[name], self._links[name]
+
+    def _executor(self, name: str) -> Executor:
+        return Executor(
+            name,
+            link=self._links[name],
+            hypervisor=self._hypervisor,
+            obeys=self._obeys,
+            refuses=self._refuses,
+        )
+
+    def died(self, name: str) -> None:
+        """A host has lost its power, and what it held in its hands with it."""
+        if name in self._executors:
+            self._executors[name] = self._executor(name)
+
+    def booted(self, name: str) -> None:
+        """A host has power again: it looks what there is to do, and what it shows."""
+        self.ring([name])
+        self._newly_shown.set()
 
     def ring(self, hosts: Iterable[str]) -> None:
         """These hosts have something to do."""
@@ -136,10 +151,12 @@ class Hosts:
             if executor is not None:
                 await self._step_one(executor, claim=False)
 
-    async def heartbeat(self) -> None:
-        """One heartbeat of every host. Those that fail are logged and counted."""
+    async def heartbeat(self, of: Container[str] | None = None) -> None:
+        """One heartbeat of every host, or `of` some. Those that fail are logged and counted."""
         now_s = asyncio.get_running_loop().time
         for executor in list(self._executors.values()):
+            if (of is not None and executor.host not in of) or not self._powered(executor.host):
+                continue
             began_s = now_s()
             try:
                 async with asyncio.timeout(LINK_TIMEOUT_S):
@@ -171,7 +188,7 @@ class Hosts:
         while True:
             self._newly_shown.clear()  # first: what is shown from here on is not slept through
             all_kept = await self._confirm()
-            if self._unconfirmed:
+            if any(self._powered(host) for host, _ in self._unconfirmed):
                 pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
                 await rung(self._newly_shown, pause_s)
             else:
@@ -185,7 +202,7 @@ class Hosts:
             if shown is None or host not in self._executors:
                 self._unconfirmed.pop((host, scope), None)
                 continue
-            if shown < incarnation:
+            if shown < incarnation or not self._powered(host):
                 continue
             page = self._documents.page(scope)
             if page is None or not self._readable(page.scope):

@@ -8,7 +8,7 @@ is away proves nothing about its VMs: nothing is told of it, and what is served 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from forewarn.core.errors import Refusal, Unavailable
@@ -45,7 +45,8 @@ class Arranging(Protocol):
 class Watch:
     """The machines of one host. Belongs to the event loop.
 
-    `witness` is told what is seen before channels are arranged for it.
+    `witness` is told what is seen before channels are arranged for it. `boot_id` is that of the
+    machine, or raises HypervisorFailed; control is told in which boot something was seen.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Watch:
         link: HostLink,
         channels: Arranging,
         witness: Callable[[Sequence[SeenVm]], None],
+        boot_id: Callable[[], Awaitable[str]],
     ) -> None:
         self._host = host
+        self._boot_id = boot_id
         self._machines = machines
         self._link = link
         self._channels = channels
@@ -174,7 +177,7 @@ class Watch:
                 if self._blind:
                     await self._link.blind(self._blind)
                 return True
-            self.problems = dict(await self._link.sight(seen))
+            self.problems = dict(await self._link.sight(seen, await self._boot()))
         except (Refusal, Unavailable) as why:
             self._say("sighting_not_taken", [str(why)])
             return False
@@ -186,6 +189,13 @@ class Watch:
         self._say("sighting_not_taken", [])
         self._say("vm_problem", [f"{vm}: {words}" for vm, words in self.problems.items()])
         return True
+
+    async def _boot(self) -> str:
+        """The boot of this machine; empty if its hypervisor cannot say."""
+        try:
+            return await self._boot_id()
+        except HypervisorFailed:
+            return ""
 
     # Adopting.
 

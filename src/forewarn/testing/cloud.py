@@ -190,7 +190,7 @@ class Cloud:
         return self._background.call(orders.degrade(name_of(where), not_before=not_before))
 
     def fail(self, where: str | Vm, *, fenced: bool = False) -> tuple[Event, ...]:
-        """Say that a host has failed, and with `fenced` that it is surely off.
+        """Cut the power of a host and say that it has failed, with `fenced` that it is surely off.
 
         Its VMs get a Reboot that has started already; those events are returned.
         """

@@ -169,16 +169,21 @@ class Traces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     returned: tuple[str, ...] = ()
 
 
-class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`/link/sight`: all VMs of the host, as its hypervisor shows them now."""
+class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`/link/sight`: all VMs of the host, as its hypervisor shows them now, in this boot of it.
+
+    `boot_id` is empty where the host does not say; the next claim tells it then.
+    """
 
     vms: tuple[SeenVm, ...]
+    boot_id: str = ""
 
 
 class _Pieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sighting with its VMs still as they came."""
 
     vms: tuple[msgspec.Raw, ...]
+    boot_id: str = ""
 
 
 _decode_vm = msgspec.json.Decoder(SeenVm).decode
@@ -187,7 +192,7 @@ _decode_vm = msgspec.json.Decoder(SeenVm).decode
 def read_sighting(body: bytes) -> Sighting:
     """The same as decoding it whole, VM by VM: a thread that does it lets others in between."""
     pieces = msgspec.json.decode(body, type=_Pieces)
-    return Sighting(tuple([_decode_vm(piece) for piece in pieces.vms]))
+    return Sighting(tuple([_decode_vm(piece) for piece in pieces.vms]), pieces.boot_id)
 
 
 class Sighted(msgspec.Struct, frozen=True):

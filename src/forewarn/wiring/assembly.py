@@ -20,6 +20,7 @@ from forewarn.control import ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.host_power import HostPower
 from forewarn.control.loops import TickerLoop
 from forewarn.control.measures import Measures
 from forewarn.control.observed import Observed
@@ -79,6 +80,7 @@ class ControlParts:
         show: Callable[[Sequence[Change]], None],
         ring: Callable[[], None],
         hosts_join: bool = False,
+        power: HostPower | None = None,
     ) -> None:
         self.settings = settings
         policy = replace(settings.policy(), hosts_join=hosts_join)
@@ -88,7 +90,7 @@ class ControlParts:
         self.timekeeper = Timekeeper(adapters.clock, pulse_clock=adapters.lease_clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
-        self.observed = Observed(adapters.lease_clock)
+        self.observed = Observed(adapters.lease_clock, power=power)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
         self.measures = Measures(version=_version)
         self.measures.loaded(snapshot.scopes)
@@ -163,7 +165,8 @@ class Assembly(ControlParts):
         ring: Callable[[], None],
         shown_as: Callable[[Scope], Scope] = lambda scope: scope,
     ) -> None:
-        super().__init__(settings, adapters, show=self._follow, ring=ring)
+        power = HostPower()
+        super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
         self.views = Views()
         self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
         sightings = Sightings(adapters.lease_clock)
@@ -175,12 +178,13 @@ class Assembly(ControlParts):
         self.guests = GuestsTogether(
             links=self._link, identity=self.identity, documents=self.documents, clock=self.clock
         )
-        self.hypervisor = SimulatedHypervisor(self.clock)
+        self.hypervisor = SimulatedHypervisor(self.clock, powered=power.on)
         self.hosts = Hosts(
             self.fleet.hosts_by_name,
             links=self._link,
             hypervisor=self.hypervisor,
             documents=self.documents,
+            powered=self.hypervisor.answers,
         )
         self._together = HostsTogether(
             links=self._link,
@@ -220,6 +224,9 @@ class Assembly(ControlParts):
 
     def _follow(self, changes: Sequence[Change]) -> None:
         """Have the hosts take over what was committed, before anybody is answered."""
+        for change in changes:
+            for before, host in change.hosts:
+                self._follow_health(host, before.health if before else Health.OK)
         self.views.published(changes)
         self.show_all()
         for change in changes:
@@ -227,10 +234,30 @@ class Assembly(ControlParts):
             if moved or change.hosts or change.removed_hosts or change.removed_scopes:
                 self.fleet_changed.set()
 
+    def _follow_health(self, host: Host, before: Health) -> None:
+        """A simulated host is off from the commit that it has failed until that of its repair."""
+        if Health.FAILED not in (before, host.health) or before is host.health:
+            return
+        if host.health is Health.FAILED:
+            self._switch_off(host.name)
+        else:
+            self._switch_on(host.name)
+
+    def _switch_off(self, host: str) -> None:
+        self.hypervisor.kill_host(host)
+        self.observed.lost(host)
+        self.hosts.died(host)
+
+    def _switch_on(self, host: str) -> None:
+        self.hypervisor.boot_host(host)
+        self.hosts.booted(host)
+
     async def arrange(self, listeners: Listeners, listen: Callable[[Vm], str | None]) -> None:
         """Have listeners, hosts and the simulated machines as the inventory has them.
 
-        `listen` says where a VM has its own listener, if it has one. Raises ListenFailed.
+        Hosts that are new or have booted are heard, once the first ones were. `listen` says where
+        a VM has its own listener, if it has one: it answers also while its host is off, so that
+        whoever plays the guest can read what has happened to it. Raises ListenFailed.
         """
         hosts = list(self.fleet.hosts())
         self.hosts.set_names(host.name for host in hosts)
@@ -239,6 +266,9 @@ class Assembly(ControlParts):
             self.hypervisor.place(vm.name, vm.host)
         for host in hosts:
             self._power(host)
+        if any(self.observed.was_heard(host.name) for host in hosts):
+            silent = {host.name for host in hosts if not self.observed.alive(host.name)}
+            await self.hosts.heartbeat(silent)
         wanted = {vm.name: listen(vm) for vm in vms}
         await listeners.apply({vm: where for vm, where in wanted.items() if where})
 
@@ -246,6 +276,6 @@ class Assembly(ControlParts):
         """A simulated host is off while the operator says that it has failed."""
         failed = host.health is Health.FAILED
         if failed and not self.hypervisor.dead(host.name):
-            self.hypervisor.kill_host(host.name)
+            self._switch_off(host.name)
         elif not failed and self.hypervisor.dead(host.name):
-            self.hypervisor.boot_host(host.name)
+            self._switch_on(host.name)

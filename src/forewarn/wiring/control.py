@@ -89,12 +89,18 @@ class Link:
 class ControlService:
     """The control plane of `forewarn control`. Made and run inside one event loop.
 
-    `clock` is what rules decide by. Leases, tokens and certificates follow the machine's own.
-    `limits` are those of the link's port.
+    `clock` is what rules decide by, `lease_clock` what leases and heartbeats are counted on. Tokens
+    and certificates follow the machine's own. `limits` are those of the link's port.
     """
 
     def __init__(
-        self, settings: Settings, store: SqliteStore, clock: Clock, limits: PortLimits
+        self,
+        settings: Settings,
+        store: SqliteStore,
+        *,
+        clock: Clock,
+        lease_clock: Clock,
+        limits: PortLimits,
     ) -> None:
         real = SystemClock()
         self._settings = settings
@@ -102,7 +108,7 @@ class ControlService:
         self._server: GuardedServer | None = None  # of the link, once it listens
         self.parts = ControlParts(
             settings,
-            Adapters(store=store, clock=clock, lease_clock=real, ids=RandomIds()),
+            Adapters(store=store, clock=clock, lease_clock=lease_clock, ids=RandomIds()),
             show=self._show,
             ring=self._ring,
             hosts_join=True,
@@ -319,6 +325,7 @@ def open_control(
     settings: Settings,
     *,
     clock: Clock | None = None,
+    lease_clock: Clock | None = None,
     limits: PortLimits | None = None,
     new: bool = False,
 ) -> ControlService:
@@ -334,7 +341,11 @@ def open_control(
     load_quietly()
     try:
         return ControlService(
-            settings, store, clock or SystemClock(), limits or link_limits(descriptors)
+            settings,
+            store,
+            clock=clock or SystemClock(),
+            lease_clock=lease_clock or SystemClock(),
+            limits=limits or link_limits(descriptors),
         )
     except BaseException:
         end_loading()

@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +42,12 @@ from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink, Hypervisor, Machines
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
-from forewarn.wiring.process import raise_descriptor_limit, settle_memory, stop_signals
+from forewarn.wiring.process import (
+    NotJoined,
+    raise_descriptor_limit,
+    settle_memory,
+    stop_signals,
+)
 
 log = Log(__name__)
 
@@ -141,6 +146,7 @@ class HostService:
             link=self.link,
             channels=self.channels,
             witness=self.identity.witness,
+            boot_id=partial(self._machinery.hypervisor.boot_id, self.name),
         )
         self.keeper = self._new_keeper()
         self.follower = self._new_follower()
@@ -376,7 +382,7 @@ async def membership(settings: HostSettings, token: str | None) -> Credentials:
     if known is not None and same and _is_used(known, token):
         return known
     if token is None:
-        raise Invalid(
+        raise NotJoined(
             f"This machine has not joined a control yet: there is no certificate in"
             f" {settings.data}.",
             "On the control machine `forewarn host invite NAME` prints the command to join with.",

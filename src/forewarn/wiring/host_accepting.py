@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.adapters import host_credentials, marks_file
-from forewarn.adapters.data_folder import unusable
+from forewarn.adapters.data_folder import lock_holder, unusable
 from forewarn.core.errors import Invalid
 from forewarn.core.marks import Marks
 
@@ -37,8 +37,12 @@ class Standing:
     daemon: int | None
 
 
-def standing(folder: Path) -> Standing:
-    """How a host stands. Raises Invalid where no host has joined, Conflict or DatabaseRefused."""
+def standing(folder: Path, *, control: str = "") -> Standing:
+    """How a host stands. Raises Invalid where no host has joined, Conflict or DatabaseRefused.
+
+    `control` is the URL in its settings, if they have one: the daemon asks there, and not where it
+    joined.
+    """
     try:
         known = host_credentials.load(folder)
     except OSError as error:
@@ -52,11 +56,11 @@ def standing(folder: Path) -> Standing:
     marks = marks_file.load(folder) or Marks()
     return Standing(
         name=known.name,
-        control=known.control,
+        control=control or known.control,
         vms=len(marks.of_vm),
         highest=max(marks.of_vm.values(), default=1),
         lost=marks.lost,
-        daemon=marks_file.daemon_of(folder),
+        daemon=lock_holder(folder),
     )
 
 
@@ -73,7 +77,7 @@ def accept_control(
         raise unusable(folder, error) from error
     waited_s = 0.0
     while marks_file.accepting(folder):
-        if waited_s >= limit_s or marks_file.daemon_of(folder) is None:
+        if waited_s >= limit_s or lock_holder(folder) is None:
             return False
         sleep(LOOK_EVERY_S)
         waited_s += LOOK_EVERY_S

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from forewarn.adapters.data_folder import DatabaseRefused
-from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.host.listeners import ListenFailed
 from forewarn.logs import Log
 from forewarn.ports import StoreFailed
@@ -20,10 +20,24 @@ from forewarn.ports import StoreFailed
 log = Log(__name__)
 
 DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
+EXIT_CANNOT_START = 1  # yet: the next start may work
 EXIT_STORE_FAILED = 70
+EXIT_CONFIG = 78  # of sysexits.h: a person has to mend something first, and no restart helps
 
 # What stops a start, each with a sentence for whoever started it.
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
+
+
+class NotJoined(Invalid):
+    """A host daemon was started before its machine joined; once it has, the daemon starts."""
+
+
+def exit_status(why: BaseException) -> int:
+    """With what a process ends that cannot start: units start it again unless EXIT_CONFIG."""
+    if isinstance(why, DatabaseRefused):
+        return EXIT_CANNOT_START if why.may_pass else EXIT_CONFIG
+    lasting = isinstance(why, Refusal) and not isinstance(why, NotJoined)
+    return EXIT_CONFIG if lasting else EXIT_CANNOT_START
 
 
 @contextmanager
