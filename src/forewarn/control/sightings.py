@@ -19,7 +19,7 @@ from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.inventory_file import parse
+from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.observed import ReportedVm
 from forewarn.control.powers import Powers
 from forewarn.control.report_slices import Report, Slice
@@ -116,8 +116,13 @@ class Sightings:
         *,
         ring: Callable[[str], None] = lambda _: None,
         slice_vms: int = report_slices.SLICE_VMS_MAX,
+        files: ReadFiles | None = None,
     ) -> None:
-        """`ring` is called with the name of a host that has a new adoption to write."""
+        """`ring` is called with the name of a host that has a new adoption to write.
+
+        `files` has the inventory files that were read already.
+        """
+        self._files = files or ReadFiles()
         self._clock = clock
         self._slice_vms = slice_vms
         self._turn = asyncio.Lock()  # one slice of all hosts is with the writer
@@ -392,7 +397,7 @@ class Sightings:
         if text is self._file.text:
             return self._file
         try:
-            inventory = parse(text, needs_channels=False) if text is not None else None
+            inventory = self._files.read(text) if text is not None else None
         except BadInventory as refused:
             # Written under older rules; what it meant then is in the fleet.
             log.warning("inventory_not_understood", reason=str(refused))
