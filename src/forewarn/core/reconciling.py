@@ -152,6 +152,8 @@ class _Work:
                 self._remove(scope, vm)
             else:
                 self._keep(scope, vm, entry)
+        for moved in self.added.values():
+            moved.sort(key=lambda vm: self.listed[vm.name].number)
         for entry in self.new:
             self._add(entry.scope, vm_of(entry, vm_id=self.new_id().lower(), host=entry.host))
         self._put_vms_in_place()
