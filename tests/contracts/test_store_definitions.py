@@ -87,3 +87,16 @@ def test_hosts_of_an_older_database_have_not_joined_and_nothing_was_shown(tmp_pa
         commit(store, Change(definitions=(FIRST,)))
     assert snapshot.hosts == (Host(name="h1", revision=3),)
     assert snapshot.digests == {}
+
+
+def test_what_is_noted_of_an_unfinished_inventory_is_kept_until_it_is_finished(
+    store: SqliteStore,
+) -> None:
+    assert store.load().unfinished == ""
+    commit(store, Change(inventory="first", unfinished='{"by": "a"}'))
+    assert (store.load().inventory, store.load().unfinished) == ("first", '{"by": "a"}')
+    commit(store, Change(inventory="second", unfinished='{"by": "b"}'))
+    commit(store, Change(heartbeat_ms=1))
+    assert (store.load().inventory, store.load().unfinished) == ("second", '{"by": "b"}')
+    commit(store, Change(unfinished=""))
+    assert (store.load().inventory, store.load().unfinished) == ("second", "")

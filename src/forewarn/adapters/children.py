@@ -12,6 +12,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import IO, TypeVar
 
@@ -30,17 +31,17 @@ async def ask(
     """Have `module` answer a question about a text; `take` makes of its frames what is returned.
 
     `take` runs on a thread. Raises Unavailable, which says `what` the child was to do, if it cannot
-    be started or dies.
+    be started or dies. Whoever stops waiting ends the child.
     """
+    child = _Child(module, what)
+    asking = asyncio.ensure_future(asyncio.to_thread(child.ask, question, text, take))
     try:
-        child = await asyncio.to_thread(_start, module)
-    except OSError as error:
-        raise Unavailable(f"No process can be started that {what}: {error}") from error
-    try:
-        return await asyncio.to_thread(_converse, child, question, text, take, what)
+        return await asyncio.shield(asking)
     finally:
-        child.kill()  # nobody waits for it any more, if it is not gone
-        await asyncio.shield(asyncio.to_thread(_bury, child))
+        child.end()
+        await asyncio.wait([asking])
+        if not asking.cancelled():
+            asking.exception()  # whoever waited was told
 
 
 def answer(reply: Callable[[bytes, str], Iterable[bytes]]) -> None:
@@ -54,37 +55,69 @@ def answer(reply: Callable[[bytes, str], Iterable[bytes]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def _start(module: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own module, by our own Python
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+class _Child:
+    """One child, asked on a thread and ended from another."""
 
+    def __init__(self, module: str, what: str) -> None:
+        self._module = module
+        self._what = what
+        self._guard = threading.Lock()
+        self._ended = False
+        self._process: subprocess.Popen[bytes] | None = None
 
-def _converse(
-    child: subprocess.Popen[bytes],
-    question: bytes,
-    text: str,
-    take: Callable[[Iterable[bytes]], T],
-    what: str,
-) -> T:
-    if child.stdin is None or child.stdout is None:
-        raise Unavailable(f"The process that {what} has no pipes.")
-    try:
-        child.stdin.write(_LENGTH.pack(len(question)) + question)
-        child.stdin.write(text.encode())
-        child.stdin.close()
-        of = child.stdout
-        return take(iter(lambda: _frame(of), b""))
-    except (OSError, EOFError) as error:
-        ended = child.wait()
-        why = f"by signal {-ended}" if ended < 0 else f"with status {ended}"
-        raise Unavailable(
-            f"The process that {what} has ended ({why}). Perhaps memory is short."
-        ) from error
+    def ask(self, question: bytes, text: str, take: Callable[[Iterable[bytes]], T]) -> T:
+        process = self._start()
+        try:
+            return self._converse(process, question, text, take)
+        finally:
+            _bury(process)
+
+    def end(self) -> None:
+        """Kill it, if it goes on; it is not started any more if it was not yet."""
+        with self._guard:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._guard:
+            if self._ended:
+                raise Unavailable(f"Nobody waits for the process that {self._what}.")
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module, by our own Python
+                    [sys.executable, "-m", self._module],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    cwd="/",
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+            except OSError as error:
+                raise Unavailable(
+                    f"No process can be started that {self._what}: {error}"
+                ) from error
+            return self._process
+
+    def _converse(
+        self,
+        process: subprocess.Popen[bytes],
+        question: bytes,
+        text: str,
+        take: Callable[[Iterable[bytes]], T],
+    ) -> T:
+        if process.stdin is None or process.stdout is None:
+            raise Unavailable(f"The process that {self._what} has no pipes.")
+        try:
+            process.stdin.write(_LENGTH.pack(len(question)) + question)
+            process.stdin.write(text.encode())
+            process.stdin.close()
+            of = process.stdout
+            return take(iter(lambda: _frame(of), b""))
+        except (OSError, EOFError) as error:
+            ended = process.wait()
+            why = f"by signal {-ended}" if ended < 0 else f"with status {ended}"
+            raise Unavailable(
+                f"The process that {self._what} has ended ({why}). Perhaps memory is short."
+            ) from error
 
 
 def _frame(of: IO[bytes]) -> bytes:
@@ -99,11 +132,12 @@ def _frame(of: IO[bytes]) -> bytes:
     return frame
 
 
-def _bury(child: subprocess.Popen[bytes]) -> None:
-    for pipe in (child.stdin, child.stdout):
+def _bury(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # it has answered, or nobody wants its answer
+    for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             try:
                 pipe.close()
             except OSError:
                 continue  # it died with unread words in the pipe
-    child.wait()
+    process.wait()

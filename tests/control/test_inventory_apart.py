@@ -1,0 +1,168 @@
+"""Inventory files that another process reads: the same content, the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from forewarn.adapters import children
+from forewarn.control.inventories import Inventories
+from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
+from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.model import EventType
+from forewarn.wiring.inventory_child import MODULE
+from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
+
+T = TypeVar("T")
+
+EVERYTHING = (
+    '[[host]]\nname = "h1"\ncapacity = 7\n'
+    '[[scope]]\nname = "web"\nkind = "availability-set"\nterminate_notice_minutes = 9\n'
+    'auto_approve = ["reboot", "redeploy"]\nonly_listed = true\n'
+    '[[vm]]\nname = "web_0"\nscope = "web"\nhost = "h1"\nupdate_domain = 3\npriority = "spot"\n'
+    'address = "192.0.2.1"\nlisten = "127.0.0.1:81"\ntags = { b = "2", "ä" = "€" }\n'
+    'fault_domain = 4\nzone = "1"\nos_type = "Windows"\ncomputer_name = "WEB0"\n'
+    '[[vm]]\nname = "alone"\nhost = "h1"\naddress = "2001:db8::1"\n'
+)
+
+
+def apart() -> ReadsApart:
+    return ReadsApart(children.ask, module=MODULE, apart_chars=0)
+
+
+def run(work: Awaitable[T]) -> T:
+    async def main() -> T:
+        return await asyncio.wait_for(work, 60)
+
+    return asyncio.run(main())
+
+
+def test_a_file_that_is_read_apart_says_the_same_with_every_key() -> None:
+    read = run(apart().read(EVERYTHING, needs_channels=True))
+    expected = parse(EVERYTHING)
+    assert read == expected
+    assert [vm.number for vm in read.vms] == [vm.number for vm in expected.vms]
+
+
+def test_a_file_of_many_frames_is_whole() -> None:
+    count = ENTRIES_PER_FRAME * 2 + 1
+    text = HOSTS + "".join(
+        alone(f"v{n}", address=f"10.0.{n // 250}.{n % 250 + 1}") for n in range(count)
+    )
+    assert run(apart().read(text, needs_channels=True)) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this is no TOML",
+        HOSTS + WEB + vm("a", priority="high") + vm("b", host="none"),
+        HOSTS + '[[vm]]\nname = "deaf"\nhost = "h1"\n',
+        "\x00",
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_in_the_same_words(text: str) -> None:
+    with pytest.raises(BadInventory) as here:
+        parse(text)
+    with pytest.raises(BadInventory) as there:
+        run(apart().read(text, needs_channels=True))
+    assert (there.value.refused, there.value.accepted) == (here.value.refused, here.value.accepted)
+
+
+def test_channels_are_not_needed_where_they_are_not() -> None:
+    text = HOSTS + '[[vm]]\nname = "tap"\nhost = "h1"\n'
+    assert run(apart().read(text, needs_channels=False)).vms[0].name == "tap"
+
+
+def test_the_lines_of_clashes_are_found_apart() -> None:
+    found = [Mistake(("vm", 1, "address"), "no."), Mistake((), "the whole.")]
+    assert run(apart().words(BOTH, found)) == in_words(BOTH, found)
+
+
+def test_a_clash_with_the_fleet_names_its_lines() -> None:
+    fleet = InventoryFleet()
+    fleet.apply(BOTH)
+    fleet.order("web_1", EventType.REBOOT)
+    inventories = Inventories(fleet.control, reads=apart(), slice_vms=1)
+    text = BOTH.replace("update_domain = 1", "update_domain = 2")
+    with pytest.raises(InventoryConflict) as whole:
+        fleet.apply(text)
+    with pytest.raises(InventoryConflict) as sliced:
+        run(inventories.apply(text, by="operator", guard=lambda command: command))
+    assert str(sliced.value) == str(whole.value)
+
+
+def _children_of_this_process() -> list[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+
+
+async def _kill_child(found: Callable[[], list[int]]) -> None:
+    while not found():  # noqa: ASYNC110 - no bell
+        await asyncio.sleep(0.001)
+    for pid in found():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
+def test_a_reader_that_dies_is_said_and_nothing_was_applied() -> None:
+    before = set(_children_of_this_process())
+    fleet = InventoryFleet()
+    inventories = Inventories(fleet.control, reads=apart(), slice_vms=1)
+
+    async def main() -> None:
+        killing = asyncio.ensure_future(
+            _kill_child(lambda: [pid for pid in _children_of_this_process() if pid not in before])
+        )
+        with pytest.raises(Unavailable, match=r"reads the inventory has ended \(by signal 9\)"):
+            await inventories.apply(BOTH, by="operator", guard=lambda command: command)
+        await killing
+
+    run(main())
+    assert fleet.commits == []
+    assert set(_children_of_this_process()) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
+def test_who_does_not_wait_any_more_leaves_no_reader_behind() -> None:
+    before = set(_children_of_this_process())
+
+    async def main() -> None:
+        reading = asyncio.ensure_future(apart().read(BOTH, needs_channels=True))
+        while set(_children_of_this_process()) == before:  # noqa: ASYNC110 - no bell
+            await asyncio.sleep(0.001)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    run(main())
+    assert set(_children_of_this_process()) == before
+
+
+def test_a_file_that_was_read_is_not_read_again() -> None:
+    files = ReadFiles()
+    known = parse(BOTH)
+    files.keep(BOTH, known)
+    files.keep(EVERYTHING, parse(EVERYTHING))
+    assert files.read("".join(BOTH)) is known  # the last two are kept
+    files.keep(HOSTS, parse(HOSTS))
+    assert files.read(BOTH) == known
+    assert files.read(BOTH) is not known
+
+
+def test_what_is_applied_is_known_to_whoever_asks_what_it_lists() -> None:
+    fleet, files = InventoryFleet(), ReadFiles()
+    inventories = Inventories(fleet.control, files=files)
+    run(inventories.apply(BOTH, by="operator", guard=lambda command: command))
+    assert fleet.index.inventory is not None
+    assert files.read(fleet.index.inventory) is files.read(BOTH)
+    again = ReadFiles()
+    run(Inventories(fleet.control, files=again).know(BOTH))
+    assert again.read(BOTH) is again.read(BOTH)
