@@ -102,6 +102,7 @@ class Change:
     remembered: Remembered | None = None
     heartbeat_ms: int | None = None
     inventory: str | None = None
+    inventory_packed: str | None = None  # the same by `wire.packed`, if it was made beforehand
     unfinished: str | None = None  # what is noted of an inventory not yet applied whole; "": none
     definitions: tuple[Definition, ...] = ()
     removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter

@@ -20,6 +20,7 @@ from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, FactKind, Scope
 from forewarn.ports import Change
+from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
 
 T = TypeVar("T")
@@ -100,11 +101,7 @@ class Applying:
     def finished(self) -> None:
         """Wait until nothing is left to do."""
 
-        async def until() -> None:
-            while self.fleet.published.unfinished:  # noqa: ASYNC110 - nobody rings for it
-                await asyncio.sleep(0.001)
-
-        self.run(until)
+        self.run(lambda: until(lambda: not self.fleet.published.unfinished, "it is finished"))
 
 
 def applied(fleet: InventoryFleet, text: str) -> tuple[Applied, tuple[str, ...]]:
@@ -340,9 +337,8 @@ def test_what_the_disk_had_no_room_for_is_gone_on_with(fleet: InventoryFleet) ->
     async def work() -> None:
         with pytest.raises(Unavailable, match="the disk is full"):
             await applying.apply(groups(5))
-        while fleet.published.unfinished:
-            applying.inventories._ring.set()
-            await asyncio.sleep(0.001)
+        applying.inventories._ring.set()
+        await until(lambda: not fleet.published.unfinished, "it is finished")
 
     applying.run(work)
     assert content(fleet) == content(at_once(groups(5)))

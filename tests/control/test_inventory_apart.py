@@ -19,6 +19,7 @@ from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
+from host_world import until
 from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
 
 T = TypeVar("T")
@@ -106,8 +107,7 @@ def _children_of_this_process() -> list[int]:
 
 
 async def _kill_child(found: Callable[[], list[int]]) -> None:
-    while not found():  # noqa: ASYNC110 - no bell
-        await asyncio.sleep(0.001)
+    await until(found, "the child is there")
     for pid in found():
         os.kill(pid, signal.SIGKILL)
 
@@ -137,8 +137,7 @@ def test_who_does_not_wait_any_more_leaves_no_reader_behind() -> None:
 
     async def main() -> None:
         reading = asyncio.ensure_future(apart().read(BOTH, needs_channels=True))
-        while set(_children_of_this_process()) == before:  # noqa: ASYNC110 - no bell
-            await asyncio.sleep(0.001)
+        await until(lambda: set(_children_of_this_process()) != before, "the child is there")
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 

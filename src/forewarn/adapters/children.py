@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from forewarn.core.errors import Unavailable
 T = TypeVar("T")
 
 CHILD_NICENESS = 5  # those who are waited for go first
+CHILD_BYTES_MAX = 2_048 * 1_024 * 1_024  # of memory; stands in the sum above MemoryMax= of the unit
 _LENGTH = struct.Struct(">I")
 _END = _LENGTH.pack(0)
 
@@ -47,6 +49,9 @@ async def ask(
 def answer(reply: Callable[[bytes, str], Iterable[bytes]]) -> None:
     """In the child: answer the one question that it is asked."""
     os.nice(CHILD_NICENESS)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = CHILD_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, CHILD_BYTES_MAX)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
     question = _frame(sys.stdin.buffer)
     text = sys.stdin.buffer.read().decode()
     for frame in reply(question, text):

@@ -29,6 +29,7 @@ from forewarn.ports import (
     StaleRevision,
     StoreFailed,
 )
+from forewarn.wire import packed
 
 REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
 # Of older answers, as many go with each new one at most: more than come, so that none pile up.
@@ -243,7 +244,8 @@ class _Saving:
             heartbeat = str(change.heartbeat_ms)
             self._database.write("upsert_meta", {"name": "heartbeat_ms", "value": heartbeat})
         if change.inventory is not None:
-            self._database.write("upsert_meta", {"name": "inventory", "value": change.inventory})
+            kept = change.inventory_packed or packed.pack(change.inventory)
+            self._database.write("upsert_meta", {"name": "inventory", "value": kept})
         if change.unfinished:
             self._database.write("upsert_unfinished_inventory", {"about": change.unfinished})
         elif change.unfinished is not None:
@@ -449,7 +451,7 @@ def _snapshot(reading: Reading) -> Snapshot:
         hosts=tuple(rows.host_value(row) for row in reading.rows("hosts")),
         operations=_open_operations(reading),
         heartbeat_ms=None if heartbeat is None else int(heartbeat),
-        inventory=meta.get("inventory"),
+        inventory=packed.unpack(meta["inventory"]) if "inventory" in meta else None,
         unfinished=unfinished["about"] if unfinished is not None else "",
         digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
         departed_vms=tuple(map(rows.departed_vm_value, reading.rows("departed_vms"))),

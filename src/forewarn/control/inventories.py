@@ -28,6 +28,7 @@ from forewarn.core import beside, placing, reconciling, slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied, Clash, Inventory
 from forewarn.core.model import Decision, Fact, FactKind, Host, Operation, Scope, Vm
+from forewarn.wire import packed
 
 T = TypeVar("T")
 Guard = Callable[[Command[Applied]], Command[T]]
@@ -239,9 +240,10 @@ class Inventories:
             return await self._control.submit(guard(lambda _: Applied())), ()
         applied = checked.step.applied
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
+        kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
             names = checked.slices[0] if checked.slices else ()
-            command = _all_at_once(text, parts, names, applied, by=by)
+            command = _all_at_once(text, kept, parts, names, applied, by=by)
             try:
                 return await self._control.submit(guard(command)), ()
             except _Clashed as clashed:
@@ -249,7 +251,7 @@ class Inventories:
                 raise InventoryConflict(*words) from None
         self._deciding = True  # what was decided before is let be from here on
         try:
-            done = await self._control.submit(guard(_decide(text, parts, applied, by=by)))
+            done = await self._control.submit(guard(_decide(text, kept, parts, applied, by=by)))
             work = self._work = _work(text, parts, checked.slices)
         finally:
             self._deciding = False
@@ -374,12 +376,14 @@ def _about(applied: Applied, *, by: str) -> str:
     return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
 
 
-def _decide(text: str, wanted: slicing.ByScope, applied: Applied, *, by: str) -> Command[Applied]:
+def _decide(
+    text: str, kept: str, wanted: slicing.ByScope, applied: Applied, *, by: str
+) -> Command[Applied]:
     """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
 
     def command(tx: Transaction) -> Applied:
         _take_hosts(tx, wanted)
-        tx.decide_inventory(text, _about(applied, by=by))
+        tx.decide_inventory(text, kept, _about(applied, by=by))
         return applied
 
     return command
@@ -458,6 +462,7 @@ def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
 
 def _all_at_once(
     text: str,
+    kept: str,
     wanted: slicing.ByScope,
     names: Sequence[str],
     applied: Applied,
@@ -471,7 +476,7 @@ def _all_at_once(
         clashes = (*_take_scopes(tx, wanted, names), *_drop_hosts(tx, wanted))
         if clashes:
             raise _Clashed(inventory.mistakes(clashes))
-        tx.applied_inventory(text)
+        tx.applied_inventory(text, kept)
         tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
         return applied
 

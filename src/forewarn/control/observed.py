@@ -41,6 +41,7 @@ class Observed:
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
         self._heard_ms: dict[str, int] = {}
+        self._came_ms: dict[str, int] = {}  # of hosts that came after our own start
         self._reports: dict[str, Mapping[str, ReportedVm]] = {}
         self._blind: dict[str, str] = {}
         self._refusing: dict[str, str] = {}
@@ -58,8 +59,12 @@ class Observed:
         return host in self._heard_ms
 
     def silent_ms(self, host: str) -> int:
-        """For how long the host has not been heard, counted from our own start at most."""
-        return self._clock.monotonic_ms() - self._heard_ms.get(host, self._began_ms)
+        """For how long the host has not been heard: since our own start or its coming at most."""
+        return self._clock.monotonic_ms() - self._last_ms(host)
+
+    def _last_ms(self, host: str) -> int:
+        heard_ms = self._heard_ms.get(host)
+        return self._came_ms.get(host, self._began_ms) if heard_ms is None else heard_ms
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
@@ -79,9 +84,13 @@ class Observed:
 
     # Changing, on the event loop.
 
+    def came(self, host: str) -> None:
+        """The host is new in the fleet: until now nobody waited to hear it."""
+        self._came_ms[host] = self._clock.monotonic_ms()
+
     def heard(self, host: str, *, at_ms: int, refuses: str = "") -> None:
         """The host was heard at this time; `refuses` says why it obeys nothing of this control."""
-        if at_ms - self._heard_ms.get(host, self._began_ms) >= HOST_SILENT_AFTER_MS:
+        if at_ms - self._last_ms(host) >= HOST_SILENT_AFTER_MS:
             self._silences[host] += 1
         self._heard_ms[host] = at_ms
         self._note_refusal(host, refuses)

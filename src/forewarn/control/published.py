@@ -58,6 +58,8 @@ class PublishedFleet(FleetReader):
         for before, host in change.hosts:
             index.put_host(host.name, host)
             self._host_names.add(host.name)
+            if before is None:
+                self._observed.came(host.name)
             if before is not None and before.joined and not host.joined:
                 self._observed.forget(host.name)
         for name in change.removed_hosts:

@@ -65,6 +65,7 @@ class Transaction(FleetLook):
         self._remembered: Remembered | None = None
         self._heartbeat_ms: int | None = None
         self._inventory: str | None = None
+        self._inventory_packed: str | None = None
         self._inventory_before = index.inventory
         self._unfinished: str | None = None
         self._unfinished_before = index.unfinished
@@ -147,14 +148,19 @@ class Transaction(FleetLook):
         """Also call this if the transaction is taken back: what else it touched."""
         self._on_take_back.append(restore)
 
-    def applied_inventory(self, text: str) -> None:
-        """Keep the text of the inventory that this transaction applies."""
+    def applied_inventory(self, text: str, packed: str | None = None) -> None:
+        """Keep the text of the inventory that this transaction applies.
+
+        `packed` is the same by `wire.packed`, if it was made beforehand: it takes a while.
+        """
         self._inventory = self._index.inventory = text
+        self._inventory_packed = packed
         self.finish_inventory()
 
-    def decide_inventory(self, text: str, about: str) -> None:
+    def decide_inventory(self, text: str, packed: str, about: str) -> None:
         """Keep the text of an inventory that is applied from now on, and what is noted of it."""
         self._inventory = self._index.inventory = text
+        self._inventory_packed = packed
         self._unfinished = self._index.unfinished = about
 
     def finish_inventory(self) -> None:
@@ -211,6 +217,7 @@ class Transaction(FleetLook):
             remembered=self._remembered,
             heartbeat_ms=self._heartbeat_ms,
             inventory=self._inventory,
+            inventory_packed=self._inventory_packed,
             unfinished=self._unfinished,
             definitions=tuple(self._definitions.values()),
             removed_definitions=tuple(

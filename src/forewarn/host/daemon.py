@@ -84,7 +84,7 @@ class Hosts:
     def set_names(self, names: Iterable[str]) -> None:
         """Have exactly these hosts."""
         wanted = set(names)
-        for name in wanted - self._executors.keys():
+        for name in sorted(wanted - self._executors.keys()):
             self._links[name] = self._new_link(name)
             self._executors[name] = Executor(
                 name,
@@ -136,21 +136,33 @@ class Hosts:
                 await self._step_one(executor)
 
     async def heartbeat(self) -> None:
-        """One heartbeat of every host. Those that fail are logged and counted."""
+        """One heartbeat of every host. Those that fail are logged and counted.
+
+        Busy hosts renew what they hold, which takes a turn of control; no other waits for that.
+        """
+        executors = list(self._executors.values())
+        async with asyncio.TaskGroup() as renewing:
+            for executor in executors:
+                if executor.busy:
+                    renewing.create_task(self._beat_one(executor))
+            for executor in executors:
+                if not executor.busy:
+                    await self._beat_one(executor)
+
+    async def _beat_one(self, executor: Executor) -> None:
         now_s = asyncio.get_running_loop().time
-        for executor in list(self._executors.values()):
-            began_s = now_s()
-            try:
-                async with asyncio.timeout(LINK_TIMEOUT_S):
-                    await executor.heartbeat()
-                self.heartbeats += 1
-                self._why_not.pop(("heartbeat_refused", executor.host), None)
-            except (Refusal, Unavailable) as why:
-                self._say_once("heartbeat_refused", executor.host, str(why))
-            except Exception:
-                log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
-                self.failures += 1
-            self.heartbeat_times.observe(now_s() - began_s)
+        began_s = now_s()
+        try:
+            async with asyncio.timeout(LINK_TIMEOUT_S):
+                await executor.heartbeat()
+            self.heartbeats += 1
+            self._why_not.pop(("heartbeat_refused", executor.host), None)
+        except (Refusal, Unavailable) as why:
+            self._say_once("heartbeat_refused", executor.host, str(why))
+        except Exception:
+            log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
+            self.failures += 1
+        self.heartbeat_times.observe(now_s() - began_s)
 
     def _say_once(self, what: str, host: str, why: str, **more: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""
