@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from forewarn.adapters import children
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.sightings import Sightings
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
@@ -102,8 +104,11 @@ def test_a_clash_with_the_fleet_names_its_lines() -> None:
 
 
 def _children_of_this_process() -> list[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found += [int(word) for word in (task / "children").read_text().split()]
+    return found
 
 
 async def _kill_child(found: Callable[[], list[int]]) -> None:
@@ -163,5 +168,30 @@ def test_what_is_applied_is_known_to_whoever_asks_what_it_lists() -> None:
     assert fleet.index.inventory is not None
     assert files.read(fleet.index.inventory) is files.read(BOTH)
     again = ReadFiles()
-    run(Inventories(fleet.control, files=again).know(BOTH))
-    assert again.read(BOTH) is again.read(BOTH)
+    run(Inventories(fleet.control, files=again).prepare())
+    assert (again.known(BOTH) is not None, again.reading) == (True, False)
+
+
+def test_a_large_file_is_read_after_the_start_and_reports_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else control would be away for as long as that takes."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    fleet, files = InventoryFleet(), ReadFiles()
+    fleet.apply(BOTH)
+    inventories = Inventories(fleet.control, files=files)
+    sightings = Sightings(fleet.clock, files=files)
+
+    async def main() -> None:
+        await inventories.prepare()
+        assert (files.known(BOTH), files.reading) == (None, True)
+        with pytest.raises(Unavailable, match="inventory file is being read"):
+            await sightings.take(fleet.control, "h1", ())
+        running = asyncio.ensure_future(inventories.run())
+        await until(lambda: not files.reading, "it is read")
+        assert files.known(BOTH) == parse(BOTH)
+        await sightings.take(fleet.control, "h1", ())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())

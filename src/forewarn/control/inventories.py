@@ -35,6 +35,7 @@ Guard = Callable[[Command[Applied]], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
 LOOK_AGAIN_S = 2.0  # at what has to wait
+READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
 
 log = structlog.get_logger(__name__)
 
@@ -183,13 +184,26 @@ class Inventories:
         wanted, deaf = await self._read(text)
         return await self._control.submit(inventory.whole(text, wanted, by=by, deaf=deaf))
 
-    async def know(self, text: str) -> None:
-        """Have the file that was applied before read, for whoever asks what it lists."""
-        if self._files is not None:
-            try:
-                self._files.keep(text, await self._reads.read(text, needs_channels=False))
-            except BadInventory:
-                return  # written under older rules; who asks finds that too
+    async def prepare(self) -> None:
+        """Have the file that was decided before read, for whoever asks what it lists.
+
+        A large one is read by `run`, while the service serves.
+        """
+        text = self._control.fleet.inventory
+        if self._files is None or text is None:
+            return
+        if len(text) >= READ_LATER_CHARS_MIN:
+            self._files.reading = True
+        else:
+            await self._know(self._files, text)
+
+    async def _know(self, files: ReadFiles, text: str) -> None:
+        try:
+            files.keep(text, await self._reads.read(text, needs_channels=False))
+        except BadInventory:
+            log.warning("inventory_written_under_older_rules")  # what it meant is in the fleet
+        finally:
+            files.reading = False
 
     async def apply(
         self,
@@ -277,6 +291,9 @@ class Inventories:
     async def run(self) -> None:
         """Go on with what is decided and not applied whole, until canceled."""
         try:
+            last = self._control.fleet.inventory
+            if self._files is not None and self._files.reading and last is not None:
+                await self._know_safely(self._files, last)
             while True:
                 self._ring.clear()
                 if not self._control.fleet.unfinished:
@@ -291,6 +308,12 @@ class Inventories:
                 )
                 self._work.passed.set_exception(stopping)
                 self._work.passed.exception()  # it was told, whether or not anybody waits
+
+    async def _know_safely(self, files: ReadFiles, text: str) -> None:
+        try:
+            await self._know(files, text)
+        except Unavailable as why:
+            log.warning("inventory_not_read", why=str(why))  # whoever needs it reads it himself
 
     async def _rest(self) -> None:
         unfinished = bool(self._control.fleet.unfinished)
@@ -359,7 +382,8 @@ class Inventories:
         """What was decided and is not applied whole: by an earlier life of the service."""
         fleet = self._control.fleet
         text = fleet.inventory or ""
-        wanted = await self._reads.read(text, needs_channels=False)
+        known = self._files.known(text) if self._files is not None else None
+        wanted = known or await self._reads.read(text, needs_channels=False)
         vms_max = self._slice_vms or SLICE_VMS_MAX
         checked = await asyncio.to_thread(_check, wanted, _still(fleet), {}, slice_vms=vms_max)
         log.info("inventory_gone_on_with", slices=len(checked.slices))

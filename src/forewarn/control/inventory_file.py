@@ -99,16 +99,21 @@ class ReadFiles:
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str, Inventory], ...] = ()
+        self.reading = False  # a large one is being read: whoever has to know it comes later
 
     def keep(self, text: str, inventory: Inventory) -> None:
         self._last = ((text, inventory), *self._last[:1])
 
-    def read(self, text: str) -> Inventory:
-        """What a file says that was applied. Raises BadInventory."""
+    def known(self, text: str) -> Inventory | None:
+        """What a file says, if it was read before."""
         for known, inventory in self._last:
             if known is text or known == text:
                 return inventory
-        return parse(text, needs_channels=False)
+        return None
+
+    def read(self, text: str) -> Inventory:
+        """What a file says that was applied. Raises BadInventory."""
+        return self.known(text) or parse(text, needs_channels=False)
 
 
 def in_words(text: str, found: Iterable[Mistake]) -> tuple[str, str]:

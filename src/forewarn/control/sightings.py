@@ -164,6 +164,8 @@ class Sightings:
         Unavailable.
         """
         seen_vms.refuse_too_many(host, vms)
+        if self._files.reading:
+            raise Unavailable("The inventory file is being read. Report again in a moment.")
         told = await _aside(vms, report_slices.digested, host, vms)
         problems = self.settled(control.fleet, host, told)
         if problems is None:

@@ -211,14 +211,12 @@ class ControlService:
 
     async def _apply_inventory(self) -> None:
         """As in `serve`, but without a file there is no fleet other than what hosts show."""
-        before = self.parts.fleet.inventory
-        if before is not None:
-            await self._inventories.know(before)  # hosts that report are compared with it
+        await self._inventories.prepare()  # what hosts report is compared with it
         if self._settings.inventory is None:
             return
         try:
             text = self._settings.inventory_text()
-            if text == before:
+            if text == self.parts.fleet.inventory:
                 return  # decided before
             await self._inventories.apply_at_once(text, by="inventory")
         except InventoryConflict as why:
