@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0  # ends a hang: a first start with 100,000 VMs on a busy machine
 STOP_LIMIT_S = 15.0
 LOOK_EVERY_S = 0.005
 OPEN_FILES_WANTED = 12_000

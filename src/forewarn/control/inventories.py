@@ -13,21 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import msgspec
 import structlog
 
-from forewarn.control import inventory
+from forewarn.control import inventory, inventory_steps
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
-from forewarn.control.published import PublishedFleet
-from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
-from forewarn.core import beside, placing, reconciling, slicing
+from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Applied, Clash, Inventory
-from forewarn.core.model import Decision, Fact, FactKind, Host, Operation, Scope, Vm
+from forewarn.core.inventory import Applied, Inventory
 from forewarn.wire import packed
 
 T = TypeVar("T")
@@ -62,69 +58,6 @@ class ReadsOnThread:
         return await asyncio.to_thread(in_words, text, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Still:
-    """The fleet at one moment, for a thread. `core.placing.Bound`."""
-
-    scopes: Mapping[str, Scope]
-    hosts: Mapping[str, Host]
-    shown: frozenset[str]
-    operations: Mapping[str, Sequence[Operation]]
-    arrivals: Mapping[str, Sequence[tuple[str, Vm]]]
-    now_ms: int
-
-    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
-        return self.arrivals.get(host, ())
-
-    def operations_on(self, host: str) -> Sequence[Operation]:
-        return self.operations.get(host, ())
-
-
-def _still(fleet: PublishedFleet) -> _Still:
-    hosts = dict(fleet.hosts_by_name)
-    arrivals = {name: fleet.arriving(name) for name in hosts}
-    return _Still(
-        scopes=dict(fleet.scopes),
-        hosts=hosts,
-        shown=frozenset(fleet.digests),
-        operations={o.host: fleet.operations_on(o.host) for o in fleet.operations.values()},
-        arrivals={name: coming for name, coming in arrivals.items() if coming},
-        now_ms=fleet.look().now_ms,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A file compared with the whole fleet: what it changes, or what is wrong with it."""
-
-    step: reconciling.Step
-    slices: Sequence[tuple[str, ...]]
-    mistakes: Sequence[Mistake]
-
-
-def _check(
-    wanted: Inventory, still: _Still, deaf: Mapping[str, str], *, slice_vms: int
-) -> _Checked:
-    """Compare a file with the fleet. Takes seconds for a large one; not for the event loop."""
-    together = beside.beside_hosts(
-        wanted, scopes=still.scopes, hosts=still.hosts, shown=still.shown
-    )
-    step = reconciling.step(
-        together,
-        scopes=still.scopes,
-        hosts=still.hosts,
-        bound=still,
-        new_id=lambda: "",  # nothing of this is kept
-        now_ms=still.now_ms,
-    )
-    found = inventory.mistakes((*beside.clashes(wanted, together), *step.clashes))
-    if deaf:
-        ours = {vm.listen for scope in still.scopes.values() for vm in scope.vms}
-        found.extend(inventory.not_heard(wanted, deaf, ours))
-    cut = slicing.slices(step.touched, together, scopes=still.scopes, vms_max=slice_vms)
-    return _Checked(step, cut, found)
-
-
 @dataclass(slots=True)
 class _Work:
     """A decided file and the slices of it that are left. `passed` is set after a first pass."""
@@ -138,14 +71,6 @@ class _Work:
 
 def _work(text: str, wanted: slicing.ByScope, slices: Iterable[tuple[str, ...]]) -> _Work:
     return _Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
-
-
-class _Clashed(InventoryConflict):
-    """What began since the check forbids the file; its lines are not looked up yet."""
-
-    def __init__(self, found: Sequence[Mistake]) -> None:
-        super().__init__("The inventory was refused.", "Nothing of it was applied.")
-        self.found = found
 
 
 class Inventories:
@@ -246,8 +171,7 @@ class Inventories:
     async def _apply_large(
         self, text: str, wanted: Inventory, deaf: Mapping[str, str], *, by: str, guard: Guard[T]
     ) -> tuple[T, tuple[str, ...]]:
-        fleet, vms_max = self._control.fleet, self._slice_vms or SLICE_VMS_MAX
-        checked = await asyncio.to_thread(_check, wanted, _still(fleet), deaf, slice_vms=vms_max)
+        checked = await self._check(wanted, deaf)
         if checked.mistakes:
             raise InventoryConflict(*await self._reads.words(text, checked.mistakes))
         if await self._is_known(text, wanted, checked):
@@ -257,15 +181,17 @@ class Inventories:
         kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
             names = checked.slices[0] if checked.slices else ()
-            command = _all_at_once(text, kept, parts, names, applied, by=by)
+            command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
             try:
                 return await self._control.submit(guard(command)), ()
-            except _Clashed as clashed:
+            except inventory_steps.Clashed as clashed:
                 words = await self._reads.words(text, clashed.found)
                 raise InventoryConflict(*words) from None
         self._deciding = True  # what was decided before is let be from here on
         try:
-            done = await self._control.submit(guard(_decide(text, kept, parts, applied, by=by)))
+            done = await self._control.submit(
+                guard(inventory_steps.decide(text, kept, parts, applied, by=by))
+            )
             work = self._work = _work(text, parts, checked.slices)
         finally:
             self._deciding = False
@@ -273,7 +199,16 @@ class Inventories:
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
         return done, await asyncio.shield(work.passed)
 
-    async def _is_known(self, text: str, wanted: Inventory, checked: _Checked) -> bool:
+    async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> inventory_steps.Checked:
+        still = inventory_steps.still(self._control.fleet)
+        vms_max = self._slice_vms or SLICE_VMS_MAX
+        return await asyncio.to_thread(
+            inventory_steps.check, wanted, still, deaf, slice_vms=vms_max
+        )
+
+    async def _is_known(
+        self, text: str, wanted: Inventory, checked: inventory_steps.Checked
+    ) -> bool:
         """Whether the file says what the last one said, and nothing of that is left to do."""
         fleet, step = self._control.fleet, checked.step
         last = fleet.inventory
@@ -355,7 +290,9 @@ class Inventories:
         waiting: list[tuple[tuple[str, ...], list[str]]] = []
         for _ in range(len(work.left)):
             names = work.left[0]
-            clashes = await self._control.submit(_slice(work.text, work.wanted, names))
+            clashes = await self._control.submit(
+                inventory_steps.take_slice(work.text, work.wanted, names)
+            )
             work.left.popleft()
             if clashes:
                 waiting.append((names, [clash.refused for clash in clashes]))
@@ -363,7 +300,7 @@ class Inventories:
         if waiting:
             work.left.extend(names for names, _ in waiting)
         else:
-            clashes = await self._control.submit(_finish(work.text, work.wanted))
+            clashes = await self._control.submit(inventory_steps.finish(work.text, work.wanted))
             words = [clash.refused for clash in clashes]
         self._passed(work, words)
 
@@ -384,124 +321,7 @@ class Inventories:
         text = fleet.inventory or ""
         known = self._files.known(text) if self._files is not None else None
         wanted = known or await self._reads.read(text, needs_channels=False)
-        vms_max = self._slice_vms or SLICE_VMS_MAX
-        checked = await asyncio.to_thread(_check, wanted, _still(fleet), {}, slice_vms=vms_max)
+        checked = await self._check(wanted, {})
         log.info("inventory_gone_on_with", slices=len(checked.slices))
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         return _work(text, parts, checked.slices)
-
-
-# Commands.
-
-
-def _about(applied: Applied, *, by: str) -> str:
-    """What is noted of a decided inventory: the fact that its end writes into the journal."""
-    fact = inventory.applied_fact(applied, by=by, now_ms=0)
-    return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
-
-
-def _decide(
-    text: str, kept: str, wanted: slicing.ByScope, applied: Applied, *, by: str
-) -> Command[Applied]:
-    """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
-
-    def command(tx: Transaction) -> Applied:
-        _take_hosts(tx, wanted)
-        tx.decide_inventory(text, kept, _about(applied, by=by))
-        return applied
-
-    return command
-
-
-def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
-    entries = Inventory(hosts=tuple(wanted.hosts.values()))
-    together = beside.beside_hosts(entries, scopes={}, hosts=tx.hosts_by_name, shown=())
-    tx.apply(Decision(hosts=tuple(reconciling.next_hosts(together.hosts, tx.hosts_by_name))))
-
-
-def _slice(text: str, wanted: slicing.ByScope, names: Sequence[str]) -> Command[tuple[Clash, ...]]:
-    """Have these scopes as the file wants them, or what forbids that now."""
-
-    def command(tx: Transaction) -> tuple[Clash, ...]:
-        if tx.inventory is not text:
-            return ()  # another was decided since
-        return _take_scopes(tx, wanted, names)
-
-    return command
-
-
-def _take_scopes(
-    tx: Transaction, wanted: slicing.ByScope, names: Sequence[str]
-) -> tuple[Clash, ...]:
-    around = slicing.closed(names, wanted, tx.scope, tx.scope_of_vm)
-    part = wanted.part(around)
-    scopes = {name: scope for name in sorted(around) if (scope := tx.scope(name)) is not None}
-    hosts = {e.name: host for e in part.hosts if (host := tx.host(e.name)) is not None}
-    together = beside.beside_hosts(part, scopes=scopes, hosts=hosts, shown=tx.digests)
-    step = reconciling.step(
-        together, scopes=scopes, hosts=hosts, bound=tx, new_id=tx.new_id, now_ms=tx.now_ms
-    )
-    clashes = (*beside.clashes(part, together), *step.clashes)
-    if not clashes:
-        inventory.take_over(tx, step)
-    return clashes
-
-
-def _finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
-    """Every slice was applied: drop the hosts that go and say so, or what forbids that now."""
-
-    def command(tx: Transaction) -> tuple[Clash, ...]:
-        if tx.inventory is not text or not tx.unfinished:
-            return ()
-        clashes = _drop_hosts(tx, wanted)
-        if not clashes:
-            about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
-            tx.finish_inventory()
-            tx.note(
-                Fact(
-                    kind=FactKind.INVENTORY_APPLIED,
-                    at_ms=tx.now_ms,
-                    by=about["by"],
-                    detail=about["detail"],
-                )
-            )
-        return clashes
-
-    return command
-
-
-def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
-    gone = {
-        name
-        for name, host in tx.hosts_by_name.items()
-        if name not in wanted.hosts and not host.joined
-    }
-    around = {scope.name: scope for name in sorted(gone) for scope in tx.scopes_on(name)}
-    clashes = tuple(placing.still_needed(gone, around.values(), tx))
-    if not clashes:
-        for name in sorted(gone):
-            tx.remove_host(name)
-    return clashes
-
-
-def _all_at_once(
-    text: str,
-    kept: str,
-    wanted: slicing.ByScope,
-    names: Sequence[str],
-    applied: Applied,
-    *,
-    by: str,
-) -> Command[Applied]:
-    """A file that fits one slice, as one commit. Raises _Clashed."""
-
-    def command(tx: Transaction) -> Applied:
-        _take_hosts(tx, wanted)
-        clashes = (*_take_scopes(tx, wanted, names), *_drop_hosts(tx, wanted))
-        if clashes:
-            raise _Clashed(inventory.mistakes(clashes))
-        tx.applied_inventory(text, kept)
-        tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
-        return applied
-
-    return command

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,7 +24,6 @@ from forewarn.control import ticker
 from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.inventories import SLICE_VMS_MAX, Inventories
 from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.loops import TickerLoop
 from forewarn.control.measures import Measures
@@ -43,8 +43,10 @@ from forewarn.host.listeners import Listeners
 from forewarn.host.together import GuestsTogether, HostsTogether
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
-from forewarn.wiring.inventory_child import reads_apart
 from forewarn.wiring.process import Growing, die
+
+if TYPE_CHECKING:
+    from forewarn.control.inventories import Inventories
 
 log = structlog.get_logger(__name__)
 
@@ -143,6 +145,13 @@ class ControlParts:
         cannot_listen: Callable[[str], str | None] = lambda _: None,
     ) -> Inventories:
         """Who applies inventories of any size while the service runs. Once; see `Inventories`."""
+        # The emulator has none of it, and every module costs its start.
+        from forewarn.control.inventories import (  # noqa: PLC0415 - see above
+            SLICE_VMS_MAX,
+            Inventories,
+        )
+        from forewarn.wiring.inventory_child import reads_apart  # noqa: PLC0415 - see above
+
         growing = Growing()
         return Inventories(
             self.control,
