@@ -24,6 +24,7 @@ from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.process import (
     DESCRIPTORS_MAX,
+    GROWN_MIN,
     Growing,
     raise_descriptor_limit,
     settle_memory,
@@ -211,11 +212,16 @@ def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path
 
 def test_while_much_comes_to_be_no_garbage_is_looked_for_and_then_as_ever() -> None:
     growing = Growing()
+    gc.collect()
+    gc.unfreeze()
     try:
         with growing, growing:
             assert not gc.isenabled()
             kept = [[number] for number in range(100)]
         assert gc.isenabled()
+        assert gc.get_freeze_count() == 0  # as little as that may be garbage
+        with growing:
+            kept = [[number] for number in range(GROWN_MIN)]
         assert gc.get_freeze_count() > len(kept)
     finally:
         gc.unfreeze()

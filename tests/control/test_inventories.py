@@ -344,6 +344,42 @@ def test_what_the_disk_had_no_room_for_is_gone_on_with(fleet: InventoryFleet) ->
     assert content(fleet) == content(at_once(groups(5)))
 
 
+def test_what_waits_is_not_forgotten_when_the_disk_is_full_right_after(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(5))
+    fleet.commits.clear()
+    applying, text = Applying(fleet), groups(5, tag="b").replace("198.51.0.1", "203.0.113.9")
+    failures = [0]
+
+    def meet() -> None:
+        if len(fleet.commits) == 1:
+            fleet.order("s0-0", EventType.REBOOT)  # the first slice has to wait
+        elif len(fleet.commits) == 3 and failures:
+            failures.pop()
+            raise Unavailable("the disk is full")  # to the third
+
+    applying.writer.before = meet
+
+    async def work() -> None:
+        with pytest.raises(Unavailable, match="goes on later"):
+            await applying.apply(text)
+        applying.inventories._ring.set()
+        await until(lambda: fleet.scope("s4").vms[0].zone == "b", "the last slice is applied")
+
+    applying.run(work)
+    assert fleet.published.unfinished
+    assert fleet.vm("s0-0").address == "198.51.0.1"
+    (event,) = fleet.scope("s0").events
+    fleet.approve(event)
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.writer.before = lambda: None
+    applying.finished()
+    assert fleet.vm("s0-0").address == "203.0.113.9"
+
+
 def test_a_service_that_stops_tells_the_caller_that_it_goes_on(fleet: InventoryFleet) -> None:
     applying = Applying(fleet)
 

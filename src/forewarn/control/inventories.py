@@ -101,7 +101,8 @@ class Inventories:
         self._turn = asyncio.Lock()
         self._ring = asyncio.Event()
         self._work: _Work | None = None
-        self._deciding = False
+        # Slices of a file that waits must not come between the check of another and its decision.
+        self._at_work = asyncio.Lock()
         self._not_understood: str | None = None
 
     async def apply_at_once(self, text: str, *, by: str) -> Applied:
@@ -141,9 +142,8 @@ class Inventories:
         """Make the fleet what the file says, and say what that changed; others wait their turn.
 
         `guard` is put around the command that decides. What `before` finds is the answer, if the
-        same was applied before. Answers when every slice was applied, with
-        what has to wait, in words. Raises BadInventory or InventoryConflict, and then nothing of
-        the file was applied.
+        same was applied before. Answers when every slice was applied, with what has to wait, in
+        words. Raises BadInventory or InventoryConflict, and then nothing of the file was applied.
         """
         async with self._turn:
             with self._quietly():
@@ -156,7 +156,12 @@ class Inventories:
                         guard(inventory.whole(text, wanted, by=by, deaf=deaf))
                     )
                     return done, ()
-                return await self._apply_large(text, wanted, deaf, by=by, guard=guard)
+                async with self._at_work:
+                    done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
+                if work is None:
+                    return done, ()
+                self._ring.set()
+                return done, await asyncio.shield(work.passed)
 
     async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
         wanted = await self._reads.read(text, needs_channels=self._needs_channels)
@@ -170,12 +175,13 @@ class Inventories:
 
     async def _apply_large(
         self, text: str, wanted: Inventory, deaf: Mapping[str, str], *, by: str, guard: Guard[T]
-    ) -> tuple[T, tuple[str, ...]]:
+    ) -> tuple[T, _Work | None]:
+        """Check a file, then apply it if it fits one commit, else decide it: what is left to do."""
         checked = await self._check(wanted, deaf)
         if checked.mistakes:
             raise InventoryConflict(*await self._reads.words(text, checked.mistakes))
         if await self._is_known(text, wanted, checked):
-            return await self._control.submit(guard(lambda _: Applied())), ()
+            return await self._control.submit(guard(lambda _: Applied())), None
         applied = checked.step.applied
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         kept = await asyncio.to_thread(packed.pack, text)
@@ -183,21 +189,16 @@ class Inventories:
             names = checked.slices[0] if checked.slices else ()
             command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
             try:
-                return await self._control.submit(guard(command)), ()
+                return await self._control.submit(guard(command)), None
             except inventory_steps.Clashed as clashed:
                 words = await self._reads.words(text, clashed.found)
                 raise InventoryConflict(*words) from None
-        self._deciding = True  # what was decided before is let be from here on
-        try:
-            done = await self._control.submit(
-                guard(inventory_steps.decide(text, kept, parts, applied, by=by))
-            )
-            work = self._work = _work(text, parts, checked.slices)
-        finally:
-            self._deciding = False
-            self._ring.set()
+        done = await self._control.submit(
+            guard(inventory_steps.decide(text, kept, parts, applied, by=by))
+        )
+        self._work = _work(text, parts, checked.slices)
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
-        return done, await asyncio.shield(work.passed)
+        return done, self._work
 
     async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> inventory_steps.Checked:
         still = inventory_steps.still(self._control.fleet)
@@ -231,9 +232,7 @@ class Inventories:
                 await self._know_safely(self._files, last)
             while True:
                 self._ring.clear()
-                if not self._control.fleet.unfinished:
-                    self._work = None
-                elif not self._deciding and self._control.fleet.inventory != self._not_understood:
+                if self._control.fleet.unfinished:
                     await self._go_on_safely()
                 await self._rest()
         finally:
@@ -261,10 +260,11 @@ class Inventories:
     async def _go_on_safely(self) -> None:
         try:
             with self._quietly():
-                await self.go_on()
+                async with self._at_work:
+                    await self.go_on()
         except Unavailable as why:
             log.warning("inventory_put_off", why=str(why))
-            self._tell_failed(why)
+            self._tell_failed(Unavailable(f"{why} The inventory is decided, and goes on later."))
         except BadInventory as why:
             self._not_understood = self._control.fleet.inventory
             log.error(  # noqa: TRY400 - the sentence says it all
@@ -281,13 +281,16 @@ class Inventories:
 
     async def go_on(self) -> None:
         """Try every slice that is left once; then, if none is left, the inventory is applied."""
+        fleet = self._control.fleet
+        if not fleet.unfinished:
+            self._work = None  # another took its place, in one commit
+            return
+        if fleet.inventory == self._not_understood:
+            return
         work = self._work
-        if work is None or work.text is not self._control.fleet.inventory:
-            work = await self._found_unfinished()
-            if self._deciding or work.text is not self._control.fleet.inventory:
-                return  # another was decided meanwhile
-            self._work = work
-        waiting: list[tuple[tuple[str, ...], list[str]]] = []
+        if work is None or work.text is not fleet.inventory:
+            work = self._work = await self._found_unfinished()
+        words: list[str] = []
         for _ in range(len(work.left)):
             names = work.left[0]
             clashes = await self._control.submit(
@@ -295,13 +298,11 @@ class Inventories:
             )
             work.left.popleft()
             if clashes:
-                waiting.append((names, [clash.refused for clash in clashes]))
-        words = [word for _, said in waiting for word in said]
-        if waiting:
-            work.left.extend(names for names, _ in waiting)
-        else:
+                work.left.append(names)
+                words.extend(clash.refused for clash in clashes)
+        if not work.left:
             clashes = await self._control.submit(inventory_steps.finish(work.text, work.wanted))
-            words = [clash.refused for clash in clashes]
+            words.extend(clash.refused for clash in clashes)
         self._passed(work, words)
 
     def _passed(self, work: _Work, words: Sequence[str]) -> None:

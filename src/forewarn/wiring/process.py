@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a large host
 EXIT_STORE_FAILED = 70
+GROWN_MIN = 100_000  # objects; to look at fewer takes some ten milliseconds
 
 # What stops a start, each with a sentence for whoever started it.
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
@@ -88,7 +89,7 @@ def settle_memory() -> None:
 class Growing:
     """Enter it while much comes to be in memory that stays, as at a start. May be nested.
 
-    No garbage is looked for meanwhile; at the end what is here by then counts as what stays.
+    No garbage is looked for meanwhile. If much has come, what is here by then counts as what stays.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,8 @@ class Growing:
     def __exit__(self, *_: object) -> None:
         self._entered -= 1
         if not self._entered:
-            gc.freeze()
+            if gc.get_count()[0] >= GROWN_MIN:
+                gc.freeze()
             gc.enable()
 
 
