@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import struct
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -195,3 +197,16 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
         await asyncio.gather(running, return_exceptions=True)
 
     run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits are read from /proc")
+def test_the_reader_limits_its_own_memory() -> None:
+    """So that no file, whatever is in it, takes the memory that the service needs."""
+    code = (
+        "import resource\n"
+        "from forewarn.adapters import children\n"
+        "children.answer(lambda *_: [str(resource.getrlimit(resource.RLIMIT_AS)[0]).encode()])\n"
+    )
+    asked = struct.pack(">I", 1) + b"x" + b"text"
+    ran = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, check=True)
+    assert str(children.CHILD_BYTES_MAX).encode() in ran.stdout

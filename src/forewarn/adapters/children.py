@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import IO, TypeVar
 
 from forewarn.core.errors import Unavailable
@@ -48,16 +49,23 @@ async def ask(
 
 def answer(reply: Callable[[bytes, str], Iterable[bytes]]) -> None:
     """In the child: answer the one question that it is asked."""
-    os.nice(CHILD_NICENESS)
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    limit = CHILD_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, CHILD_BYTES_MAX)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    _be_modest()
     question = _frame(sys.stdin.buffer)
     text = sys.stdin.buffer.read().decode()
     for frame in reply(question, text):
         sys.stdout.buffer.write(_LENGTH.pack(len(frame)) + frame)
     sys.stdout.buffer.write(_END)
     sys.stdout.buffer.flush()
+
+
+def _be_modest() -> None:
+    """Let others go first, and take no more memory than was said. Some units allow neither."""
+    with suppress(OSError):
+        os.nice(CHILD_NICENESS)
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = CHILD_BYTES_MAX if most == resource.RLIM_INFINITY else min(most, CHILD_BYTES_MAX)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 class _Child:
