@@ -18,10 +18,12 @@ from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Command
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
+from forewarn.core.machines import Power
 from forewarn.core.model import EventType, FactKind, Scope
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
+from sighting_fleet import SightingFleet, seen
 
 T = TypeVar("T")
 
@@ -652,3 +654,50 @@ def test_what_is_applied_at_a_start_takes_the_place_of_what_waits(fleet: Invento
     assert fleet.published.unfinished == ""
     assert fleet.index.scope_of_vm == at_once(groups(4, tag="z")).index.scope_of_vm
     assert {one.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}
+
+
+# Beside what hosts show.
+
+
+@pytest.mark.parametrize("commits", range(6))
+def test_what_hosts_report_between_two_slices_is_compared_with_the_new_file(commits: int) -> None:
+    """Else a report would undo a slice by what the file before has said."""
+    shown = [
+        seen(f"s{n}-{m}", scope=f"own{n}", update_domain=m) for n in range(3) for m in range(2)
+    ]
+    first = groups(3)
+    second = first.replace('"s0"', '"t0"').replace('"s1"', '"t1"').replace('"s2"', '"t2"')
+
+    def world() -> SightingFleet:
+        fleet = SightingFleet("h1", "h2", "h3")
+        fleet.apply(first)
+        for number, host in enumerate(("h1", "h2", "h3")):
+            fleet.shows(host, *shown[2 * number : 2 * number + 2])
+        return fleet
+
+    def report(fleet: SightingFleet) -> None:
+        for number, host in enumerate(("h1", "h2", "h3")):
+            off = [replace(one, power=Power.PAUSED) for one in shown[2 * number : 2 * number + 2]]
+            fleet.shows(host, *off)
+
+    sliced, whole = world(), world()
+    applying = Applying(sliced)
+    made = len(sliced.commits) + commits
+    due = [True]
+
+    def meanwhile() -> None:
+        if len(sliced.commits) >= made and due:
+            due.pop()
+            report(sliced)
+
+    applying.writer.before = meanwhile
+    assert applying.applied(second)[1] == ()
+    whole.apply(second)
+    for fleet in (sliced, whole):
+        report(fleet)
+    assert sliced.index.scope_of_vm == whole.index.scope_of_vm
+    assert set(sliced.index.scope_of_vm.values()) == {"t0", "t1", "t2"}
+    assert sliced.published.unfinished == ""
+    assert {one.vm_id for found in sliced.index.scopes.values() for one in found.vms} == {
+        one.vm_id for one in shown
+    }
