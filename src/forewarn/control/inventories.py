@@ -158,6 +158,7 @@ class Inventories:
                     return done, ()
                 async with self._at_work:
                     done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
+                del wanted  # what is left of it is let go piece by piece
                 if work is None:
                     return done, ()
                 self._ring.set()
@@ -182,7 +183,7 @@ class Inventories:
             raise InventoryConflict(*await self._reads.words(text, checked.mistakes))
         if await self._is_known(text, wanted, checked):
             return await self._control.submit(guard(lambda _: Applied())), None
-        applied = checked.step.applied
+        applied = checked.applied
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
@@ -211,9 +212,9 @@ class Inventories:
         self, text: str, wanted: Inventory, checked: inventory_steps.Checked
     ) -> bool:
         """Whether the file says what the last one said, and nothing of that is left to do."""
-        fleet, step = self._control.fleet, checked.step
+        fleet = self._control.fleet
         last = fleet.inventory
-        if last is None or fleet.unfinished or step.touched:
+        if last is None or fleet.unfinished or checked.touched:
             return False
         if last == text:
             return True
@@ -304,6 +305,8 @@ class Inventories:
             clashes = await self._control.submit(inventory_steps.finish(work.text, work.wanted))
             words.extend(clash.refused for clash in clashes)
         self._passed(work, words)
+        if not words:
+            await asyncio.to_thread(work.wanted.let_go)
 
     def _passed(self, work: _Work, words: Sequence[str]) -> None:
         for word in words:

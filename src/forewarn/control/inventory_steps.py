@@ -57,7 +57,8 @@ def still(fleet: PublishedFleet) -> Still:
 class Checked:
     """A file compared with the whole fleet: what it changes, or what is wrong with it."""
 
-    step: reconciling.Step
+    applied: Applied
+    touched: frozenset[str]
     slices: Sequence[tuple[str, ...]]
     mistakes: Sequence[Mistake]
 
@@ -80,7 +81,11 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
         ours = {vm.listen for scope in still.scopes.values() for vm in scope.vms}
         found.extend(inventory.not_heard(wanted, deaf, ours))
     cut = slicing.slices(step.touched, together, scopes=still.scopes, vms_max=slice_vms)
-    return Checked(step, cut, found)
+    applied, touched, scopes = step.applied, step.touched, list(step.decision.scopes)
+    del step
+    while scopes:
+        scopes.pop()  # one by one: to free all of them at once would stop every thread
+    return Checked(applied, touched, cut, found)
 
 
 class Clashed(InventoryConflict):
