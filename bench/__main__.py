@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, attacks, fleet, scale, waits, approvals, emulator, guest, link, reports, hosts, rig) only
-those are made, and the file is left alone.
+(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, guest, link, reports, hosts,
+rig) only those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bench import (
     figures,
     guest,
     hosts,
+    inventories,
     link,
     polls,
     reports,
@@ -47,6 +48,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "attacks": attacks.on_neighbours,
     "fleet": _fleet_then_start,
     "scale": scale.at_rest,
+    "inventories": inventories.of_any_size,
     "waits": waits.parked,
     "approvals": approvals.durable,
     "emulator": emulator.in_tests,

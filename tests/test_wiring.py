@@ -6,16 +6,29 @@ import asyncio
 import gc
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.system import RandomIds, SystemClock
+from forewarn.control import inventory
 from forewarn.core.errors import Unavailable
-from forewarn.host.listeners import ListenFailed
-from forewarn.settings import OPERATOR_TOKEN_FILE
-from forewarn.wiring.process import DESCRIPTORS_MAX, raise_descriptor_limit, settle_memory
+from forewarn.core.model import Vm
+from forewarn.endpoint.endpoint import Endpoint
+from forewarn.host.listeners import Listeners, ListenFailed
+from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
+from forewarn.wiring.assembly import Adapters, Assembly
+from forewarn.wiring.process import (
+    DESCRIPTORS_MAX,
+    GROWN_MIN,
+    Growing,
+    raise_descriptor_limit,
+    settle_memory,
+)
 from forewarn.wiring.serve import keep_arranged
 
 WAIT_S = 60
@@ -121,5 +134,94 @@ def test_later_collections_do_not_look_at_what_was_loaded_at_the_start() -> None
     try:
         settle_memory()
         assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
+@asynccontextmanager
+async def assembled(folder: Path) -> AsyncIterator[tuple[Assembly, Listeners]]:
+    """A control plane with hosts and listeners, none of its loops running."""
+    settings, clock, store = Settings(data=folder / "data"), SystemClock(), SqliteStore.in_memory()
+    parts = Assembly(
+        settings,
+        Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
+        ring=lambda: None,
+    )
+    endpoint = Endpoint(
+        parts.guests, now_ms=clock.now_ms, place=settings.place(), rules=settings.rules()
+    )
+    listeners = parts.serve_guests(endpoint)
+    parts.writer.start()
+    try:
+        yield parts, listeners
+    finally:
+        await listeners.close()
+        await parts.writer.stop()
+        store.close()
+
+
+def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
+    """Else each commit of a large fleet would stop the event loop for the whole of it."""
+    host = '[[host]]\nname = "h{}"\n'
+    one = '[[vm]]\nname = "v{}"\nhost = "h1"\nlisten = "127.0.0.1:0"\n'
+    fleet = "".join(host.format(n) for n in (1, 2)) + "".join(one.format(n) for n in range(5))
+    asked: list[str] = []
+
+    def listen(vm: Vm) -> str | None:
+        asked.append(vm.name)
+        return None
+
+    async def main() -> None:
+        async with assembled(tmp_path) as (parts, listeners):
+            await parts.control.submit(inventory.apply(fleet, by="operator"))
+            await parts.arrange(listeners, listen)
+            assert sorted(asked) == [f"v{n}" for n in range(5)]
+            asked.clear()
+            parts.fleet_changed.clear()
+            await parts.control.submit(parts.control.dispatch.claim("h1", "boot-1"))
+            assert not parts.fleet_changed.is_set()  # a boot is nothing to arrange
+            more = fleet + one.format(9) + host.format(3)
+            await parts.control.submit(inventory.apply(more, by="operator"))
+            assert parts.fleet_changed.is_set()
+            await parts.arrange(listeners, listen)
+            assert asked == ["v9"]
+
+    asyncio.run(main())
+
+
+def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path: Path) -> None:
+    host = '[[host]]\nname = "h1"\n'
+    vm = '[[vm]]\nname = "a"\nhost = "h1"\nupdate_domain = 0\nlisten = "127.0.0.1:0"\n'
+    group = '[[scope]]\nname = "web"\nkind = "placement-group"\n'
+    other = '[[vm]]\nname = "b"\nhost = "h1"\naddress = "192.0.2.1"\n'
+
+    async def main() -> None:
+        async with assembled(tmp_path) as (parts, listeners):
+            for text, there in (
+                (host + vm + other, {"a"}),
+                (host + group + vm + 'scope = "web"\n' + other, {"a"}),
+                (host + other, set()),
+                (host + vm + other, {"a"}),
+            ):
+                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.arrange(listeners, lambda vm: vm.listen)
+                assert listeners.addresses().keys() == there
+
+    asyncio.run(main())
+
+
+def test_while_much_comes_to_be_no_garbage_is_looked_for_and_then_as_ever() -> None:
+    growing = Growing()
+    gc.collect()
+    gc.unfreeze()
+    try:
+        with growing, growing:
+            assert not gc.isenabled()
+            kept = [[number] for number in range(100)]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == 0  # as little as that may be garbage
+        with growing:
+            kept = [[number] for number in range(GROWN_MIN)]
+        assert gc.get_freeze_count() > len(kept)
     finally:
         gc.unfreeze()

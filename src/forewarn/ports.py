@@ -102,6 +102,8 @@ class Change:
     remembered: Remembered | None = None
     heartbeat_ms: int | None = None
     inventory: str | None = None
+    inventory_packed: str | None = None  # the same by `wire.packed`, if it was made beforehand
+    unfinished: str | None = None  # what is noted of an inventory not yet applied whole; "": none
     definitions: tuple[Definition, ...] = ()
     removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter
     departed_vms: tuple[DepartedVm, ...] = ()
@@ -113,7 +115,8 @@ class Snapshot:
     """What was durable when the store was opened. Events and operations are the open ones.
 
     `digests` are those of the definitions, by VM: a VM is in there once a host has shown it.
-    `departed_vms` are in the order in which they left.
+    `departed_vms` are in the order in which they left. `unfinished` is what was noted of the
+    inventory if it was not applied whole, and empty if it was.
     """
 
     scopes: tuple[Scope, ...]
@@ -121,6 +124,7 @@ class Snapshot:
     operations: tuple[Operation, ...]
     heartbeat_ms: int | None
     inventory: str | None
+    unfinished: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
     departed_vms: tuple[DepartedVm, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import EVENT_IDS_MAX, HOLDING_MAX, LinkRoutes
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
+from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
 from forewarn.wire.host_json import ReadBefore, Since, Traces
@@ -124,3 +126,33 @@ def test_who_needs_no_other_machine_loads_nothing_to_reach_one(module: str) -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert ran.stdout == "[]\n"
+
+
+def test_a_host_with_nothing_to_do_asks_for_work_without_a_turn_of_the_writer(
+    linked: Linked,
+) -> None:
+    """Thousands of hosts in one process look for work every few seconds."""
+    cloud, h1 = linked.cloud, linked.link("h1")
+    turns = 0
+    run = cloud.control._writer.submit
+
+    async def counted(command: Command[Any]) -> Any:
+        nonlocal turns
+        turns += 1
+        return await run(command)
+
+    cloud.control._writer.submit = counted  # type: ignore[method-assign]
+    assert list(run_now(h1.claim("boot-1"))) == []
+    assert turns == 1  # the first in this boot is kept
+    assert list(run_now(h1.claim("boot-1"))) == []
+    assert turns == 1
+    run_now(h1.heartbeat({}))
+    event = cloud.order("web_0", EventType.REBOOT)
+    run_now(h1.confirm("web", cloud.scope().incarnation))
+    run_now(h1.approve("web_0", (event.event_id,)))
+    cloud.tick()
+    turns = 1
+    (action,) = run_now(h1.claim("boot-1"))
+    assert (turns, action.vm) == (2, "web_0")
+    run_now(h1.claim("boot-2"))
+    assert turns == 3  # another boot is news

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import table
+from forewarn.control import idempotency
 from forewarn.core.model import Outcome
 from operator_world import FLEET, World, running
 
@@ -190,3 +193,17 @@ def test_a_problem_has_the_documented_keys(world: World, document: dict[str, Any
 
     schema = {"$ref": "#/components/schemas/Problem"}
     assert mistakes(problem, schema, document, "problem") == []
+
+
+def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
+    world: World, document: dict[str, Any]
+) -> None:
+    schema = document["components"]["schemas"]["InventoryApplied"]
+    answer = world.call("POST", "/v1/inventory", FLEET).json
+    assert "waiting" not in answer
+    assert mistakes(answer, schema, document, "answer") == []
+    given = idempotency.Answer(text=json.dumps(answer), repeated=False)
+    waits = orders.with_waiting(given, ["VM a is not in the file, but an event names it."])
+    said = json.loads(waits.text)
+    assert said == {**answer, "waiting": ["VM a is not in the file, but an event names it."]}
+    assert mistakes(said, schema, document, "answer") == []

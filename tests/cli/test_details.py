@@ -117,3 +117,19 @@ def test_a_host_says_which_of_its_vms_stay_off_as_the_list_does() -> None:
     assert "unknown" in printed(details.host({**HOST, "vms": vms}, NOW))
     # Where no host shows any, nobody asks.
     assert "unknown" not in printed(details.host({**HOST, "vms": vms[1:]}, NOW))
+
+
+def applied(**keys: object) -> str:
+    nothing: dict[str, list[str]] = {"added": [], "changed": [], "removed": []}
+    answer = {"differs": True, "hosts": nothing, "scopes": nothing, "vms": nothing}
+    console = Console(width=200, no_color=True)
+    with console.capture() as captured:
+        console.print(details.applied({**answer, "still_deleted": [], **keys}))
+    return captured.get()
+
+
+def test_what_of_an_inventory_has_to_wait_is_said() -> None:
+    assert "Waits: VM a is not in the file, but an event names it." in applied(
+        waiting=["VM a is not in the file, but an event names it."]
+    )
+    assert "Waits" not in applied()

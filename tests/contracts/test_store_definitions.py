@@ -16,6 +16,7 @@ from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.model import Host
 from forewarn.ports import Change, Definition, DepartedVm, StaleRevision
+from forewarn.wire.packed import pack
 
 FIRST = Definition(vm="web-0", host="h1", text="<domain/>", digest="d1", seen_ms=1)
 
@@ -87,3 +88,27 @@ def test_hosts_of_an_older_database_have_not_joined_and_nothing_was_shown(tmp_pa
         commit(store, Change(definitions=(FIRST,)))
     assert snapshot.hosts == (Host(name="h1", revision=3),)
     assert snapshot.digests == {}
+
+
+def test_what_is_noted_of_an_unfinished_inventory_is_kept_until_it_is_finished(
+    store: SqliteStore,
+) -> None:
+    assert store.load().unfinished == ""
+    commit(store, Change(inventory="first", unfinished='{"by": "a"}'))
+    assert (store.load().inventory, store.load().unfinished) == ("first", '{"by": "a"}')
+    commit(store, Change(inventory="second", unfinished='{"by": "b"}'))
+    commit(store, Change(heartbeat_ms=1))
+    assert (store.load().inventory, store.load().unfinished) == ("second", '{"by": "b"}')
+    commit(store, Change(unfinished=""))
+    assert (store.load().inventory, store.load().unfinished) == ("second", "")
+
+
+def test_an_inventory_of_any_length_is_kept_also_if_it_was_packed_beforehand(
+    store: SqliteStore,
+) -> None:
+    for text in ("short", "# long \u20ac\n" * 100_000):
+        commit(store, Change(inventory=text))
+        assert store.load().inventory == text
+        other = text + "#"
+        commit(store, Change(inventory=other, inventory_packed=pack(other)))
+        assert store.load().inventory == other

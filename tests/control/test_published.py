@@ -180,6 +180,20 @@ def test_most_heartbeats_ask_nothing_of_the_writer() -> None:
     assert cloud.observed.silences("h1") == 1
 
 
+def test_a_host_that_has_just_come_was_not_silent_before() -> None:
+    cloud = Heard(scope("web", WEB))
+    cloud.clock.pass_ms(10 * notice.HOST_SILENT_AFTER_MS)
+    cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
+    cloud.submitted = 0
+    cloud.clock.pass_ms(4_000)
+    run_now(cloud.control.heartbeats.take("new", {}))
+    assert (cloud.submitted, cloud.observed.silences("new")) == (0, 0)
+    cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="late"),))))
+    cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
+    run_now(cloud.control.heartbeats.take("late", {}))
+    assert cloud.observed.silences("late") == 1
+
+
 def test_a_host_at_work_has_its_leases_renewed() -> None:
     cloud = Heard(scope("web", WEB))
     run_now(cloud.control.heartbeats.take("h1", {}))

@@ -10,7 +10,7 @@ import pytest
 from emulator.scenario_stage import Stage, stage
 from emulator_world import Emulated, emulated
 from forewarn.api import orders
-from forewarn.control import overview
+from forewarn.control import inventory, overview
 from forewarn.core.model import EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.testing import Cloud
@@ -132,7 +132,7 @@ def test_a_failure_and_its_repair_in_a_scenario_need_no_new_words(one: Stage) ->
 
 def test_a_host_that_comes_with_a_new_inventory_is_heard(world: Emulated) -> None:
     text = inventory_text(vms=["vm0"], scopes=[]) + '[[host]]\nname = "late"\n'
-    world.order(orders.apply_inventory(text.encode()))
+    world.order(orders.applied_inventory(inventory.apply(text, by="operator")))
     assert host(world, "late")["alive"] is True
 
 

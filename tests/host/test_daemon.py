@@ -382,6 +382,30 @@ def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
     assert len(asyncio.run(main())) == 3
 
 
+def test_a_busy_host_whose_heartbeat_waits_for_control_keeps_no_other_from_beating() -> None:
+    async def main() -> None:
+        bench = Bench(("h1", "h2", "h3"))
+        bench.link.to_do["h1"] = [an_action()]
+        await bench.hosts.work_once()
+        assert bench.hosts.held == 1
+        waits, beat = asyncio.Event(), bench.link.heartbeat
+
+        async def slow(host: str, holding: dict[str, int], refuses: str = "") -> None:
+            if holding:
+                await waits.wait()
+            await beat(host, holding, refuses)
+
+        bench.link.heartbeat = slow  # type: ignore[method-assign,assignment]
+        beating = asyncio.ensure_future(bench.hosts.heartbeat())
+        await until(lambda: len(bench.link.heartbeats) == 2)
+        assert [host for host, _ in bench.link.heartbeats] == ["h2", "h3"]
+        waits.set()
+        await beating
+        assert bench.link.heartbeats[-1] == ("h1", {"E1/h1": 1})
+
+    asyncio.run(main())
+
+
 def test_what_there_is_to_say_is_said_in_a_heartbeat_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

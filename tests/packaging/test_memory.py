@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
+from forewarn.adapters.children import CHILD_BYTES_MAX
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from forewarn.api.link_app import (
     ANSWERS_BYTES_MAX,
@@ -88,6 +89,7 @@ def needed() -> dict[str, dict[str, tuple[int, float]]]:
             "short questions": (SHORT_QUESTIONS_BYTES_MAX // MIB, FOLDS * KIB),
             "long answers": (ANSWERS_BYTES_MAX // MIB, KIB),
             "operators' orders": (ORDERS_BYTES_MAX // MIB, FOLDS * KIB),
+            "the process that reads an inventory": (CHILD_BYTES_MAX // MIB, KIB),
         },
         "forewarn-host.service": {
             "connections of guests": (

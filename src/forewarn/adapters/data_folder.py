@@ -53,6 +53,7 @@ MIGRATIONS = (
     "power.sql",
     "switching.sql",
     "departed.sql",
+    "unfinished.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
@@ -66,6 +67,7 @@ LOADED_TABLES = frozenset(
         "operation",
         "operation_member",
         "scope",
+        "unfinished_inventory",
         "vm",
     }
 )

@@ -29,6 +29,7 @@ from forewarn.ports import (
     StaleRevision,
     StoreFailed,
 )
+from forewarn.wire import packed
 
 REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
 # Of older answers, as many go with each new one at most: more than come, so that none pile up.
@@ -255,7 +256,12 @@ class _Saving:
             heartbeat = str(change.heartbeat_ms)
             self._database.write("upsert_meta", {"name": "heartbeat_ms", "value": heartbeat})
         if change.inventory is not None:
-            self._database.write("upsert_meta", {"name": "inventory", "value": change.inventory})
+            kept = change.inventory_packed or packed.pack(change.inventory)
+            self._database.write("upsert_meta", {"name": "inventory", "value": kept})
+        if change.unfinished:
+            self._database.write("upsert_unfinished_inventory", {"about": change.unfinished})
+        elif change.unfinished is not None:
+            self._database.write("delete_unfinished_inventory", {})
 
     def _remember(self, remembered: Remembered) -> None:
         self._expect_one(
@@ -451,12 +457,14 @@ def _operation(reading: Reading, row: Row) -> Operation:
 def _snapshot(reading: Reading) -> Snapshot:
     meta = {row["name"]: row["value"] for row in reading.rows("meta")}
     heartbeat = meta.get("heartbeat_ms")
+    unfinished = reading.row("unfinished_inventory")
     return Snapshot(
         scopes=_open_scopes(reading),
         hosts=tuple(rows.host_value(row) for row in reading.rows("hosts")),
         operations=_open_operations(reading),
         heartbeat_ms=None if heartbeat is None else int(heartbeat),
-        inventory=meta.get("inventory"),
+        inventory=packed.unpack(meta["inventory"]) if "inventory" in meta else None,
+        unfinished=unfinished["about"] if unfinished is not None else "",
         digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
         departed_vms=tuple(map(rows.departed_vm_value, reading.rows("departed_vms"))),
     )

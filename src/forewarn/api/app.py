@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -17,6 +17,7 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import RouteSpec, table
 from forewarn.control.control import Control
+from forewarn.control.inventories import Inventories
 from forewarn.control.measures import Measures
 
 
@@ -28,17 +29,15 @@ def create_app(
     doorbell: Doorbell | None = None,
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),
-    needs_channels: bool = True,
-    cannot_listen: Callable[[str], str | None] = lambda _: None,
+    inventories: Inventories | None = None,
 ) -> Starlette:
     """The operator API. Every path wants `token`, /metrics and /v1/health too.
 
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. A backup is copied to a private folder in
     `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
-    routes beside those that every service has. An inventory `needs_channels` for its VMs unless
-    hosts know which VM asks; `cannot_listen` says why nothing can listen on an address that it
-    names, None if something can.
+    routes beside those that every service has. `inventories` applies what is posted; without it
+    each inventory is one commit, and nothing is known of addresses that nothing can listen on.
     """
     version = version_of("forewarn")
     routes = OperatorRoutes(
@@ -47,8 +46,7 @@ def create_app(
         doorbell=doorbell or Doorbell(),
         scratch=scratch,
         version=version,
-        needs_channels=needs_channels,
-        cannot_listen=cannot_listen,
+        inventories=inventories,
     )
     specs = [*table(routes), *more]
     routes.describe(openapi.document(specs, version=version))

@@ -108,11 +108,21 @@ class LinkRoutes:
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
         if not self._follows(asked.epoch):
             return wire.Claimed(actions=())
+        if not asked.daemon and self._idle(asker.name, asked.boot_id):
+            return wire.Claimed(actions=())
         dispatch = self._control.dispatch
         taken = await self._control.submit(
             dispatch.claim(asker.name, asked.boot_id, daemon=asked.daemon)
         )
         return wire.Claimed(actions=tuple(taken))
+
+    def _idle(self, host: str, boot_id: str) -> bool:
+        """Whether a host of this process that asks for work would get none, and says nothing new.
+
+        What is committed after this look rings the host.
+        """
+        known = self._control.fleet.host(host)
+        return known is not None and known.boot_id == boot_id and not self._control.fleet.acts(host)
 
     async def holds(self, asker: Asker, asked: wire.Holds) -> wire.Held:
         held = await self._control.submit(

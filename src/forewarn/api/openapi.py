@@ -69,6 +69,11 @@ def _object(**properties: Schema) -> Schema:
     }
 
 
+def _with_optional(of: Schema, **properties: Schema) -> Schema:
+    """The same object, which may have these keys too."""
+    return {**of, "properties": {**of["properties"], **properties}}
+
+
 def _page(of: str, **more: Schema) -> Schema:
     return _object(items=_list(of), more=YES_NO, **more)
 
@@ -268,12 +273,15 @@ SCHEMAS: dict[str, Schema] = {
         detail={"type": "object"},
     ),
     "Changes": _object(added=NAMES, changed=NAMES, removed=NAMES),
-    "InventoryApplied": _object(
-        differs=YES_NO,
-        hosts=_ref("Changes"),
-        scopes=_ref("Changes"),
-        vms=_ref("Changes"),
-        still_deleted=NAMES,
+    "InventoryApplied": _with_optional(
+        _object(
+            differs=YES_NO,
+            hosts=_ref("Changes"),
+            scopes=_ref("Changes"),
+            vms=_ref("Changes"),
+            still_deleted=NAMES,
+        ),
+        waiting=NAMES,  # in words: what has to wait for something that began meanwhile
     ),
     "JournalPage": _page("Fact", end=WHOLE),
     "Health": _object(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.requests import (
+    BODY_TIMEOUT_S,
     EventsQuery,
     JournalQuery,
     NamesQuery,
@@ -29,14 +31,19 @@ from forewarn.api.requests import (
 from forewarn.api.room import MIB, Room, declared_bytes
 from forewarn.control import idempotency, overview
 from forewarn.control.control import Control
-from forewarn.control.measures import Measures
+from forewarn.control.inventories import Inventories
+from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
+from forewarn.control.measures import OPERATOR, Measures
+from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.operator_json import Json, time_text
 
-ORDERS_BYTES_MAX = 64 * MIB  # of all that is being carried out at once; an inventory has up to 16
+# Of all that is being carried out at once: one inventory of any size, and others beside it.
+ORDERS_BYTES_MAX = INVENTORY_BYTES_MAX + 32 * MIB
+INVENTORY_TIMEOUT_S = 120.0  # until it has arrived
 FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
 LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
@@ -44,6 +51,24 @@ BACKUP_CHUNK_BYTES = 1_024 * 1_024
 Handler = Callable[[Request], Awaitable[Response]]
 # What an order makes of its request: the command that carries it out.
 Order = Callable[[Request, bytes], Command[Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Carries a command out at most once."""
+
+    key: str | None
+    fingerprint: str
+
+    def __call__(self, command: Command[Json]) -> Command[idempotency.Answer]:
+        return idempotency.once(command, key=self.key, fingerprint=self.fingerprint)
+
+    def before(self, tx: Transaction) -> idempotency.Answer | None:
+        """The answer that was given before."""
+        return idempotency.replayed(tx, key=self.key, fingerprint=self.fingerprint)
+
+
+CarryOut = Callable[[Request, bytes, Once], Awaitable[idempotency.Answer]]
 
 
 class OperatorRoutes:
@@ -57,11 +82,9 @@ class OperatorRoutes:
         doorbell: Doorbell,
         scratch: Path | None,
         version: str,
-        needs_channels: bool = True,
-        cannot_listen: Callable[[str], str | None] = lambda _: None,
+        inventories: Inventories | None = None,
     ) -> None:
-        self.needs_channels = needs_channels  # of an inventory: see inventory_file.parse
-        self.cannot_listen = cannot_listen  # of an inventory: see inventory.apply
+        self._inventories = inventories or Inventories(control)
         self._control = control
         self._measures = measures
         self._doorbell = doorbell
@@ -76,14 +99,34 @@ class OperatorRoutes:
         """What /v1/openapi.json answers; made from the table, so it comes after it."""
         self._document = document
 
-    def carrying_out(
-        self, name: str, order: Order, *, bytes_max: int = orders.BODY_BYTES_MAX
-    ) -> Handler:
+    def carrying_out(self, name: str, order: Order) -> Handler:
         """The function behind a route that takes an order. `name` is what it is counted under."""
 
+        async def carry_out(request: Request, body: bytes, once: Once) -> idempotency.Answer:
+            command = await asyncio.to_thread(order, request, body)
+            return await self._control.submit(once(command))
+
+        return self._taking(name, carry_out, bytes_max=orders.BODY_BYTES_MAX)
+
+    def applying_inventories(self, name: str) -> Handler:
+        """The function behind the route that takes an inventory."""
+
+        async def carry_out(_: Request, body: bytes, once: Once) -> idempotency.Answer:
+            text = await asyncio.to_thread(orders.inventory_text, body)
+            answer, waiting = await self._inventories.apply(
+                text,
+                by=OPERATOR,
+                guard=lambda apply: once(orders.applied_inventory(apply)),
+                before=once.before,
+            )
+            return orders.with_waiting(answer, waiting) if waiting else answer
+
+        return self._taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
+
+    def _taking(self, name: str, carry_out: CarryOut, *, bytes_max: int) -> Handler:
         async def handler(request: Request) -> Response:
             try:
-                answer = await self._carry_out(request, order, bytes_max=bytes_max)
+                answer = await self._carry_out(request, carry_out, bytes_max=bytes_max)
             except (Refusal, HTTPException):
                 self._measures.order(name, "refused")
                 raise
@@ -97,17 +140,21 @@ class OperatorRoutes:
         return handler
 
     async def _carry_out(
-        self, request: Request, order: Order, *, bytes_max: int
+        self, request: Request, carry_out: CarryOut, *, bytes_max: int
     ) -> idempotency.Answer:
         read_query(request, NoQuery)
         key = idempotency.key_of(request.headers.getlist("idempotency-key"))
         size = declared_bytes(request, bytes_max=bytes_max)
         with self._room.taking("the operator", size):
-            body = await read_body(request, bytes_max=bytes_max)
-            mark = idempotency.fingerprint(request.method, request.url.path, body)
-            # On a thread, because reading an inventory of thousands of VMs takes a while.
-            command = await asyncio.to_thread(order, request, body)
-            return await self._control.submit(idempotency.once(command, key=key, fingerprint=mark))
+            long = bytes_max > orders.BODY_BYTES_MAX
+            timeout_s = INVENTORY_TIMEOUT_S if long else BODY_TIMEOUT_S
+            body = await read_body(request, bytes_max=bytes_max, timeout_s=timeout_s)
+            asked = (request.method, request.url.path, body)
+            if long:
+                mark = await asyncio.to_thread(idempotency.fingerprint, *asked)
+            else:
+                mark = idempotency.fingerprint(*asked)
+            return await carry_out(request, body, Once(key, mark))
 
     # The functions.
 

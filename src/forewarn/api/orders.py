@@ -6,13 +6,13 @@ the answer can be remembered in the same transaction. The rules are in `core`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
 import msgspec
 
-from forewarn.control import inventory, maintenance, overview
+from forewarn.control import idempotency, inventory, maintenance, overview
 from forewarn.control.measures import OPERATOR
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
@@ -187,26 +187,19 @@ def release_scope(name: str) -> Command[Json]:
     return command
 
 
-def apply_inventory(
-    body: bytes,
-    *,
-    needs_channels: bool = True,
-    cannot_listen: Callable[[str], str | None] = lambda _: None,
-) -> Command[Json]:
-    """Make the fleet what the file says: what that changed. Raises BadInventory at once.
-
-    Takes a while for a large file; not for the event loop.
-    """
+def inventory_text(body: bytes) -> str:
+    """The inventory file in a body. Raises BadInventory."""
     try:
-        text = body.decode("utf-8-sig")
+        return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
         raise BadInventory(
             f"Line {line} of the inventory is not UTF-8.", "A TOML file in UTF-8 is accepted."
         ) from None
-    apply = inventory.apply(
-        text, by=OPERATOR, needs_channels=needs_channels, cannot_listen=cannot_listen
-    )
+
+
+def applied_inventory(apply: Command[inventory.Applied]) -> Command[Json]:
+    """Make the fleet what a file says: what that changed."""
 
     def command(tx: Transaction) -> Json:
         applied = apply(tx)
@@ -219,6 +212,13 @@ def apply_inventory(
         }
 
     return command
+
+
+def with_waiting(answer: idempotency.Answer, waiting: Sequence[str]) -> idempotency.Answer:
+    """The answer to an inventory of which something has to wait: with the words why."""
+    said: Json = msgspec.json.decode(answer.text)
+    text = msgspec.json.encode({**said, "waiting": list(waiting)}).decode()
+    return replace(answer, text=text)
 
 
 def _changes_json(changes: inventory.Changes) -> Json:

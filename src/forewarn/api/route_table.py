@@ -21,7 +21,6 @@ from forewarn.api.requests import (
     OperationsQuery,
     VmsQuery,
 )
-from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.writer import Command
 from forewarn.core.model import EventType
 from forewarn.wire.operator_json import Json
@@ -260,13 +259,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             path="/v1/inventory",
             name="inventory-apply",
             summary="Make the fleet what an inventory file says, whole or not at all.",
-            handler=routes.carrying_out(
-                "inventory-apply",
-                lambda _, body: orders.apply_inventory(
-                    body, needs_channels=routes.needs_channels, cannot_listen=routes.cannot_listen
-                ),
-                bytes_max=INVENTORY_BYTES_MAX,
-            ),
+            handler=routes.applying_inventories("inventory-apply"),
             answer="InventoryApplied",
             body="application/toml",
         ),

@@ -178,17 +178,17 @@ class Client:
         except _Lost as lost:
             self._unreachable(lost)
 
-    def order(self, *path: str, body: Body = None) -> Reply:
+    def order(self, *path: str, body: Body = None, timeout_s: float = ANSWER_TIMEOUT_S) -> Reply:
         """Give an order. It is sent again once, under the same key, if the connection is lost."""
         target = _target(path)
         content = body if isinstance(body, bytes) else json.dumps(dict(body or {})).encode()
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         try:
-            return self._ask("POST", target, content, headers)
+            return self._ask("POST", target, content, headers, timeout_s=timeout_s)
         except _Lost:
             pass
         try:
-            return self._ask("POST", target, content, headers)
+            return self._ask("POST", target, content, headers, timeout_s=timeout_s)
         except _Lost as lost:
             self._unreachable(lost)
 

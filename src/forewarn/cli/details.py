@@ -343,4 +343,5 @@ def applied(answer: Json) -> RenderableType:
     if answer["still_deleted"]:
         names = ", ".join(answer["still_deleted"])
         lines.append(f"Still deleted by an order, although listed: {names}")
+    lines.extend(f"Waits: {words}" for words in answer.get("waiting", ()))
     return Text("\n".join(lines) or "Applied. No host, scope or VM had to change.")

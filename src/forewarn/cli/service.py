@@ -20,6 +20,8 @@ from forewarn.core.errors import BadInventory
 from forewarn.ports import StoreFailed
 from forewarn.settings import read_inventory
 
+INVENTORY_ANSWER_S = 1_800.0  # one of 200,000 VMs is answered when it was applied
+
 inventory = typer.Typer(no_args_is_help=True, help="The file that says what the fleet is.")
 
 PAGE_LINES = 1_000  # the most that the API gives at once
@@ -101,7 +103,7 @@ def apply_inventory(
         text = read_inventory(file)
     except BadInventory as bad:
         raise Stop(EXIT_USAGE, bad.refused, bad.accepted) from None
-    reply = session.client().order("inventory", body=text.encode())
+    reply = session.client().order("inventory", body=text.encode(), timeout_s=INVENTORY_ANSWER_S)
     session.show(reply, lambda answer, _: details.applied(answer), as_json=as_json)
 
 

@@ -26,7 +26,8 @@ class FleetIndex:
         self.scopes: dict[str, Scope] = {}
         self.hosts: dict[str, Host] = {}
         self.operations: dict[str, Operation] = {}
-        self.inventory = snapshot.inventory  # the last applied text
+        self.inventory = snapshot.inventory  # the text that was decided last
+        self.unfinished = snapshot.unfinished  # noted while that is not applied whole
         # Of the definitions that are kept, by VM: those VMs, and only those, a host has shown.
         self.digests: dict[str, str] = dict(snapshot.digests)
         # VMs that have left, those that left longest ago first.

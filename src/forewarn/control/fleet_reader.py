@@ -108,8 +108,13 @@ class FleetReader:
 
     @property
     def inventory(self) -> str | None:
-        """The inventory file that was applied last."""
+        """The inventory file that was decided last."""
         return self._index.inventory
+
+    @property
+    def unfinished(self) -> str:
+        """What was noted of that file while it is not applied whole; else empty."""
+        return self._index.unfinished
 
     @property
     def digests(self) -> Mapping[str, str]:

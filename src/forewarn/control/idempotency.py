@@ -53,6 +53,22 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
     return digest.hexdigest()
 
 
+def replayed(tx: Transaction, *, key: str | None, fingerprint: str) -> Answer | None:
+    """The answer that was given to this order before, None if it is new.
+
+    Raises IdempotencyMismatch if the key was used for another order.
+    """
+    before = None if key is None else tx.remembered(key)
+    if before is None:
+        return None
+    if before.fingerprint != fingerprint:
+        raise IdempotencyMismatch(
+            f"The Idempotency-Key {before.key} was used before, for another order.",
+            "Send the same order again, or this one with a key of its own.",
+        )
+    return Answer(text=before.answer, repeated=True)
+
+
 def once(
     command: Command[dict[str, object]], *, key: str | None, fingerprint: str
 ) -> Command[Answer]:
@@ -63,14 +79,9 @@ def once(
     """
 
     def guarded(tx: Transaction) -> Answer:
-        before = None if key is None else tx.remembered(key)
+        before = replayed(tx, key=key, fingerprint=fingerprint)
         if before is not None:
-            if before.fingerprint != fingerprint:
-                raise IdempotencyMismatch(
-                    f"The Idempotency-Key {before.key} was used before, for another order.",
-                    "Send the same order again, or this one with a key of its own.",
-                )
-            return Answer(text=before.answer, repeated=True)
+            return before
         text = msgspec.json.encode(command(tx)).decode()
         if key is not None:
             tx.remember(Remembered(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms))

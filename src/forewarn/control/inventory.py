@@ -1,4 +1,4 @@
-"""Applying an inventory file: one command, whole or not at all.
+"""Applying an inventory file in one command, whole or not at all. Large ones: `inventories`.
 
 What a file may say is `inventory_file`, what it changes is `core.reconciling`. The last applied
 text is kept with everything else, so a file is compared with it after a restart too.
@@ -6,7 +6,7 @@ text is kept with everything else, so a file is compared with it after a restart
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.toml_lines import Path
@@ -17,6 +17,7 @@ from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import (
     Applied,
     Changes,
+    Clash,
     HostEntry,
     Inventory,
     ScopeEntry,
@@ -38,20 +39,33 @@ def apply(
 ) -> Command[Applied]:
     """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
 
-    The command writes nothing if the content is the last applied one, and refuses the whole file
-    (InventoryConflict) if the running fleet forbids a part of it. `cannot_listen` says why nothing
-    can listen on an address now, None if something can; it is asked here. Parsing thousands of VMs
-    takes a while: call this on a thread where that matters.
+    `cannot_listen` says why nothing can listen on an address now, None if something can; it is
+    asked here. Parsing thousands of VMs takes a while: call this on a thread where that matters.
     """
     wanted = parse(text, needs_channels=needs_channels)
-    deaf = {
+    return whole(text, wanted, by=by, deaf=unheard(wanted, cannot_listen))
+
+
+def unheard(wanted: Inventory, cannot_listen: Callable[[str], str | None]) -> dict[str, str]:
+    """Of the addresses that VMs are to listen on: those where nothing can listen, and why."""
+    return {
         entry.listen: why
         for entry in wanted.vms
         if entry.listen is not None and (why := cannot_listen(entry.listen)) is not None
     }
 
+
+def whole(
+    text: str, wanted: Inventory, *, by: str, deaf: Mapping[str, str] | None = None
+) -> Command[Applied]:
+    """Make the fleet what a file says that was read: `wanted`.
+
+    The command writes nothing if the content is the last applied one, and refuses the whole file
+    (InventoryConflict) if the running fleet forbids a part of it. `deaf` is what `unheard` found.
+    """
+
     def command(tx: Transaction) -> Applied:
-        if _same(tx.inventory, text, wanted):
+        if not tx.unfinished and _same(tx.inventory, text, wanted):
             return Applied()
         together = beside.beside_hosts(
             wanted, scopes=tx.scopes, hosts=tx.hosts_by_name, shown=tx.digests
@@ -60,32 +74,46 @@ def apply(
             together,
             scopes=tx.scopes,
             hosts=tx.hosts_by_name,
-            fleet=tx,
+            bound=tx,
             new_id=tx.new_id,
             now_ms=tx.now_ms,
         )
-        clashes = (*beside.clashes(wanted, together), *step.clashes)
-        found = [Mistake(_path(c.where), f"{c.refused} {c.accepted}") for c in clashes]
-        found.extend(_deaf(tx, wanted, deaf))
+        found = mistakes((*beside.clashes(wanted, together), *step.clashes))
+        ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms} if deaf else ()
+        found.extend(not_heard(wanted, deaf or {}, ours))
         if found:
             raise InventoryConflict(*in_words(text, found))
-        tx.apply(step.decision)
-        for name in step.removed_scopes:
-            tx.remove_scope(name)
+        take_over(tx, step)
         for name in step.removed_hosts:
             tx.remove_host(name)
         tx.applied_inventory(text)
-        tx.note(_fact(step.applied, by=by, now_ms=tx.now_ms))
+        tx.note(applied_fact(step.applied, by=by, now_ms=tx.now_ms))
         return step.applied
 
     return command
 
 
-def _deaf(tx: Transaction, wanted: Inventory, deaf: Mapping[str, str]) -> Iterator[Mistake]:
-    """VMs whose new listener could not be opened: a VM nobody can ask would get no notice."""
+def take_over(tx: Transaction, step: reconciling.Step) -> None:
+    """Have scopes and hosts as a step has them, but for hosts that go."""
+    tx.apply(step.decision)
+    for name in step.removed_scopes:
+        tx.remove_scope(name)
+
+
+def mistakes(clashes: Iterable[Clash]) -> list[Mistake]:
+    """Clashes as mistakes of the file, each with its place in it."""
+    return [Mistake(_path(clash.where), f"{clash.refused} {clash.accepted}") for clash in clashes]
+
+
+def not_heard(
+    wanted: Inventory, deaf: Mapping[str, str], ours: Container[str | None]
+) -> Iterator[Mistake]:
+    """VMs whose new listener could not be opened: a VM nobody can ask would get no notice.
+
+    `ours` is where VMs listen already.
+    """
     if not deaf:
         return
-    ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms}
     for entry in wanted.vms:
         why = deaf.get(entry.listen or "")
         if why is not None and entry.listen not in ours:
@@ -117,7 +145,8 @@ def _path(where: HostEntry | ScopeEntry | VmEntry | None) -> Path:
             return ()
 
 
-def _fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
+def applied_fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
+    """What the journal says of an inventory that was applied."""
     detail: dict[str, object] = {}
     for what in ("hosts", "scopes", "vms"):
         changes: Changes = getattr(applied, what)

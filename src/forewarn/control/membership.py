@@ -15,7 +15,7 @@ from typing import Protocol
 
 from forewarn.control.control import Control
 from forewarn.control.host_places import host_joined, host_left
-from forewarn.control.inventory_file import parse
+from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.inventory_keys import need_host_name
 from forewarn.control.measures import OPERATOR
 from forewarn.control.transaction import Transaction
@@ -66,7 +66,7 @@ class Membership:
     """The members of the link. Belongs to the event loop.
 
     `clock` is that of the machine, by which certificates are checked too. `shut_out` is told of a
-    host that may not speak any more.
+    host that may not speak any more, `files` has the inventory files that were read already.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class Membership:
         control: Control,
         clock: Clock,
         shut_out: Callable[[str], None] = lambda _: None,
+        files: ReadFiles | None = None,
     ) -> None:
+        self._files = files or ReadFiles()
         self._members = members
         self._keep = keep
         self._signing = signing
@@ -160,7 +162,7 @@ class Membership:
             if not await self._is_out_already(name):
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
-        await self._control.submit(_left(name, by=OPERATOR))
+        await self._control.submit(_left(name, self._files, by=OPERATOR))
 
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
@@ -179,7 +181,7 @@ class Membership:
         for name in sorted(members - joined):
             await self._control.submit(host_joined(name, by=name))
         for name in sorted(joined - members):
-            await self._control.submit(_left(name, by=OPERATOR))
+            await self._control.submit(_left(name, self._files, by=OPERATOR))
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
@@ -203,17 +205,13 @@ class Membership:
         self._members = after
 
 
-def _left(name: str, *, by: str) -> Command[None]:
+def _left(name: str, files: ReadFiles, *, by: str) -> Command[None]:
     """Take a host's place, unless an inventory file gives it one too."""
 
     def command(tx: Transaction) -> None:
         text = tx.inventory
         try:
-            listed = (
-                {host.name for host in parse(text, needs_channels=False).hosts}
-                if text is not None
-                else set()
-            )
+            listed = {host.name for host in files.read(text).hosts} if text is not None else set()
         except BadInventory:
             listed = set()  # written under older rules; what it meant then is in the fleet
         host_left(name, by=by, listed_by_file=name in listed)(tx)

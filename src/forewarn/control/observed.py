@@ -44,6 +44,7 @@ class Observed:
         self.power = power
         self._began_ms = clock.monotonic_ms()
         self._heard_ms: dict[str, int] = {}
+        self._came_ms: dict[str, int] = {}  # of hosts that came after our own start
         self._reports: dict[str, Mapping[str, ReportedVm]] = {}
         self._blind: dict[str, str] = {}
         self._refusing: dict[str, str] = {}
@@ -64,8 +65,12 @@ class Observed:
         return host in self._heard_ms
 
     def silent_ms(self, host: str) -> int:
-        """For how long the host has not been heard, counted from our own start at most."""
-        return self._clock.monotonic_ms() - self._heard_ms.get(host, self._began_ms)
+        """For how long the host has not been heard: since our own start or its coming at most."""
+        return self._clock.monotonic_ms() - self._last_ms(host)
+
+    def _last_ms(self, host: str) -> int:
+        heard_ms = self._heard_ms.get(host)
+        return self._came_ms.get(host, self._began_ms) if heard_ms is None else heard_ms
 
     def may_be_on(self, host: str) -> bool:
         """True while the host is heard, or could not be heard for long enough since our start.
@@ -97,6 +102,10 @@ class Observed:
 
     # Changing, on the event loop.
 
+    def came(self, host: str) -> None:
+        """The host is new in the fleet: until now nobody waited to hear it."""
+        self._came_ms[host] = self._clock.monotonic_ms()
+
     def lost(self, host: str) -> None:
         """The host is off: it is not heard until it speaks again, however little time passes."""
         self._lost.add(host)
@@ -109,7 +118,7 @@ class Observed:
         if not self._has_power(host):
             return
         self._lost.discard(host)
-        if at_ms - self._heard_ms.get(host, self._began_ms) >= HOST_SILENT_AFTER_MS:
+        if at_ms - self._last_ms(host) >= HOST_SILENT_AFTER_MS:
             self._silences[host] += 1
         self._heard_ms[host] = at_ms
         self._note_refusal(host, refuses)

@@ -58,6 +58,8 @@ class PublishedFleet(FleetReader):
         for before, host in change.hosts:
             index.put_host(host.name, host)
             self._host_names.add(host.name)
+            if before is None:
+                self._observed.came(host.name)
             if before is not None and before.joined and not host.joined:
                 self._observed.forget(host.name)
         for name in change.removed_hosts:
@@ -66,8 +68,14 @@ class PublishedFleet(FleetReader):
             self._observed.forget(name)
         for _, operation in change.operations:
             index.put_operation(operation.operation_id, operation)
+        self._take_descriptions_over(change)
+
+    def _take_descriptions_over(self, change: Change) -> None:
+        index = self._index
         if change.inventory is not None:
             index.inventory = change.inventory
+        if change.unfinished is not None:
+            index.unfinished = change.unfinished
         for definition in change.definitions:
             index.digests[definition.vm] = definition.digest
         for vm in change.removed_definitions:

@@ -17,7 +17,7 @@ from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.inventory_file import parse
+from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.observed import ReportedVm
 from forewarn.control.powers import Powers, booted
 from forewarn.control.report_slices import Report, Slice
@@ -115,8 +115,13 @@ class Sightings:
         *,
         ring: Callable[[str], None] = lambda _: None,
         slice_vms: int = report_slices.SLICE_VMS_MAX,
+        files: ReadFiles | None = None,
     ) -> None:
-        """`ring` is called with the name of a host that has a new adoption to write."""
+        """`ring` is called with the name of a host that has a new adoption to write.
+
+        `files` has the inventory files that were read already.
+        """
+        self._files = files or ReadFiles()
         self._clock = clock
         self._slice_vms = slice_vms
         self._turn = asyncio.Lock()  # one slice of all hosts is with the writer
@@ -159,6 +164,8 @@ class Sightings:
         no host would make, NotFound for a host that is not in the fleet, and Unavailable.
         """
         seen_vms.refuse_too_many(host, vms)
+        if self._files.reading:
+            raise Unavailable("The inventory file is being read. Report again in a moment.")
         told = await _aside(vms, report_slices.digested, host, vms)
         problems = self.settled(control.fleet, host, told, boot_id)
         if problems is None:
@@ -399,7 +406,7 @@ class Sightings:
         if text is self._file.text:
             return self._file
         try:
-            inventory = parse(text, needs_channels=False) if text is not None else None
+            inventory = self._files.read(text) if text is not None else None
         except BadInventory as refused:
             # Written under older rules; what it meant then is in the fleet.
             log.warning("inventory_not_understood", reason=str(refused))

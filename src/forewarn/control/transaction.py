@@ -65,7 +65,10 @@ class Transaction(FleetLook):
         self._remembered: Remembered | None = None
         self._heartbeat_ms: int | None = None
         self._inventory: str | None = None
+        self._inventory_packed: str | None = None
         self._inventory_before = index.inventory
+        self._unfinished: str | None = None
+        self._unfinished_before = index.unfinished
         self._definitions: dict[str, Definition] = {}
         self._digests_before: dict[str, str | None] = {}
         self._departed_before: dict[VmKey, DepartedVm | None] = {}
@@ -160,9 +163,25 @@ class Transaction(FleetLook):
         """Also call this if the transaction is taken back: what else it touched."""
         self._on_take_back.append(restore)
 
-    def applied_inventory(self, text: str) -> None:
-        """Keep the text of the inventory that this transaction applies."""
+    def applied_inventory(self, text: str, packed: str | None = None) -> None:
+        """Keep the text of the inventory that this transaction applies.
+
+        `packed` is the same by `wire.packed`, if it was made beforehand: it takes a while.
+        """
         self._inventory = self._index.inventory = text
+        self._inventory_packed = packed
+        self.finish_inventory()
+
+    def decide_inventory(self, text: str, packed: str, about: str) -> None:
+        """Keep the text of an inventory that is applied from now on, and what is noted of it."""
+        self._inventory = self._index.inventory = text
+        self._inventory_packed = packed
+        self._unfinished = self._index.unfinished = about
+
+    def finish_inventory(self) -> None:
+        """The inventory is applied whole."""
+        if self._index.unfinished:
+            self._unfinished = self._index.unfinished = ""
 
     def define(self, definition: Definition) -> None:
         """Keep what a host showed of a VM, for as long as the VM is in the fleet."""
@@ -213,6 +232,8 @@ class Transaction(FleetLook):
             remembered=self._remembered,
             heartbeat_ms=self._heartbeat_ms,
             inventory=self._inventory,
+            inventory_packed=self._inventory_packed,
+            unfinished=self._unfinished,
             definitions=tuple(self._definitions.values()),
             removed_definitions=tuple(
                 vm for vm in sorted(self._digests_before) if vm not in self._index.digests
@@ -233,6 +254,7 @@ class Transaction(FleetLook):
         changed = before.scopes or before.hosts or before.operations or self._digests_before
         noted = self._facts or self._first_reads or self._definitions or self._remembered
         said = self._heartbeat_ms is not None or self._inventory is not None
+        said = said or self._unfinished is not None
         return not (changed or noted or said)
 
     def _note_departures(self) -> None:
@@ -311,6 +333,7 @@ class Transaction(FleetLook):
         for restore in reversed(self._on_take_back):
             restore()
         self._index.inventory = self._inventory_before
+        self._index.unfinished = self._unfinished_before
         for vm, digest in self._digests_before.items():
             self._put_digest(vm, digest)
         self._take_departures_back()

@@ -5,7 +5,7 @@ An inventory file and what hosts show both change this, by the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from forewarn.core import edits
@@ -47,13 +47,22 @@ def without_vm(
     scope: Scope, vm: str, *, because: str, now_ms: int
 ) -> tuple[Scope, tuple[Fact, ...]]:
     """The scope after the VM has left it, and left the events that were scheduled for it."""
-    after = replace(scope, vms=tuple(v for v in scope.vms if v.name != vm))
+    return without_vms(scope, {vm: because}, now_ms=now_ms)
+
+
+def without_vms(
+    scope: Scope, because: Mapping[str, str], *, now_ms: int
+) -> tuple[Scope, tuple[Fact, ...]]:
+    """The same for many VMs, each with the reason why it leaves."""
+    after = replace(scope, vms=tuple(vm for vm in scope.vms if vm.name not in because))
     facts: list[Fact] = []
-    if any(vm in recovery.waiting_for for recovery in after.recoveries):
-        after, back = edits.vm_returned(after, vm, now_ms)
-        facts.extend(back)
-    after, left = edits.vm_leaves(after, vm, because=because, now_ms=now_ms, except_event="")
-    return after, (*facts, *left)
+    for vm, why in because.items():
+        if any(vm in recovery.waiting_for for recovery in after.recoveries):
+            after, back = edits.vm_returned(after, vm, now_ms)
+            facts.extend(back)
+        after, left = edits.vm_leaves(after, vm, because=why, now_ms=now_ms, except_event="")
+        facts.extend(left)
+    return after, tuple(facts)
 
 
 def ahead_of(left: Scope, into: Scope, *, own: int) -> Scope:

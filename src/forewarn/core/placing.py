@@ -6,13 +6,21 @@ A file places new VMs only. A heartbeat is not asked for: a host may be listed b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
-from forewarn.core.fleet import Fleet
 from forewarn.core.inventory import Clash, HostEntry, VmEntry, event_words, remedy
-from forewarn.core.model import Health, Host, ScheduledEvent, Scope
+from forewarn.core.model import Health, Host, Operation, ScheduledEvent, Scope, Vm
 
 NAMES_SHOWN_MAX = 5
+
+
+class Bound(Protocol):
+    """What may keep a file from using a host or dropping it; a part of `core.fleet.Fleet`."""
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]: ...
+
+    def operations_on(self, host: str) -> Sequence[Operation]: ...
 
 
 def host_clashes(
@@ -21,26 +29,49 @@ def host_clashes(
     *,
     hosts: Mapping[str, Host],
     scopes_after: Iterable[Scope],
-    fleet: Fleet,
+    bound: Bound,
 ) -> Iterator[Clash]:
     """Why new VMs cannot be placed as the file says, and why hosts it drops are still needed."""
     scopes = tuple(scopes_after)
     on_host = Counter(vm.host for scope in scopes for vm in scope.vms)
-    new_on_host = Counter(vm.host for vm in new)
+    new_on_host: dict[str, list[VmEntry]] = {}
+    for vm in new:
+        new_on_host.setdefault(vm.host, []).append(vm)
     listed = {entry.name for entry in wanted}
     for entry in wanted:
-        if not new_on_host[entry.name]:
+        coming = new_on_host.get(entry.name)
+        if coming is None:
             continue
         host = hosts.get(entry.name)
         if host is not None:
-            yield from _unfit(host, new, fleet)
-        yield from _full(entry, on_host[entry.name], new_on_host[entry.name], fleet)
-    for name in sorted(hosts.keys() - listed):
-        yield from _needed(name, scopes, fleet)
+            yield from _unfit(host, coming, bound)
+        yield from _full(entry, on_host[entry.name], len(coming), bound)
+    yield from still_needed(hosts.keys() - listed, scopes, bound)
 
 
-def _unfit(host: Host, new: Sequence[VmEntry], fleet: Fleet) -> Iterator[Clash]:
-    operation = next(iter(fleet.operations_on(host.name)), None)
+def still_needed(hosts: Collection[str], scopes: Iterable[Scope], bound: Bound) -> Iterator[Clash]:
+    """Why hosts cannot be dropped: anything is on them, or is about to happen to them.
+
+    `scopes` are at least those that have to do with these hosts.
+    """
+    if not hosts:
+        return
+    vms: dict[str, list[str]] = {}
+    about: dict[str, ScheduledEvent] = {}
+    for scope in scopes:
+        for vm in scope.vms:
+            if vm.host in hosts:
+                vms.setdefault(vm.host, []).append(vm.name)
+        for event in scope.events:
+            for name in _hosts_of(event):
+                about.setdefault(name, event)
+    for name in sorted(hosts):
+        there = [*vms.get(name, ()), *(vm.name for _, vm in bound.arriving(name))]
+        yield from _needed(name, there, about.get(name), bound)
+
+
+def _unfit(host: Host, new: Sequence[VmEntry], bound: Bound) -> Iterator[Clash]:
+    operation = next(iter(bound.operations_on(host.name)), None)
     if host.closed:
         why, instead = "is closed", f"say `forewarn host open {host.name}` first"
     elif host.health is not Health.OK:
@@ -52,16 +83,15 @@ def _unfit(host: Host, new: Sequence[VmEntry], fleet: Fleet) -> Iterator[Clash]:
     else:
         return
     for vm in new:
-        if vm.host == host.name:
-            yield Clash(
-                where=vm,
-                refused=f"VM {vm.name} cannot be placed on host {host.name}, which {why}.",
-                accepted=f"Place it on another host, or {instead}.",
-            )
+        yield Clash(
+            where=vm,
+            refused=f"VM {vm.name} cannot be placed on host {host.name}, which {why}.",
+            accepted=f"Place it on another host, or {instead}.",
+        )
 
 
-def _full(entry: HostEntry, on_host: int, new: int, fleet: Fleet) -> Iterator[Clash]:
-    coming = len(fleet.arriving(entry.name))
+def _full(entry: HostEntry, on_host: int, new: int, bound: Bound) -> Iterator[Clash]:
+    coming = len(bound.arriving(entry.name))
     if entry.capacity is None or on_host + coming <= entry.capacity:
         return
     yield Clash(
@@ -74,10 +104,9 @@ def _full(entry: HostEntry, on_host: int, new: int, fleet: Fleet) -> Iterator[Cl
     )
 
 
-def _needed(name: str, scopes: Sequence[Scope], fleet: Fleet) -> Iterator[Clash]:
-    """A host that anything is on, or is about to happen to, cannot be dropped."""
-    vms = [vm.name for scope in scopes for vm in scope.vms if vm.host == name]
-    vms.extend(vm.name for _, vm in fleet.arriving(name))
+def _needed(
+    name: str, vms: Sequence[str], event: ScheduledEvent | None, bound: Bound
+) -> Iterator[Clash]:
     if vms:
         yield Clash(
             where=None,
@@ -86,7 +115,7 @@ def _needed(name: str, scopes: Sequence[Scope], fleet: Fleet) -> Iterator[Clash]
             f"`forewarn host maintain {name} --type Redeploy`.",
         )
         return
-    operation = next(iter(fleet.operations_on(name)), None)
+    operation = next(iter(bound.operations_on(name)), None)
     if operation is not None:
         yield Clash(
             where=None,
@@ -95,8 +124,6 @@ def _needed(name: str, scopes: Sequence[Scope], fleet: Fleet) -> Iterator[Clash]
             accepted="List it again until the operation has ended.",
         )
         return
-    events = (event for scope in scopes for event in scope.events if _about(event, name))
-    event = next(events, None)
     if event is not None:
         yield Clash(
             where=None,
@@ -105,12 +132,14 @@ def _needed(name: str, scopes: Sequence[Scope], fleet: Fleet) -> Iterator[Clash]
         )
 
 
-def _about(event: ScheduledEvent, host: str) -> bool:
+def _hosts_of(event: ScheduledEvent) -> Iterator[str]:
+    """The hosts that an open event is about."""
     if event.phase.ended:
-        return False
-    return event.host == host or any(
-        host in (action.host, action.target_host) for action in event.actions if not action.ended
-    )
+        return
+    yield event.host
+    for action in event.actions:
+        if not action.ended:
+            yield from (name for name in (action.host, action.target_host) if name is not None)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.core import belonging, edits
-from forewarn.core.fleet import Fleet
 from forewarn.core.inventory import (
     Applied,
     Changes,
@@ -28,18 +27,22 @@ from forewarn.core.inventory import (
     remedy,
 )
 from forewarn.core.model import Decision, Fact, Host, Scope, Vm
-from forewarn.core.placing import host_clashes
+from forewarn.core.placing import Bound, host_clashes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """From the fleet as it is to the fleet as the file wants it; no part of it if it clashes."""
+    """From the fleet as it is to the fleet as the file wants it; no part of it if it clashes.
+
+    `touched` are the scopes that differ from what the file wants, also if it clashes.
+    """
 
     decision: Decision = field(default_factory=Decision)
     removed_scopes: tuple[str, ...] = ()
     removed_hosts: tuple[str, ...] = ()
     applied: Applied = field(default_factory=Applied)
     clashes: tuple[Clash, ...] = ()
+    touched: frozenset[str] = frozenset()
 
 
 def step(
@@ -47,7 +50,7 @@ def step(
     *,
     scopes: Mapping[str, Scope],
     hosts: Mapping[str, Host],
-    fleet: Fleet,
+    bound: Bound,
     new_id: Callable[[], str],
     now_ms: int,
 ) -> Step:
@@ -57,12 +60,21 @@ def step(
     work.look_at_vms()
     work.clashes.extend(
         host_clashes(
-            wanted.hosts, work.new, hosts=hosts, scopes_after=work.scopes.values(), fleet=fleet
+            wanted.hosts, work.new, hosts=hosts, scopes_after=work.scopes.values(), bound=bound
         )
     )
     if work.clashes:
-        return Step(clashes=tuple(work.clashes))
+        return Step(clashes=tuple(work.clashes), touched=work.touched())
     return work.finish()
+
+
+def next_hosts(wanted: Iterable[HostEntry], before: Mapping[str, Host]) -> Iterator[Host]:
+    """The hosts that are new or described otherwise, as the file wants them."""
+    for entry in wanted:
+        known = before.get(entry.name)
+        after = replace(known or Host(name=entry.name), capacity=entry.capacity, listed=True)
+        if after != known:
+            yield after
 
 
 class _Work:
@@ -87,9 +99,14 @@ class _Work:
         self.scopes: dict[str, Scope] = dict(scopes)
         self.vms_before = {vm.name: (s, vm) for s in scopes.values() for vm in s.vms}
         self.vms_changed: list[str] = []
+        self.stuck: set[str] = set()  # scopes of which a VM cannot change now
+        # By scope, and put in place once for each: a scope may have thousands.
+        self.described: dict[str, dict[str, Vm]] = {}
+        self.taken_out: dict[str, dict[str, str]] = {}  # VM: why
+        self.added: dict[str, list[Vm]] = {}
+        self.listed = {entry.name: entry for entry in wanted.vms}
         deleted = {name for scope in scopes.values() for name in scope.deleted}
-        listed = {entry.name for entry in wanted.vms}
-        self.still_deleted = (deleted & listed) - self.vms_before.keys()
+        self.still_deleted = (deleted & self.listed.keys()) - self.vms_before.keys()
         self.new = sorted(
             (
                 entry
@@ -129,23 +146,27 @@ class _Work:
     # VMs.
 
     def look_at_vms(self) -> None:
-        listed = {entry.name: entry for entry in self.wanted.vms}
         for name, (scope, vm) in self.vms_before.items():
-            entry = listed.get(name)
+            entry = self.listed.get(name)
             if entry is None:
                 self._remove(scope, vm)
             else:
                 self._keep(scope, vm, entry)
+        for moved in self.added.values():
+            moved.sort(key=lambda vm: self.listed[vm.name].number)
         for entry in self.new:
             self._add(entry.scope, vm_of(entry, vm_id=self.new_id().lower(), host=entry.host))
+        self._put_vms_in_place()
+        for entry in self.new:
             alone = self.scopes_before.get(entry.name)  # kept since it was here, in no group
             if alone is not None and entry.scope != alone.name:
                 self._go_ahead_of(alone, entry.scope)
-        self._mark_deleted(listed)
+        self._mark_deleted()
 
     def _remove(self, scope: Scope, vm: Vm) -> None:
         bound = next(belonging.binding(scope, vm.name), None)
         if bound is not None:
+            self.stuck.add(scope.name)
             self.clash(
                 None,
                 f"VM {vm.name} is not in the file, but {event_words(bound)} names it.",
@@ -157,10 +178,26 @@ class _Work:
 
     def _take_out(self, scope: Scope, vm: str, *, because: str) -> None:
         """Take a VM out of its scope, with the silent events that were scheduled for it."""
-        self.scopes[scope.name], facts = belonging.without_vm(
-            self.scopes[scope.name], vm, because=because, now_ms=self.now_ms
-        )
-        self.facts.extend(facts)
+        self.taken_out.setdefault(scope.name, {})[vm] = because
+
+    def _put_vms_in_place(self) -> None:
+        for name, described in self.described.items():
+            scope = self.scopes[name]
+            vms = tuple(described.get(vm.name, vm) for vm in scope.vms)
+            self.scopes[name] = replace(scope, vms=vms)
+        for name, because in self.taken_out.items():
+            self.scopes[name], facts = belonging.without_vms(
+                self.scopes[name], because, now_ms=self.now_ms
+            )
+            self.facts.extend(facts)
+        for name, added in self.added.items():
+            into = self.scopes[name]
+            self.scopes[name] = replace(into, vms=(*into.vms, *added))
+        for name, because in self.taken_out.items():
+            for vm in because:
+                entry = self.listed.get(vm)
+                if entry is not None:
+                    self._go_ahead_of(self.scopes_before[name], entry.scope)
 
     def _keep(self, scope: Scope, vm: Vm, entry: VmEntry) -> None:
         # An order may have moved it.
@@ -177,29 +214,30 @@ class _Work:
                 f"Keep it as it was. {remedy(bound)}",
             )
         if changes:
+            self.stuck.update((scope.name, entry.scope))
             return
         if moved:
             self._take_out(scope, vm.name, because=f"now in scope {entry.scope}")
             self._add(entry.scope, after)
-            self._go_ahead_of(scope, entry.scope)
         else:
-            self.scopes[scope.name] = edits.with_vm(self.scopes[scope.name], after)
+            self.described.setdefault(scope.name, {})[vm.name] = after
 
     def _add(self, scope: str, vm: Vm) -> None:
-        into = self.scopes[scope]
-        self.scopes[scope] = replace(into, vms=(*into.vms, vm))
+        self.added.setdefault(scope, []).append(vm)
 
     def _go_ahead_of(self, left: Scope, name: str) -> None:
         before = self.scopes_before.get(name)
         own = 1 if before is None else before.incarnation
         self.scopes[name] = belonging.ahead_of(left, self.scopes[name], own=own)
 
-    def _mark_deleted(self, listed: Mapping[str, VmEntry]) -> None:
+    def _mark_deleted(self) -> None:
         """Keep the marks of deleted VMs that the file lists, where it lists them."""
         marks: dict[str, list[str]] = {}
         for name in sorted(self.still_deleted):
-            marks.setdefault(listed[name].scope, []).append(name)
+            marks.setdefault(self.listed[name].scope, []).append(name)
         for name, scope in self.scopes.items():
+            if not scope.deleted and name not in marks:
+                continue
             kept = [vm for vm in scope.deleted if vm in marks.get(name, ())]
             kept.extend(vm for vm in marks.get(name, ()) if vm not in kept)
             if tuple(kept) != scope.deleted:
@@ -210,12 +248,13 @@ class _Work:
     def finish(self) -> Step:
         listed = {entry.name for entry in self.wanted.scopes}
         removed_scopes = self._drop_scopes(listed)
+        gone = frozenset(removed_scopes)
         scopes = tuple(
             scope
             for name, scope in sorted(self.scopes.items())
-            if name not in removed_scopes and scope != self.scopes_before.get(name)
+            if name not in gone and scope != self.scopes_before.get(name)
         )
-        hosts = tuple(self._next_hosts())
+        hosts = tuple(next_hosts(self.wanted.hosts, self.hosts_before))
         removed_hosts = tuple(
             sorted(self.hosts_before.keys() - {h.name for h in self.wanted.hosts})
         )
@@ -230,7 +269,19 @@ class _Work:
                 vms=self._vm_changes(),
                 still_deleted=tuple(sorted(self.still_deleted)),
             ),
+            touched=gone.union(scope.name for scope in scopes),
         )
+
+    def touched(self) -> frozenset[str]:
+        """The scopes that are not as the file wants them."""
+        listed = {entry.name for entry in self.wanted.scopes}
+        differ = (n for n, scope in self.scopes.items() if scope != self.scopes_before.get(n))
+        unlisted = (
+            name
+            for name, scope in self.scopes_before.items()
+            if name not in listed and (scope.incarnation == 1 or scope != belonging.emptied(scope))
+        )
+        return frozenset(self.stuck).union(differ, unlisted)
 
     def _drop_scopes(self, listed: set[str]) -> tuple[str, ...]:
         """Empty what no file lists any more; the names of those of which nothing must stay.
@@ -239,24 +290,16 @@ class _Work:
         VM that moves to another scope now still needs it, and then a later file removes it.
         """
         removed = []
-        live_on = {entry.name for entry in self.wanted.vms}
         for name, scope in self.scopes.items():
             before = self.scopes_before.get(name)
             if name in listed or before is None:
                 continue
-            stays_somewhere = any(vm.name in live_on for vm in before.vms)
+            stays_somewhere = any(vm.name in self.listed for vm in before.vms)
             if before.incarnation == 1 and not before.events and not stays_somewhere:
                 removed.append(name)
                 continue
             self.scopes[name] = belonging.emptied(scope)
         return tuple(sorted(removed))
-
-    def _next_hosts(self) -> Iterator[Host]:
-        for entry in self.wanted.hosts:
-            before = self.hosts_before.get(entry.name)
-            after = replace(before or Host(name=entry.name), capacity=entry.capacity, listed=True)
-            if after != before:
-                yield after
 
     def _scope_changes(self, listed: set[str], removed_rows: tuple[str, ...]) -> Changes:
         before = self.scopes_before
@@ -276,11 +319,10 @@ class _Work:
         )
 
     def _vm_changes(self) -> Changes:
-        listed = {entry.name for entry in self.wanted.vms}
         return Changes(
             added=tuple(sorted(entry.name for entry in self.new)),
             changed=tuple(sorted(self.vms_changed)),
-            removed=tuple(sorted(self.vms_before.keys() - listed)),
+            removed=tuple(sorted(self.vms_before.keys() - self.listed.keys())),
         )
 
 

@@ -152,23 +152,37 @@ class Hosts:
                 await self._step_one(executor, claim=False)
 
     async def heartbeat(self, of: Container[str] | None = None) -> None:
-        """One heartbeat of every host, or `of` some. Those that fail are logged and counted."""
+        """One heartbeat of every host, or `of` some. Those that fail are logged and counted.
+
+        Busy hosts renew what they hold, which takes a turn of control; no other waits for that.
+        """
+        executors = [
+            executor
+            for name, executor in self._executors.items()
+            if (of is None or name in of) and self._powered(name)
+        ]
+        async with asyncio.TaskGroup() as renewing:
+            for executor in executors:
+                if executor.busy:
+                    renewing.create_task(self._beat_one(executor))
+            for executor in executors:
+                if not executor.busy:
+                    await self._beat_one(executor)
+
+    async def _beat_one(self, executor: Executor) -> None:
         now_s = asyncio.get_running_loop().time
-        for executor in list(self._executors.values()):
-            if (of is not None and executor.host not in of) or not self._powered(executor.host):
-                continue
-            began_s = now_s()
-            try:
-                async with asyncio.timeout(LINK_TIMEOUT_S):
-                    await executor.heartbeat()
-                self.heartbeats += 1
-                self._why_not.pop(("heartbeat_refused", executor.host), None)
-            except (Refusal, Unavailable) as why:
-                self._say_once("heartbeat_refused", executor.host, str(why))
-            except Exception:
-                log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
-                self.failures += 1
-            self.heartbeat_times.observe(now_s() - began_s)
+        began_s = now_s()
+        try:
+            async with asyncio.timeout(LINK_TIMEOUT_S):
+                await executor.heartbeat()
+            self.heartbeats += 1
+            self._why_not.pop(("heartbeat_refused", executor.host), None)
+        except (Refusal, Unavailable) as why:
+            self._say_once("heartbeat_refused", executor.host, str(why))
+        except Exception:
+            log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
+            self.failures += 1
+        self.heartbeat_times.observe(now_s() - began_s)
 
     def _say_once(self, what: str, host: str, why: str, **more: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""

@@ -7,8 +7,9 @@ drives the loops. Nothing here runs by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
@@ -21,6 +22,7 @@ from forewarn.control.control import Control
 from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
+from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.loops import TickerLoop
 from forewarn.control.measures import Measures
 from forewarn.control.observed import Observed
@@ -40,7 +42,10 @@ from forewarn.host.together import GuestsTogether, HostsTogether
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
-from forewarn.wiring.process import die
+from forewarn.wiring.process import Growing, die
+
+if TYPE_CHECKING:
+    from forewarn.control.inventories import Inventories
 
 log = Log(__name__)
 
@@ -106,6 +111,7 @@ class ControlParts:
             dispatch=Dispatch(adapters.lease_clock),
         )
         self.ticker = TickerLoop(self.control, self.measures)
+        self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
         self.fleet.on_publish(show)
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._ring_all)
@@ -143,6 +149,31 @@ class ControlParts:
         if any(change.scopes or change.operations or change.hosts for change in changes):
             self._ring()
         self.doorbell.ring()
+
+    def inventories(
+        self,
+        *,
+        needs_channels: bool = True,
+        cannot_listen: Callable[[str], str | None] = lambda _: None,
+    ) -> Inventories:
+        """Who applies inventories of any size while the service runs. Once; see `Inventories`."""
+        # The emulator has none of it, and every module costs its start.
+        from forewarn.control.inventories import (  # noqa: PLC0415 - see above
+            SLICE_VMS_MAX,
+            Inventories,
+        )
+        from forewarn.wiring.inventory_child import reads_apart  # noqa: PLC0415 - see above
+
+        growing = Growing()
+        return Inventories(
+            self.control,
+            needs_channels=needs_channels,
+            cannot_listen=cannot_listen,
+            reads=reads_apart(),
+            slice_vms=SLICE_VMS_MAX,
+            quietly=lambda: growing,
+            files=self.files,
+        )
 
     async def pulse(self) -> None:
         """Let the timekeeper notice, until canceled, that this process stood still."""
@@ -196,6 +227,11 @@ class Assembly(ControlParts):
         )
         self._count_what_breaks()
         self.fleet_changed = asyncio.Event()
+        # What `arrange` has not looked at yet: a commit must not cost the size of the fleet.
+        self._new_scopes = set(self.fleet.scopes)
+        self._new_hosts = set(self.fleet.hosts_by_name)
+        self._listening: dict[str, dict[str, str]] = {}  # by scope, then by VM
+        self._listening_changed = False
 
     def _link(self, host: str) -> HostLink:
         return InProcessLink(self._routes, host)
@@ -230,9 +266,24 @@ class Assembly(ControlParts):
         self.views.published(changes)
         self.show_all()
         for change in changes:
-            moved = any(b is None or b.vms is not a.vms for b, a in change.scopes)
-            if moved or change.hosts or change.removed_hosts or change.removed_scopes:
-                self.fleet_changed.set()
+            self._note(change)
+        if self._new_scopes or self._new_hosts:
+            self.fleet_changed.set()
+
+    def _note(self, change: Change) -> None:
+        """Remember which scopes and hosts are to be arranged."""
+        self._new_scopes.update(
+            after.name
+            for before, after in change.scopes
+            if before is None or before.vms is not after.vms
+        )
+        self._new_scopes.update(change.removed_scopes)
+        self._new_hosts.update(
+            after.name
+            for before, after in change.hosts
+            if before is None or before.health is not after.health
+        )
+        self._new_hosts.update(change.removed_hosts)
 
     def _follow_health(self, host: Host, before: Health) -> None:
         """A simulated host is off from the commit that it has failed until that of its repair."""
@@ -259,18 +310,41 @@ class Assembly(ControlParts):
         a VM has its own listener, if it has one: it answers also while its host is off, so that
         whoever plays the guest can read what has happened to it. Raises ListenFailed.
         """
-        hosts = list(self.fleet.hosts())
-        self.hosts.set_names(host.name for host in hosts)
-        vms = [vm for scope in self.fleet.scopes.values() for vm in scope.vms]
-        for vm in vms:
-            self.hypervisor.place(vm.name, vm.host)
-        for host in hosts:
-            self._power(host)
-        if any(self.observed.was_heard(host.name) for host in hosts):
-            silent = {host.name for host in hosts if not self.observed.alive(host.name)}
+        hosts, self._new_hosts = self._new_hosts, set()
+        scopes, self._new_scopes = self._new_scopes, set()
+        if hosts:
+            self.hosts.set_names(self.fleet.hosts_by_name)
+        for name in sorted(scopes):
+            self._arrange_scope(name, listen)
+        for name in sorted(hosts):
+            host = self.fleet.host(name)
+            if host is not None:
+                self._power(host)
+        await self._have_heard(hosts)
+        if self._listening_changed:
+            wanted = {vm: where for own in self._listening.values() for vm, where in own.items()}
+            await listeners.apply(wanted)
+            self._listening_changed = False
+
+    async def _have_heard(self, hosts: Collection[str]) -> None:
+        """Have those of the hosts heard that are not, once the first hosts of all were."""
+        silent = {name for name in hosts if not self.observed.alive(name)}
+        if silent and any(map(self.observed.was_heard, self.fleet.hosts_by_name)):
             await self.hosts.heartbeat(silent)
-        wanted = {vm.name: listen(vm) for vm in vms}
-        await listeners.apply({vm: where for vm, where in wanted.items() if where})
+
+    def _arrange_scope(self, name: str, listen: Callable[[Vm], str | None]) -> None:
+        scope = self.fleet.scope(name)
+        own: dict[str, str] = {}
+        for vm in scope.vms if scope is not None else ():
+            self.hypervisor.place(vm.name, vm.host)
+            where = listen(vm)
+            if where:
+                own[vm.name] = where
+        if own != self._listening.get(name, {}):
+            self._listening_changed = True
+            self._listening[name] = own
+        if not own:
+            self._listening.pop(name, None)
 
     def _power(self, host: Host) -> None:
         """A simulated host is off while the operator says that it has failed."""

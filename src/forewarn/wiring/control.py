@@ -29,7 +29,7 @@ from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import LinkProtocol, link_limits
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
-from forewarn.control import inventory, ticker
+from forewarn.control import ticker
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
@@ -113,7 +113,8 @@ class ControlService:
             ring=self._ring,
             hosts_join=True,
         )
-        self.sightings = Sightings(real)
+        self.sightings = Sightings(real, files=self.parts.files)
+        self._inventories = self.parts.inventories(needs_channels=False)
         self.views = Views(adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
         self.views.load(self.parts.fleet.scopes.values(), self.parts.fleet.operations.values())
@@ -133,6 +134,7 @@ class ControlService:
             control=self.parts.control,
             clock=real,
             shut_out=self.views.ring,
+            files=self.parts.files,
         )
         self._link_measures = LinkMeasures(
             members=lambda: [member.name for member in self.membership.members()],
@@ -195,7 +197,7 @@ class ControlService:
                     ).table(),
                     *AdoptRoutes(parts.control, self.sightings).table(),
                 ],
-                needs_channels=False,
+                inventories=self._inventories,
             )
             async with serving(app, settings.operator) as url, serving_socket(app, settings):
                 with Announcement(settings.data, url):
@@ -215,15 +217,14 @@ class ControlService:
 
     async def _apply_inventory(self) -> None:
         """As in `serve`, but without a file there is no fleet other than what hosts show."""
+        await self._inventories.prepare()  # what hosts report is compared with it
         if self._settings.inventory is None:
             return
         try:
             text = self._settings.inventory_text()
             if text == self.parts.fleet.inventory:
-                return  # applied before; reading a large file takes longer than all the rest
-            await self.parts.control.submit(
-                inventory.apply(text, by="inventory", needs_channels=False)
-            )
+                return  # decided before
+            await self._inventories.apply_at_once(text, by="inventory")
         except InventoryConflict as why:
             if not self.parts.fleet.hosts_by_name:
                 raise
@@ -281,7 +282,12 @@ class ControlService:
 
     async def _work_until_stopped(self) -> None:
         loop = asyncio.get_running_loop()
-        loops = (self.parts.pulse, self.parts.lateness.run, self.parts.ticker.run)
+        loops = (
+            self.parts.pulse,
+            self.parts.lateness.run,
+            self.parts.ticker.run,
+            self._inventories.run,
+        )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)

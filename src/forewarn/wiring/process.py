@@ -23,6 +23,7 @@ DESCRIPTORS_MAX = 262_144  # a listener and some connections for each guest of a
 EXIT_CANNOT_START = 1  # yet: the next start may work
 EXIT_STORE_FAILED = 70
 EXIT_CONFIG = 78  # of sysexits.h: a person has to mend something first, and no restart helps
+GROWN_MIN = 100_000  # objects; to look at fewer takes some ten milliseconds
 
 # What stops a start, each with a sentence for whoever started it.
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
@@ -96,6 +97,27 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     end_loading()
+
+
+class Growing:
+    """Enter it while much comes to be in memory that stays, as at a start. May be nested.
+
+    No garbage is looked for meanwhile. If much has come, what is here by then counts as what stays.
+    """
+
+    def __init__(self) -> None:
+        self._entered = 0
+
+    def __enter__(self) -> None:
+        self._entered += 1
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        self._entered -= 1
+        if not self._entered:
+            if gc.get_count()[0] >= GROWN_MIN:
+                gc.freeze()
+            gc.enable()
 
 
 def die(reason: str) -> None:

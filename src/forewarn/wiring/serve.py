@@ -13,7 +13,7 @@ from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
-from forewarn.control import inventory, ticker
+from forewarn.control import ticker
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
@@ -68,6 +68,7 @@ class Service:
             rules=settings.rules(),
         )
         self._listeners = self._parts.serve_guests(self._endpoint)
+        self._inventories = self._parts.inventories(cannot_listen=cannot_listen)
         self._told_to_stop = asyncio.Event()
 
     def _ring(self) -> None:
@@ -122,7 +123,7 @@ class Service:
             measures=parts.measures,
             doorbell=parts.doorbell,
             scratch=settings.data,
-            cannot_listen=cannot_listen,
+            inventories=self._inventories,
         )
         async with serving(app, settings.operator) as url, serving_socket(app, settings):
             with Announcement(settings.data, url):
@@ -140,11 +141,9 @@ class Service:
         """
         text = self._settings.inventory_text()
         if text == self._parts.fleet.inventory:
-            return  # applied before; reading a large file takes longer than all the rest
+            return  # decided before; reading a large file takes longer than all the rest
         try:
-            await self._parts.control.submit(
-                inventory.apply(text, by="inventory", cannot_listen=cannot_listen)
-            )
+            await self._inventories.apply_at_once(text, by="inventory")
         except InventoryConflict as why:
             if not self._parts.fleet.hosts_by_name:
                 raise
@@ -174,6 +173,7 @@ class Service:
             self._parts.hosts.run,
             self._parts.guests.run,
             self._follow_fleet,
+            self._inventories.run,
         )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())

@@ -198,6 +198,7 @@ class Emulator:
         """
         # Most tests never ask for it, and importing it takes longer than starting everything else.
         from forewarn.api.app import create_app  # noqa: PLC0415 - see above
+        from forewarn.control.inventories import Inventories  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_socket import serving_socket  # noqa: PLC0415 - see above
 
@@ -207,7 +208,7 @@ class Emulator:
             measures=self._parts.measures,
             doorbell=self._parts.doorbell,
             more=self._routes(),
-            cannot_listen=cannot_listen,
+            inventories=Inventories(self.control, cannot_listen=cannot_listen),
         )
         async with AsyncExitStack() as opened:
             url = await opened.enter_async_context(serving(app, listen))

@@ -362,6 +362,19 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 -- The heartbeat and the inventory.
 SELECT name, value FROM meta;
 
+-- name: upsert_unfinished_inventory
+-- Note that the inventory is not applied whole yet.
+INSERT INTO unfinished_inventory (only_one, about) VALUES (1, :about)
+ON CONFLICT (only_one) DO UPDATE SET about = excluded.about;
+
+-- name: delete_unfinished_inventory
+-- The inventory is applied whole.
+DELETE FROM unfinished_inventory;
+
+-- name: unfinished_inventory
+-- What was noted of an inventory that is not applied whole yet.
+SELECT about FROM unfinished_inventory;
+
 -- name: lineage
 -- Which database this is, and how many commits it has.
 SELECT database_id, commits FROM lineage;

@@ -1,0 +1,330 @@
+"""Inventories that are applied while the service runs, of any size.
+
+A file is read apart, compared on a thread and checked whole. What fits one slice is one commit. Of
+a larger one the text is made durable first: from then on it is decided. Then it is applied slice by
+slice (`core.slicing`), and what others ask goes between. What was cut off is gone on with at the
+next start; what an event that began meanwhile forbids waits until that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from forewarn.control import inventory, inventory_steps
+from forewarn.control.control import Control
+from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.writer import Command
+from forewarn.core import slicing
+from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.inventory import Applied, Inventory
+from forewarn.logs import Log
+from forewarn.wire import packed
+
+T = TypeVar("T")
+Guard = Callable[[Command[Applied]], Command[T]]
+
+SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
+LOOK_AGAIN_S = 2.0  # at what has to wait
+READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
+
+log = Log(__name__)
+
+
+class Reads(Protocol):
+    """Who reads files, so that nobody else waits for it."""
+
+    async def read(self, text: str, *, needs_channels: bool) -> Inventory:
+        """The content of a file. Raises BadInventory, or Unavailable."""
+        ...
+
+    async def words(self, text: str, found: Sequence[Mistake]) -> tuple[str, str]:
+        """The words of a refusal, with the lines of the file."""
+        ...
+
+
+class ReadsOnThread:
+    """Reads on a thread: good for what is not large."""
+
+    async def read(self, text: str, *, needs_channels: bool) -> Inventory:
+        return await asyncio.to_thread(parse, text, needs_channels=needs_channels)
+
+    async def words(self, text: str, found: Sequence[Mistake]) -> tuple[str, str]:
+        return await asyncio.to_thread(in_words, text, found)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A decided file and the slices of it that are left. `passed` is set after a first pass."""
+
+    text: str
+    wanted: slicing.ByScope
+    left: deque[tuple[str, ...]]
+    passed: asyncio.Future[tuple[str, ...]]
+    told: set[str] = field(default_factory=set)
+
+
+def _work(text: str, wanted: slicing.ByScope, slices: Iterable[tuple[str, ...]]) -> _Work:
+    return _Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
+
+
+class Inventories:
+    """Applies inventories, one after the other. Belongs to the event loop; `run` does the slices.
+
+    Without `slice_vms` every file is one commit. `quietly` is entered while much comes to be in
+    memory, `files` is told what was read. `needs_channels` and `cannot_listen`: see `inventory`.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        *,
+        needs_channels: bool = True,
+        cannot_listen: Callable[[str], str | None] = lambda _: None,
+        reads: Reads | None = None,
+        slice_vms: int | None = None,
+        quietly: Callable[[], AbstractContextManager[object]] = nullcontext,
+        files: ReadFiles | None = None,
+    ) -> None:
+        self._control = control
+        self._needs_channels = needs_channels
+        self._cannot_listen = cannot_listen
+        self._reads: Reads = reads or ReadsOnThread()
+        self._slice_vms = slice_vms
+        self._quietly = quietly
+        self._files = files
+        self._turn = asyncio.Lock()
+        self._ring = asyncio.Event()
+        self._work: _Work | None = None
+        # Slices of a file that waits must not come between the check of another and its decision.
+        self._at_work = asyncio.Lock()
+        self._not_understood: str | None = None
+
+    async def apply_at_once(self, text: str, *, by: str) -> Applied:
+        """Apply a file in one commit, whatever its size: before anybody is served."""
+        wanted, deaf = await self._read(text)
+        return await self._control.submit(inventory.whole(text, wanted, by=by, deaf=deaf))
+
+    async def prepare(self) -> None:
+        """Have the file that was decided before read, for whoever asks what it lists.
+
+        A large one is read by `run`, while the service serves.
+        """
+        text = self._control.fleet.inventory
+        if self._files is None or text is None:
+            return
+        if len(text) >= READ_LATER_CHARS_MIN:
+            self._files.reading = True
+        else:
+            await self._know(self._files, text)
+
+    async def _know(self, files: ReadFiles, text: str) -> None:
+        try:
+            files.keep(text, await self._reads.read(text, needs_channels=False))
+        except BadInventory:
+            log.warning("inventory_written_under_older_rules")  # what it meant is in the fleet
+        finally:
+            files.reading = False
+
+    async def apply(
+        self,
+        text: str,
+        *,
+        by: str,
+        guard: Guard[T],
+        before: Command[T | None] = lambda _: None,
+    ) -> tuple[T, tuple[str, ...]]:
+        """Make the fleet what the file says, and say what that changed; others wait their turn.
+
+        `guard` is put around the command that decides. What `before` finds is the answer, if the
+        same was applied before. Answers when every slice was applied, with what has to wait, in
+        words. Raises BadInventory or InventoryConflict, and then nothing of the file was applied.
+        """
+        async with self._turn:
+            with self._quietly():
+                known = await self._control.submit(before)
+                if known is not None:
+                    return known, ()
+                wanted, deaf = await self._read(text)
+                if self._slice_vms is None or self._is_small(wanted):
+                    done = await self._control.submit(
+                        guard(inventory.whole(text, wanted, by=by, deaf=deaf))
+                    )
+                    return done, ()
+                async with self._at_work:
+                    done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
+                del wanted  # what is left of it is let go piece by piece
+                if work is None:
+                    return done, ()
+                self._ring.set()
+                return done, await asyncio.shield(work.passed)
+
+    async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
+        wanted = await self._reads.read(text, needs_channels=self._needs_channels)
+        if self._files is not None:
+            self._files.keep(text, wanted)
+        return wanted, await asyncio.to_thread(inventory.unheard, wanted, self._cannot_listen)
+
+    def _is_small(self, wanted: Inventory) -> bool:
+        together = len(wanted.vms) + len(self._control.fleet.scope_of_vm)
+        return self._slice_vms is not None and together <= self._slice_vms
+
+    async def _apply_large(
+        self, text: str, wanted: Inventory, deaf: Mapping[str, str], *, by: str, guard: Guard[T]
+    ) -> tuple[T, _Work | None]:
+        """Check a file, then apply it if it fits one commit, else decide it: what is left to do."""
+        checked = await self._check(wanted, deaf)
+        if checked.mistakes:
+            raise InventoryConflict(*await self._reads.words(text, checked.mistakes))
+        if await self._is_known(text, wanted, checked):
+            return await self._control.submit(guard(lambda _: Applied())), None
+        applied = checked.applied
+        parts = await asyncio.to_thread(slicing.by_scope, wanted)
+        kept = await asyncio.to_thread(packed.pack, text)
+        if len(checked.slices) <= 1:
+            names = checked.slices[0] if checked.slices else ()
+            command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
+            try:
+                return await self._control.submit(guard(command)), None
+            except inventory_steps.Clashed as clashed:
+                words = await self._reads.words(text, clashed.found)
+                raise InventoryConflict(*words) from None
+        done = await self._control.submit(
+            guard(inventory_steps.decide(text, kept, parts, applied, by=by))
+        )
+        self._work = _work(text, parts, checked.slices)
+        log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
+        return done, self._work
+
+    async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> inventory_steps.Checked:
+        still = inventory_steps.still(self._control.fleet)
+        vms_max = self._slice_vms or SLICE_VMS_MAX
+        return await asyncio.to_thread(
+            inventory_steps.check, wanted, still, deaf, slice_vms=vms_max
+        )
+
+    async def _is_known(
+        self, text: str, wanted: Inventory, checked: inventory_steps.Checked
+    ) -> bool:
+        """Whether the file says what the last one said, and nothing of that is left to do."""
+        fleet = self._control.fleet
+        last = fleet.inventory
+        if last is None or fleet.unfinished or checked.touched:
+            return False
+        if last == text:
+            return True
+        try:
+            return await self._reads.read(last, needs_channels=False) == wanted
+        except BadInventory:
+            return False  # written under older rules; what it meant then is in the fleet
+
+    # Slices.
+
+    async def run(self) -> None:
+        """Go on with what is decided and not applied whole, until canceled."""
+        try:
+            last = self._control.fleet.inventory
+            if self._files is not None and self._files.reading and last is not None:
+                await self._know_safely(self._files, last)
+            while True:
+                self._ring.clear()
+                if self._control.fleet.unfinished:
+                    await self._go_on_safely()
+                await self._rest()
+        finally:
+            if self._work is not None and not self._work.passed.done():
+                stopping = Unavailable(
+                    "The service is stopping. The next start goes on with the inventory."
+                )
+                self._work.passed.set_exception(stopping)
+                self._work.passed.exception()  # it was told, whether or not anybody waits
+
+    async def _know_safely(self, files: ReadFiles, text: str) -> None:
+        try:
+            await self._know(files, text)
+        except Unavailable as why:
+            log.warning("inventory_not_read", why=str(why))  # whoever needs it reads it himself
+
+    async def _rest(self) -> None:
+        unfinished = bool(self._control.fleet.unfinished)
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_S if unfinished else None):
+                await self._ring.wait()
+        except TimeoutError:
+            return
+
+    async def _go_on_safely(self) -> None:
+        try:
+            with self._quietly():
+                async with self._at_work:
+                    await self.go_on()
+        except Unavailable as why:
+            log.warning("inventory_put_off", why=str(why))
+            self._tell_failed(Unavailable(f"{why} The inventory is decided, and goes on later."))
+        except BadInventory as why:
+            self._not_understood = self._control.fleet.inventory
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "inventory_not_understood", why=str(why), remedy="forewarn inventory apply FILE"
+            )
+        except Exception as error:
+            log.exception("inventory_slice_failed")
+            self._tell_failed(error)
+
+    def _tell_failed(self, error: Exception) -> None:
+        if self._work is not None and not self._work.passed.done():
+            self._work.passed.set_exception(error)
+            self._work.passed.exception()
+
+    async def go_on(self) -> None:
+        """Try every slice that is left once; then, if none is left, the inventory is applied."""
+        fleet = self._control.fleet
+        if not fleet.unfinished:
+            self._work = None  # another took its place, in one commit
+            return
+        if fleet.inventory == self._not_understood:
+            return
+        work = self._work
+        if work is None or work.text is not fleet.inventory:
+            work = self._work = await self._found_unfinished()
+        words: list[str] = []
+        for _ in range(len(work.left)):
+            names = work.left[0]
+            clashes = await self._control.submit(
+                inventory_steps.take_slice(work.text, work.wanted, names)
+            )
+            work.left.popleft()
+            if clashes:
+                work.left.append(names)
+                words.extend(clash.refused for clash in clashes)
+        if not work.left:
+            clashes = await self._control.submit(inventory_steps.finish(work.text, work.wanted))
+            words.extend(clash.refused for clash in clashes)
+        self._passed(work, words)
+        if not words:
+            await asyncio.to_thread(work.wanted.let_go)
+
+    def _passed(self, work: _Work, words: Sequence[str]) -> None:
+        for word in words:
+            if word not in work.told:
+                log.warning("inventory_waits", why=word)
+        work.told = set(words)
+        if not words and work is self._work:
+            log.info("inventory_applied")
+            self._work = None
+        if not work.passed.done():
+            work.passed.set_result(tuple(words))
+
+    async def _found_unfinished(self) -> _Work:
+        """What was decided and is not applied whole: by an earlier life of the service."""
+        fleet = self._control.fleet
+        text = fleet.inventory or ""
+        known = self._files.known(text) if self._files is not None else None
+        wanted = known or await self._reads.read(text, needs_channels=False)
+        checked = await self._check(wanted, {})
+        log.info("inventory_gone_on_with", slices=len(checked.slices))
+        parts = await asyncio.to_thread(slicing.by_scope, wanted)
+        return _work(text, parts, checked.slices)

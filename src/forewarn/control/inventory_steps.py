@@ -1,0 +1,211 @@
+"""What is done to a fleet for a large inventory: the check of the whole, and the commands.
+
+When each of it is done is `inventories`; the rules are `core.reconciling` and `core.slicing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from forewarn.control import inventory
+from forewarn.control.inventory_file import Mistake
+from forewarn.control.published import PublishedFleet
+from forewarn.control.transaction import Transaction
+from forewarn.control.writer import Command
+from forewarn.core import beside, placing, reconciling, slicing
+from forewarn.core.errors import InventoryConflict
+from forewarn.core.inventory import Applied, Clash, Inventory
+from forewarn.core.model import Decision, Fact, FactKind, Host, Operation, Scope, Vm
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """The fleet at one moment, for a thread. `core.placing.Bound`."""
+
+    scopes: Mapping[str, Scope]
+    hosts: Mapping[str, Host]
+    shown: frozenset[str]
+    operations: Mapping[str, Sequence[Operation]]
+    arrivals: Mapping[str, Sequence[tuple[str, Vm]]]
+    now_ms: int
+
+    def arriving(self, host: str) -> Sequence[tuple[str, Vm]]:
+        return self.arrivals.get(host, ())
+
+    def operations_on(self, host: str) -> Sequence[Operation]:
+        return self.operations.get(host, ())
+
+
+def still(fleet: PublishedFleet) -> Still:
+    hosts = dict(fleet.hosts_by_name)
+    arrivals = {name: fleet.arriving(name) for name in hosts}
+    return Still(
+        scopes=dict(fleet.scopes),
+        hosts=hosts,
+        shown=frozenset(fleet.digests),
+        operations={o.host: fleet.operations_on(o.host) for o in fleet.operations.values()},
+        arrivals={name: coming for name, coming in arrivals.items() if coming},
+        now_ms=fleet.look().now_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A file compared with the whole fleet: what it changes, or what is wrong with it."""
+
+    applied: Applied
+    touched: frozenset[str]
+    slices: Sequence[tuple[str, ...]]
+    mistakes: Sequence[Mistake]
+
+
+def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms: int) -> Checked:
+    """Compare a file with the fleet. Takes seconds for a large one; not for the event loop."""
+    together = beside.beside_hosts(
+        wanted, scopes=still.scopes, hosts=still.hosts, shown=still.shown
+    )
+    step = reconciling.step(
+        together,
+        scopes=still.scopes,
+        hosts=still.hosts,
+        bound=still,
+        new_id=lambda: "",  # nothing of this is kept
+        now_ms=still.now_ms,
+    )
+    found = inventory.mistakes((*beside.clashes(wanted, together), *step.clashes))
+    if deaf:
+        ours = {vm.listen for scope in still.scopes.values() for vm in scope.vms}
+        found.extend(inventory.not_heard(wanted, deaf, ours))
+    cut = slicing.slices(step.touched, together, scopes=still.scopes, vms_max=slice_vms)
+    applied, touched, scopes = step.applied, step.touched, list(step.decision.scopes)
+    del step
+    while scopes:
+        scopes.pop()  # one by one: to free all of them at once would stop every thread
+    return Checked(applied, touched, cut, found)
+
+
+class Clashed(InventoryConflict):
+    """What began since the check forbids the file; its lines are not looked up yet."""
+
+    def __init__(self, found: Sequence[Mistake]) -> None:
+        super().__init__("The inventory was refused.", "Nothing of it was applied.")
+        self.found = found
+
+
+def _about(applied: Applied, *, by: str) -> str:
+    """What is noted of a decided inventory: the fact that its end writes into the journal."""
+    fact = inventory.applied_fact(applied, by=by, now_ms=0)
+    return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
+
+
+def decide(
+    text: str, kept: str, wanted: slicing.ByScope, applied: Applied, *, by: str
+) -> Command[Applied]:
+    """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
+
+    def command(tx: Transaction) -> Applied:
+        _take_hosts(tx, wanted)
+        tx.decide_inventory(text, kept, _about(applied, by=by))
+        return applied
+
+    return command
+
+
+def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
+    entries = Inventory(hosts=tuple(wanted.hosts.values()))
+    together = beside.beside_hosts(entries, scopes={}, hosts=tx.hosts_by_name, shown=())
+    tx.apply(Decision(hosts=tuple(reconciling.next_hosts(together.hosts, tx.hosts_by_name))))
+
+
+def take_slice(
+    text: str, wanted: slicing.ByScope, names: Sequence[str]
+) -> Command[tuple[Clash, ...]]:
+    """Have these scopes as the file wants them, or what forbids that now."""
+
+    def command(tx: Transaction) -> tuple[Clash, ...]:
+        if tx.inventory is not text:
+            return ()  # another was decided since
+        return _take_scopes(tx, wanted, names)
+
+    return command
+
+
+def _take_scopes(
+    tx: Transaction, wanted: slicing.ByScope, names: Sequence[str]
+) -> tuple[Clash, ...]:
+    around = slicing.closed(names, wanted, tx.scope, tx.scope_of_vm)
+    part = wanted.part(around)
+    scopes = {name: scope for name in sorted(around) if (scope := tx.scope(name)) is not None}
+    hosts = {e.name: host for e in part.hosts if (host := tx.host(e.name)) is not None}
+    together = beside.beside_hosts(part, scopes=scopes, hosts=hosts, shown=tx.digests)
+    step = reconciling.step(
+        together, scopes=scopes, hosts=hosts, bound=tx, new_id=tx.new_id, now_ms=tx.now_ms
+    )
+    clashes = (*beside.clashes(part, together), *step.clashes)
+    if not clashes:
+        inventory.take_over(tx, step)
+    return clashes
+
+
+def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
+    """Every slice was applied: drop the hosts that go and say so, or what forbids that now."""
+
+    def command(tx: Transaction) -> tuple[Clash, ...]:
+        if tx.inventory is not text or not tx.unfinished:
+            return ()
+        clashes = _drop_hosts(tx, wanted)
+        if not clashes:
+            about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
+            tx.finish_inventory()
+            tx.note(
+                Fact(
+                    kind=FactKind.INVENTORY_APPLIED,
+                    at_ms=tx.now_ms,
+                    by=about["by"],
+                    detail=about["detail"],
+                )
+            )
+        return clashes
+
+    return command
+
+
+def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
+    gone = {
+        name
+        for name, host in tx.hosts_by_name.items()
+        if name not in wanted.hosts and not host.joined
+    }
+    around = {scope.name: scope for name in sorted(gone) for scope in tx.scopes_on(name)}
+    clashes = tuple(placing.still_needed(gone, around.values(), tx))
+    if not clashes:
+        for name in sorted(gone):
+            tx.remove_host(name)
+    return clashes
+
+
+def all_at_once(
+    text: str,
+    kept: str,
+    wanted: slicing.ByScope,
+    names: Sequence[str],
+    applied: Applied,
+    *,
+    by: str,
+) -> Command[Applied]:
+    """A file that fits one slice, as one commit. Raises Clashed."""
+
+    def command(tx: Transaction) -> Applied:
+        _take_hosts(tx, wanted)
+        clashes = (*_take_scopes(tx, wanted, names), *_drop_hosts(tx, wanted))
+        if clashes:
+            raise Clashed(inventory.mistakes(clashes))
+        tx.applied_inventory(text, kept)
+        tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
+        return applied
+
+    return command

@@ -1,0 +1,703 @@
+"""Inventories that are applied slice by slice: what is between two slices, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from forewarn.control import idempotency, inventory, maintenance
+from forewarn.control.inventories import Inventories
+from forewarn.control.writer import Command
+from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.inventory import Applied
+from forewarn.core.machines import Power
+from forewarn.core.model import EventType, FactKind, Scope
+from forewarn.ports import Change
+from host_world import until
+from inventory_fleet import HOSTS, InventoryFleet, alone, vm
+from sighting_fleet import SightingFleet, seen
+
+T = TypeVar("T")
+
+SLICE_VMS = 2
+WAIT_S = 60.0  # only ends a hang
+
+
+def scope(name: str) -> str:
+    return f'[[scope]]\nname = "{name}"\nkind = "placement-group"\n'
+
+
+def groups(count: int, *, tag: str = "a", size: int = 2) -> str:
+    """Scopes of equal size on h1 to h3; `tag` is a change of every VM."""
+    text = HOSTS
+    for number in range(count):
+        text += scope(f"s{number}")
+        for member in range(size):
+            text += vm(
+                f"s{number}-{member}",
+                scope=f"s{number}",
+                host=f"h{number % 3 + 1}",
+                address=f"198.51.{number}.{member + 1}",
+                zone=tag,
+            )
+    return text
+
+
+class Killed(BaseException):
+    """kill -9: nothing that would run after this runs."""
+
+
+class Submitting:
+    """Takes commands at once, up to a number of them that commit: then the process is gone."""
+
+    def __init__(self, fleet: InventoryFleet, *, commits: int = 1_000_000) -> None:
+        self._fleet = fleet
+        self._last = len(fleet.commits) + commits
+        self.before: Callable[[], None] = lambda: None
+
+    async def submit(self, command: Command[T]) -> T:
+        await asyncio.sleep(0)
+        self.before()
+        if len(self._fleet.commits) >= self._last:
+            raise Killed
+        return self._fleet.run(command)
+
+
+class Applying:
+    """`Inventories` on a fleet, with its loop beside it."""
+
+    def __init__(self, fleet: InventoryFleet, *, commits: int = 1_000_000) -> None:
+        self.fleet = fleet
+        self.writer = Submitting(fleet, commits=commits)
+        fleet.control._writer = self.writer
+        self.inventories = Inventories(fleet.control, slice_vms=SLICE_VMS)
+
+    async def apply(self, text: str) -> tuple[Applied, tuple[str, ...]]:
+        return await self.inventories.apply(text, by="operator", guard=lambda command: command)
+
+    def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something while the loop runs."""
+
+        async def main() -> T:
+            async with asyncio.timeout(WAIT_S):
+                running = asyncio.ensure_future(self.inventories.run())
+                try:
+                    return await work()
+                finally:
+                    running.cancel()
+                    await asyncio.gather(running, return_exceptions=True)
+
+        return asyncio.run(main())
+
+    def applied(self, text: str) -> tuple[Applied, tuple[str, ...]]:
+        return self.run(lambda: self.apply(text))
+
+    def finished(self) -> None:
+        """Wait until nothing is left to do."""
+
+        self.run(lambda: until(lambda: not self.fleet.published.unfinished, "it is finished"))
+
+
+def applied(fleet: InventoryFleet, text: str) -> tuple[Applied, tuple[str, ...]]:
+    return Applying(fleet).applied(text)
+
+
+def content(fleet: InventoryFleet) -> tuple[object, ...]:
+    """Everything but the ids of VMs, which are made as VMs come, and rows that say nothing.
+
+    A scope that is empty and never changed may be kept until the next file, and be gone then.
+    """
+
+    def without_ids(one: Scope) -> Scope:
+        return replace(one, vms=tuple(replace(found, vm_id="") for found in one.vms))
+
+    scopes = {
+        name: without_ids(one)
+        for name, one in sorted(fleet.index.scopes.items())
+        if one.vms or one.incarnation > 1
+    }
+    return scopes, dict(sorted(fleet.index.hosts.items())), fleet.index.inventory
+
+
+def at_once(*texts: str) -> InventoryFleet:
+    """What the same files come to if each is one commit."""
+    fleet = InventoryFleet()
+    for text in texts:
+        fleet.apply(text)
+    return fleet
+
+
+def facts(fleet: InventoryFleet) -> list[object]:
+    kept = (line.fact for line in fleet.journal())
+    return [fact.detail for fact in kept if fact.kind is FactKind.INVENTORY_APPLIED]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> InventoryFleet:
+    return InventoryFleet(tmp_path)
+
+
+# One file.
+
+
+def test_a_large_file_is_applied_in_slices_and_answered_as_in_one_commit(
+    fleet: InventoryFleet,
+) -> None:
+    first, second = groups(5), groups(5, tag="b")
+    reference = InventoryFleet()
+    for text in (first, second):
+        assert applied(fleet, text) == (reference.apply(text), ())
+        assert content(fleet) == content(reference)
+    assert len(fleet.commits) == 2 * (1 + 5 + 1)  # decided, its slices, finished
+    assert facts(fleet) == facts(reference)
+
+
+def test_the_text_and_hosts_that_come_are_durable_first_and_hosts_that_go_leave_last(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(HOSTS + groups(2).removeprefix(HOSTS))
+    fleet.commits.clear()
+    text = '[[host]]\nname = "h4"\n' + scope("s9") + vm("a", scope="s9", host="h4")
+    text += alone("b", host="h4") + alone("c", host="h4", address="192.0.2.77")
+    applied(fleet, text)
+    first, *between, last = fleet.commits
+    assert (first.inventory, bool(first.unfinished), first.scopes) == (text, True, ())
+    assert [after.name for _, after in first.hosts] == ["h4"]
+    assert last.unfinished == ""
+    assert last.removed_hosts == ("h1", "h2", "h3")
+    assert not any(change.hosts or change.removed_hosts for change in between)
+
+
+def test_every_commit_has_whole_scopes_of_few_vms(fleet: InventoryFleet) -> None:
+    applied(fleet, groups(6))
+    sizes = [sum(len(after.vms) for _, after in change.scopes) for change in fleet.commits]
+    assert sizes == [0, *([SLICE_VMS] * 6), 0]
+
+
+def test_a_small_file_stays_one_commit(fleet: InventoryFleet) -> None:
+    text = HOSTS + alone("a")
+    assert applied(fleet, text)[0].vms.added == ("a",)
+    assert len(fleet.commits) == 1
+    assert fleet.published.unfinished == ""
+
+
+def test_a_small_change_of_a_large_fleet_is_one_commit(fleet: InventoryFleet) -> None:
+    before = groups(5)
+    fleet.apply(before)
+    fleet.commits.clear()
+    after = before.replace('name = "s3-0"', 'name = "s3-9"')
+    changed, waiting = applied(fleet, after)
+    assert (changed.vms.added, changed.vms.removed, waiting) == (("s3-9",), ("s3-0",), ())
+    assert len(fleet.commits) == 1
+    assert content(fleet) == content(at_once(before, after))
+    assert len(facts(fleet)) == 2
+
+
+@pytest.mark.parametrize("text", [groups(4), "# a comment\n" + groups(4)])
+def test_the_same_content_writes_nothing(fleet: InventoryFleet, text: str) -> None:
+    fleet.apply(groups(4))
+    fleet.commits.clear()
+    assert applied(fleet, text) == (Applied(), ())
+    assert fleet.commits == []
+
+
+def test_a_change_that_no_scope_sees_is_kept_too(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(4))
+    text = groups(4).replace('name = "h3"', 'name = "h3"\ncapacity = 50')
+    assert applied(fleet, text)[0].hosts.changed == ("h3",)
+    assert fleet.host("h3").capacity == 50
+    assert fleet.index.inventory == text
+
+
+# Refused whole.
+
+
+def test_a_file_that_is_wrong_is_refused_whole(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(4))
+    before = fleet.everything()
+    with pytest.raises(BadInventory, match=r"line \d+: \[\[vm\]\] bad"):
+        applied(fleet, groups(4, tag="b") + alone("bad", priority="high"))
+    assert fleet.everything() == before
+
+
+def test_one_visible_event_refuses_the_whole_file_with_every_clash_and_line(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(5))
+    fleet.order("s1-0", EventType.REBOOT)
+    fleet.order("s4-1", EventType.REBOOT)
+    before, commits = fleet.everything(), len(fleet.commits)
+    text = groups(5, tag="b").replace("198.51.1.1", "203.0.113.1")
+    text = text.replace("198.51.4.2", "203.0.113.2")
+    with pytest.raises(InventoryConflict) as sliced:
+        applied(fleet, text)
+    with pytest.raises(InventoryConflict) as whole:
+        fleet.apply(text)
+    assert str(sliced.value) == str(whole.value)
+    assert str(sliced.value).count("line ") == 2
+    assert (fleet.everything(), len(fleet.commits)) == (before, commits)
+    assert fleet.published.unfinished == ""
+
+
+def test_a_listener_that_cannot_be_opened_refuses_the_whole_file(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+    applying.inventories = Inventories(
+        fleet.control,
+        slice_vms=SLICE_VMS,
+        cannot_listen=lambda where: "it is taken" if where.endswith(":81") else None,
+    )
+    with pytest.raises(InventoryConflict, match=r"nothing can listen on 127.0.0.1:81 for VM deaf"):
+        applying.applied(groups(4) + alone("deaf", listen="127.0.0.1:81"))
+    assert fleet.commits == []
+
+
+# Cut off.
+
+
+BEFORE = groups(4)
+# s0 goes, s1 and s2 swap a VM, s3 changes, s4 is new, h2 goes with its VMs and h4 comes.
+AFTER = (
+    '[[host]]\nname = "h1"\n[[host]]\nname = "h3"\n[[host]]\nname = "h4"\n'
+    + scope("s2")
+    + vm("s1-0", scope="s2", host="h4", address="198.51.0.1")
+    + vm("s2-0", scope="s2", host="h3", address="198.51.2.1")
+    + scope("s3")
+    + vm("s3-0", scope="s3", host="h1", address="198.51.3.1", zone="b")
+    + "".join(
+        scope(f"s{n}") + vm(f"s{n}-0", scope=f"s{n}", host="h4", address=f"198.51.{n}.1")
+        for n in range(4, 8)
+    )
+)
+BEFORE = BEFORE.replace(
+    'name = "s1-0"\nscope = "s1"\nupdate_domain = 0\nhost = "h2"',
+    'name = "s1-0"\nscope = "s1"\nupdate_domain = 0\nhost = "h1"',
+)
+
+
+def commits_of(first: str, second: str) -> int:
+    fleet = at_once(first)
+    fleet.commits.clear()
+    applied(fleet, second)
+    return len(fleet.commits)
+
+
+@pytest.mark.parametrize("commits", range(commits_of(BEFORE, AFTER) + 1))
+def test_after_a_kill_between_any_two_commits_the_next_start_goes_on(
+    fleet: InventoryFleet, commits: int
+) -> None:
+    fleet.apply(BEFORE)
+    with contextlib.suppress(Killed, Unavailable):
+        Applying(fleet, commits=commits).applied(AFTER)
+    fleet.restart()
+    Applying(fleet).finished()
+    assert content(fleet) == content(at_once(BEFORE) if commits == 0 else at_once(BEFORE, AFTER))
+    assert len(facts(fleet)) == (1 if commits == 0 else 2)
+    assert fleet.store.load().unfinished == ""
+
+
+def test_killed_again_and_again_it_is_applied_at_last(fleet: InventoryFleet) -> None:
+    fleet.apply(BEFORE)
+    lives = 0
+    with contextlib.suppress(Killed, Unavailable):
+        Applying(fleet, commits=1).applied(AFTER)
+    while True:
+        fleet.restart()
+        if not fleet.published.unfinished:
+            break
+        lives += 1
+        one = Applying(fleet, commits=1)
+
+        async def until_dead(one: Applying = one) -> None:
+            await asyncio.gather(one.inventories.go_on(), return_exceptions=True)
+
+        try:
+            asyncio.run(until_dead())
+        except Killed:
+            continue
+    assert lives >= commits_of(BEFORE, AFTER) - 1  # one commit in each life
+    assert content(fleet) == content(at_once(BEFORE, AFTER))
+
+
+def test_what_the_disk_had_no_room_for_is_gone_on_with(fleet: InventoryFleet) -> None:
+    applying, failures = Applying(fleet), [1, 0]
+
+    def fail() -> None:
+        if fleet.published.unfinished and len(fleet.commits) == 3 and failures:
+            failures.pop()
+            raise Unavailable("the disk is full")
+
+    applying.writer.before = fail
+
+    async def work() -> None:
+        with pytest.raises(Unavailable, match="the disk is full"):
+            await applying.apply(groups(5))
+        applying.inventories._ring.set()
+        await until(lambda: not fleet.published.unfinished, "it is finished")
+
+    applying.run(work)
+    assert content(fleet) == content(at_once(groups(5)))
+
+
+def test_what_waits_is_not_forgotten_when_the_disk_is_full_right_after(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(5))
+    fleet.commits.clear()
+    applying, text = Applying(fleet), groups(5, tag="b").replace("198.51.0.1", "203.0.113.9")
+    failures = [0]
+
+    def meet() -> None:
+        if len(fleet.commits) == 1:
+            fleet.order("s0-0", EventType.REBOOT)  # the first slice has to wait
+        elif len(fleet.commits) == 3 and failures:
+            failures.pop()
+            raise Unavailable("the disk is full")  # to the third
+
+    applying.writer.before = meet
+
+    async def work() -> None:
+        with pytest.raises(Unavailable, match="goes on later"):
+            await applying.apply(text)
+        applying.inventories._ring.set()
+        await until(lambda: fleet.scope("s4").vms[0].zone == "b", "the last slice is applied")
+
+    applying.run(work)
+    assert fleet.published.unfinished
+    assert fleet.vm("s0-0").address == "198.51.0.1"
+    (event,) = fleet.scope("s0").events
+    fleet.approve(event)
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.writer.before = lambda: None
+    applying.finished()
+    assert fleet.vm("s0-0").address == "203.0.113.9"
+
+
+def test_a_service_that_stops_tells_the_caller_that_it_goes_on(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+
+    async def main() -> None:
+        running = asyncio.ensure_future(applying.inventories.run())
+        asked = asyncio.ensure_future(applying.apply(groups(5)))
+        while len(fleet.commits) < 3:  # noqa: ASYNC110 - nobody rings for it
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(Unavailable, match="The next start goes on"):
+            await asked
+
+    asyncio.run(main())
+    fleet.restart()
+    Applying(fleet).finished()
+    assert content(fleet) == content(at_once(groups(5)))
+
+
+# What begins meanwhile.
+
+
+def order_after(fleet: InventoryFleet, applying: Applying, commits: int, vm_name: str) -> None:
+    """Order a restart of a VM as soon as so many commits were made."""
+    made = len(fleet.commits) + commits
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            fleet.order(vm_name, EventType.REBOOT)
+
+    applying.writer.before = order
+
+
+def test_what_an_event_that_began_meanwhile_forbids_waits_and_the_rest_does_not(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(5))
+    text = groups(4, tag="b")  # without s4
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    changed, waiting = applying.applied(text)
+    assert changed.scopes.removed == ("s4",)
+    assert len(waiting) == 1
+    assert "VM s4-0 is not in the file, but the scheduled Reboot event" in waiting[0]
+    assert {vm.zone for n in range(4) for vm in fleet.scope(f"s{n}").vms} == {"b"}
+    assert len(fleet.scope("s4").vms) == 2  # whole, as it was
+    assert len(facts(fleet)) == 1
+    (event,) = fleet.scope("s4").events
+
+    fleet.approve(event)
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+    assert "s4" not in fleet.index.scopes or fleet.scope("s4").vms == ()
+    assert len(facts(fleet)) == 2
+
+
+def test_what_waits_is_gone_on_with_after_a_restart_too(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    applying.applied(groups(4, tag="b"))
+    fleet.restart()
+    (event,) = fleet.scope("s4").events
+    again = Applying(fleet)
+
+    async def passes() -> None:
+        await again.inventories.go_on()
+        assert fleet.published.unfinished  # still waits
+        assert len(fleet.scope("s4").vms) == 2
+        fleet.approve(event)
+        fleet.tick()
+        fleet.hosts_do_their_work()
+        fleet.tick()
+        await again.inventories.go_on()
+
+    asyncio.run(passes())
+    assert fleet.published.unfinished == ""
+    assert fleet.index.scope_of_vm.get("s4-0") is None
+
+
+def test_a_new_vm_is_not_put_on_a_host_that_has_an_operation_by_then(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(3))
+    text = groups(3) + scope("s7") + vm("n1", scope="s7", host="h2") + alone("n2", host="h3")
+    text += alone("n3", host="h3") + alone("n4", host="h1")
+    applying = Applying(fleet)
+    made = len(fleet.commits) + 1
+
+    def maintain() -> None:
+        if len(fleet.commits) == made:
+            fleet.run(
+                inventory_maintenance("h2"),
+            )
+
+    applying.writer.before = maintain
+    _, waiting = applying.applied(text)
+    assert [
+        "VM n1 cannot be placed on host h2, which has an open" in waits for waits in waiting
+    ] == [True]
+    assert fleet.index.scope_of_vm.get("n1") is None
+    assert fleet.index.scope_of_vm.get("n2") == "n2"
+
+
+def inventory_maintenance(host: str) -> Command[object]:
+    return maintenance.maintain_host(host, EventType.FREEZE, by="operator")
+
+
+def test_a_host_that_a_vm_came_to_meanwhile_stays_until_it_is_empty(fleet: InventoryFleet) -> None:
+    first = HOSTS + "".join(alone(f"v{n}", host="h1", address=f"192.0.2.{n + 1}") for n in range(5))
+    second = first.replace('[[host]]\nname = "h3"\n', "").replace("v4", "v5")
+    fleet.apply(first)
+    applying = Applying(fleet)
+    made = len(fleet.commits) + 1
+    second += alone("v6", address="192.0.2.60") + alone("v7", address="192.0.2.70")
+
+    def occupy() -> None:
+        if len(fleet.commits) == made:
+            fleet.run(inventory_maintenance("h3"))
+
+    applying.writer.before = occupy
+    _, waiting = applying.applied(second)
+    assert len(waiting) == 1
+    assert "host h3 is not in the file, but its Freeze operation" in waiting[0]
+    assert fleet.index.scope_of_vm.get("v7") == "v7"
+    assert fleet.published.unfinished
+
+
+# Two files.
+
+
+def test_two_files_at_once_are_applied_one_after_the_other(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+    first, second = groups(5), groups(4, tag="b")
+
+    async def work() -> Sequence[tuple[Applied, tuple[str, ...]]]:
+        return await asyncio.gather(applying.apply(first), applying.apply(second))
+
+    answers = applying.run(work)
+    reference = InventoryFleet()
+    assert list(answers) == [(reference.apply(text), ()) for text in (first, second)]
+    assert content(fleet) == content(reference)
+
+
+def test_another_file_takes_the_place_of_one_that_waits(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    _, waiting = applying.applied(groups(4, tag="b"))
+    assert waiting
+    text = groups(5, tag="c")
+    again = Applying(fleet)
+    assert again.applied(text)[1] == ()
+    assert fleet.published.unfinished == ""
+    assert fleet.index.inventory == text
+    assert {vm.zone for n in range(5) for vm in fleet.scope(f"s{n}").vms} == {"c"}
+
+
+def test_a_file_that_is_refused_leaves_the_one_that_waits(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    waits = groups(4, tag="b")
+    applying.applied(waits)
+    with pytest.raises(InventoryConflict, match="s4-0 is not in the file"):
+        Applying(fleet).applied(groups(3))
+    assert (fleet.index.inventory, bool(fleet.published.unfinished)) == (waits, True)
+
+
+def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
+    fleet: InventoryFleet,
+) -> None:
+    applying = Applying(fleet)
+
+    def guard(command: Command[Applied]) -> Command[idempotency.Answer]:
+        return idempotency.once(
+            lambda tx: {"vms": list(command(tx).vms.added)}, key="k1", fingerprint="f"
+        )
+
+    async def send() -> tuple[idempotency.Answer, tuple[str, ...]]:
+        return await applying.inventories.apply(
+            groups(4),
+            by="operator",
+            guard=guard,
+            before=lambda tx: idempotency.replayed(tx, key="k1", fingerprint="f"),
+        )
+
+    async def work() -> Sequence[tuple[idempotency.Answer, tuple[str, ...]]]:
+        return await asyncio.gather(send(), send())
+
+    (first, _), (second, _) = applying.run(work)
+    assert (first.repeated, second.repeated) == (False, True)
+    assert first.text == second.text
+    assert len(fleet.commits) == 1 + 4 + 1
+
+
+# Anything at all.
+
+
+def at_random(chance: random.Random) -> str:
+    hosts = ["h1", "h2", *chance.sample(["h3", "h4", "h5"], chance.randrange(4))]
+    text = "".join(f'[[host]]\nname = "{host}"\n' for host in hosts)
+    addresses = chance.sample(range(1, 30), 14)
+    members: dict[str, str] = {}
+    for number in chance.sample(range(14), chance.randrange(4, 14)):
+        name = f"v{number}" if chance.random() < 0.9 else f"V{number}"
+        where = chance.choice(["s0", "s1", "s2", "s3", "s4", "s5", None])
+        keys = {"host": chance.choice(["h1", "h2"]), "address": f"192.0.2.{addresses.pop()}"}
+        if where is None:
+            text += alone(name, **keys)
+        else:
+            members[where] = members.get(where, "") + vm(
+                name, scope=where, update_domain=chance.randrange(2), **keys
+            )
+    return text + "".join(scope(name) + vms for name, vms in members.items())
+
+
+def refuse_what_may_not_be_between_commits(fleet: InventoryFleet) -> None:
+    """No two VMs are known by the same channel, nor by names that differ in case only."""
+
+    def look(_: Sequence[Change]) -> None:
+        vms = [one for found in fleet.published.scopes.values() for one in found.vms]
+        assert len({one.address for one in vms}) == len(vms)
+        assert len({one.name.casefold() for one in vms}) == len(vms)
+
+    fleet.published.on_publish(look)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slices_come_to_the_same_as_one_commit_whatever_the_files_are(seed: int) -> None:
+    chance = random.Random(seed)
+    sliced, whole = InventoryFleet(), InventoryFleet()
+    refuse_what_may_not_be_between_commits(sliced)
+    for turn in range(6):
+        text = at_random(chance)
+        answers: list[object] = []
+        for apply in (lambda text: applied(sliced, text)[0], whole.apply):
+            try:
+                answers.append(apply(text))
+            except InventoryConflict as refused:
+                answers.append(str(refused))
+        assert answers[0] == answers[1]
+        assert content(sliced) == content(whole)
+        for name in chance.sample(sorted(whole.index.scope_of_vm), 1):
+            kind = chance.choice([EventType.REBOOT, EventType.TERMINATE])
+            for one in (sliced, whole):
+                one._ids._numbers = itertools.count((turn + 1) * 1_000)  # the same for both
+                event = one.order(name, kind)
+                if seed % 2:
+                    one.approve(event)
+                    one.tick()
+                    one.hosts_do_their_work()
+                    one.tick()
+
+
+def test_what_is_applied_at_a_start_is_one_commit_whatever_its_size(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+    asyncio.run(applying.inventories.apply_at_once(groups(6), by="inventory"))
+    assert len(fleet.commits) == 1
+    assert content(fleet) == content(at_once(groups(6)))
+
+
+def test_what_is_applied_at_a_start_takes_the_place_of_what_waits(fleet: InventoryFleet) -> None:
+    with contextlib.suppress(Killed, Unavailable):
+        Applying(fleet, commits=3).applied(groups(5))
+    fleet.restart()
+    assert fleet.published.unfinished
+    fleet.run(inventory.apply(groups(4, tag="z"), by="inventory"))
+    assert fleet.published.unfinished == ""
+    assert fleet.index.scope_of_vm == at_once(groups(4, tag="z")).index.scope_of_vm
+    assert {one.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}
+
+
+# Beside what hosts show.
+
+
+@pytest.mark.parametrize("commits", range(6))
+def test_what_hosts_report_between_two_slices_is_compared_with_the_new_file(commits: int) -> None:
+    """Else a report would undo a slice by what the file before has said."""
+    shown = [
+        seen(f"s{n}-{m}", scope=f"own{n}", update_domain=m) for n in range(3) for m in range(2)
+    ]
+    first = groups(3)
+    second = first.replace('"s0"', '"t0"').replace('"s1"', '"t1"').replace('"s2"', '"t2"')
+
+    def world() -> SightingFleet:
+        fleet = SightingFleet("h1", "h2", "h3")
+        fleet.apply(first)
+        for number, host in enumerate(("h1", "h2", "h3")):
+            fleet.shows(host, *shown[2 * number : 2 * number + 2])
+        return fleet
+
+    def report(fleet: SightingFleet) -> None:
+        for number, host in enumerate(("h1", "h2", "h3")):
+            off = [replace(one, power=Power.PAUSED) for one in shown[2 * number : 2 * number + 2]]
+            fleet.shows(host, *off)
+
+    sliced, whole = world(), world()
+    applying = Applying(sliced)
+    made = len(sliced.commits) + commits
+    due = [True]
+
+    def meanwhile() -> None:
+        if len(sliced.commits) >= made and due:
+            due.pop()
+            report(sliced)
+
+    applying.writer.before = meanwhile
+    assert applying.applied(second)[1] == ()
+    whole.apply(second)
+    for fleet in (sliced, whole):
+        report(fleet)
+    assert sliced.index.scope_of_vm == whole.index.scope_of_vm
+    assert set(sliced.index.scope_of_vm.values()) == {"t0", "t1", "t2"}
+    assert sliced.published.unfinished == ""
+    assert {one.vm_id for found in sliced.index.scopes.values() for one in found.vms} == {
+        one.vm_id for one in shown
+    }

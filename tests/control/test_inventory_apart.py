@@ -1,0 +1,212 @@
+"""Inventory files that another process reads: the same content, the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from forewarn.adapters import children
+from forewarn.control.inventories import Inventories
+from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
+from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.sightings import Sightings
+from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.model import EventType
+from forewarn.wiring.inventory_child import MODULE
+from host_world import until
+from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
+
+T = TypeVar("T")
+
+EVERYTHING = (
+    '[[host]]\nname = "h1"\ncapacity = 7\n'
+    '[[scope]]\nname = "web"\nkind = "availability-set"\nterminate_notice_minutes = 9\n'
+    'auto_approve = ["reboot", "redeploy"]\nonly_listed = true\n'
+    '[[vm]]\nname = "web_0"\nscope = "web"\nhost = "h1"\nupdate_domain = 3\npriority = "spot"\n'
+    'address = "192.0.2.1"\nlisten = "127.0.0.1:81"\ntags = { b = "2", "ä" = "€" }\n'
+    'fault_domain = 4\nzone = "1"\nos_type = "Windows"\ncomputer_name = "WEB0"\n'
+    '[[vm]]\nname = "alone"\nhost = "h1"\naddress = "2001:db8::1"\n'
+)
+
+
+def apart() -> ReadsApart:
+    return ReadsApart(children.ask, module=MODULE, apart_chars=0)
+
+
+def run(work: Awaitable[T]) -> T:
+    async def main() -> T:
+        return await asyncio.wait_for(work, 60)
+
+    return asyncio.run(main())
+
+
+def test_a_file_that_is_read_apart_says_the_same_with_every_key() -> None:
+    read = run(apart().read(EVERYTHING, needs_channels=True))
+    expected = parse(EVERYTHING)
+    assert read == expected
+    assert [vm.number for vm in read.vms] == [vm.number for vm in expected.vms]
+
+
+def test_a_file_of_many_frames_is_whole() -> None:
+    count = ENTRIES_PER_FRAME * 2 + 1
+    text = HOSTS + "".join(
+        alone(f"v{n}", address=f"10.0.{n // 250}.{n % 250 + 1}") for n in range(count)
+    )
+    assert run(apart().read(text, needs_channels=True)) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this is no TOML",
+        HOSTS + WEB + vm("a", priority="high") + vm("b", host="none"),
+        HOSTS + '[[vm]]\nname = "deaf"\nhost = "h1"\n',
+        "\x00",
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_in_the_same_words(text: str) -> None:
+    with pytest.raises(BadInventory) as here:
+        parse(text)
+    with pytest.raises(BadInventory) as there:
+        run(apart().read(text, needs_channels=True))
+    assert (there.value.refused, there.value.accepted) == (here.value.refused, here.value.accepted)
+
+
+def test_channels_are_not_needed_where_they_are_not() -> None:
+    text = HOSTS + '[[vm]]\nname = "tap"\nhost = "h1"\n'
+    assert run(apart().read(text, needs_channels=False)).vms[0].name == "tap"
+
+
+def test_the_lines_of_clashes_are_found_apart() -> None:
+    found = [Mistake(("vm", 1, "address"), "no."), Mistake((), "the whole.")]
+    assert run(apart().words(BOTH, found)) == in_words(BOTH, found)
+
+
+def test_a_clash_with_the_fleet_names_its_lines() -> None:
+    fleet = InventoryFleet()
+    fleet.apply(BOTH)
+    fleet.order("web_1", EventType.REBOOT)
+    inventories = Inventories(fleet.control, reads=apart(), slice_vms=1)
+    text = BOTH.replace("update_domain = 1", "update_domain = 2")
+    with pytest.raises(InventoryConflict) as whole:
+        fleet.apply(text)
+    with pytest.raises(InventoryConflict) as sliced:
+        run(inventories.apply(text, by="operator", guard=lambda command: command))
+    assert str(sliced.value) == str(whole.value)
+
+
+def _children_of_this_process() -> list[int]:
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found += [int(word) for word in (task / "children").read_text().split()]
+    return found
+
+
+async def _kill_child(found: Callable[[], list[int]]) -> None:
+    await until(found, "the child is there")
+    for pid in found():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
+def test_a_reader_that_dies_is_said_and_nothing_was_applied() -> None:
+    before = set(_children_of_this_process())
+    fleet = InventoryFleet()
+    inventories = Inventories(fleet.control, reads=apart(), slice_vms=1)
+
+    async def main() -> None:
+        killing = asyncio.ensure_future(
+            _kill_child(lambda: [pid for pid in _children_of_this_process() if pid not in before])
+        )
+        with pytest.raises(Unavailable, match=r"reads the inventory has ended \(by signal 9\)"):
+            await inventories.apply(BOTH, by="operator", guard=lambda command: command)
+        await killing
+
+    run(main())
+    assert fleet.commits == []
+    assert set(_children_of_this_process()) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
+def test_who_does_not_wait_any_more_leaves_no_reader_behind() -> None:
+    before = set(_children_of_this_process())
+
+    async def main() -> None:
+        reading = asyncio.ensure_future(apart().read(BOTH, needs_channels=True))
+        await until(lambda: set(_children_of_this_process()) != before, "the child is there")
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    run(main())
+    assert set(_children_of_this_process()) == before
+
+
+def test_a_file_that_was_read_is_not_read_again() -> None:
+    files = ReadFiles()
+    known = parse(BOTH)
+    files.keep(BOTH, known)
+    files.keep(EVERYTHING, parse(EVERYTHING))
+    assert files.read("".join(BOTH)) is known  # the last two are kept
+    files.keep(HOSTS, parse(HOSTS))
+    assert files.read(BOTH) == known
+    assert files.read(BOTH) is not known
+
+
+def test_what_is_applied_is_known_to_whoever_asks_what_it_lists() -> None:
+    fleet, files = InventoryFleet(), ReadFiles()
+    inventories = Inventories(fleet.control, files=files)
+    run(inventories.apply(BOTH, by="operator", guard=lambda command: command))
+    assert fleet.index.inventory is not None
+    assert files.read(fleet.index.inventory) is files.read(BOTH)
+    again = ReadFiles()
+    run(Inventories(fleet.control, files=again).prepare())
+    assert (again.known(BOTH) is not None, again.reading) == (True, False)
+
+
+def test_a_large_file_is_read_after_the_start_and_reports_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else control would be away for as long as that takes."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    fleet, files = InventoryFleet(), ReadFiles()
+    fleet.apply(BOTH)
+    inventories = Inventories(fleet.control, files=files)
+    sightings = Sightings(fleet.clock, files=files)
+
+    async def main() -> None:
+        await inventories.prepare()
+        assert (files.known(BOTH), files.reading) == (None, True)
+        with pytest.raises(Unavailable, match="inventory file is being read"):
+            await sightings.take(fleet.control, "h1", ())
+        running = asyncio.ensure_future(inventories.run())
+        await until(lambda: not files.reading, "it is read")
+        assert files.known(BOTH) == parse(BOTH)
+        await sightings.take(fleet.control, "h1", ())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits are read from /proc")
+def test_the_reader_limits_its_own_memory() -> None:
+    """So that no file, whatever is in it, takes the memory that the service needs."""
+    code = (
+        "import resource\n"
+        "from forewarn.adapters import children\n"
+        "children.answer(lambda *_: [str(resource.getrlimit(resource.RLIMIT_AS)[0]).encode()])\n"
+    )
+    asked = struct.pack(">I", 1) + b"x" + b"text"
+    ran = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, check=True)
+    assert str(children.CHILD_BYTES_MAX).encode() in ran.stdout
