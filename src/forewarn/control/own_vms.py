@@ -36,6 +36,14 @@ def _not_shown(vm: Vm) -> bool:
     return vm.may_run_on is not None or vm.off or vm.went_down
 
 
+# What hosts are shown of a scope, besides its events.
+_SHOWN = tuple(
+    name
+    for name in Scope.__slots__
+    if name not in ("revision", "events", "polled_ms", "hold", "deleted")
+)
+
+
 class _Event(NamedTuple):
     """A visible event as committed, as hosts are shown it, and as its own host is if it differs."""
 
@@ -72,7 +80,9 @@ class Showing:
     def __init__(self, scope: Scope, before: Showing | None = None) -> None:
         self.scope = scope
         then = None if before is None else before.prepared
-        self.prepared: _Prepared | None = None if then is None else _prepare(scope, then)
+        self.prepared: _Prepared | None = None
+        if then is not None:
+            self.prepared = _unseen(scope, then) or _prepare(scope, then)
 
     def to(self, host: str) -> Scope:
         """What this host is shown."""
@@ -106,6 +116,30 @@ class Showing:
             or now.vms.get(host) != then.vms.get(host)
             or now.unconfirmed.get(host) != then.unconfirmed.get(host)
         )
+
+
+def _unseen(scope: Scope, before: _Prepared) -> _Prepared | None:
+    """What was prepared, for a scope of which no host is shown anything new; None if one may be.
+
+    That is an approval, and most of what happens while many events wait.
+    """
+    last = before.scope
+    if any(getattr(scope, name) is not getattr(last, name) for name in _SHOWN):
+        return None
+    if not mention_the_same(last, scope):
+        return None
+    changed: dict[str, _Event] = {}
+    for old, new in zip(last.events, scope.events, strict=True):
+        if old is new:
+            continue
+        known = before.events.get(new.event_id)
+        now = _prepare_event(new, known) if new.visible else None
+        if known is None or now is None:
+            return None
+        if now.shown is not known.shown or old.shown_ms is not new.shown_ms:
+            return None
+        changed[new.event_id] = now
+    return replace(before, scope=scope, events={**before.events, **changed})
 
 
 def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
