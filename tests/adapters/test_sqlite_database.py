@@ -324,7 +324,7 @@ BIG = "x" * 100_000
 @pytest.mark.parametrize(
     "too_big",
     [
-        Change(inventory=BIG),
+        Change(inventory="x", inventory_packed=BIG),
         Change(facts=(Fact(kind=FactKind.DOWNTIME, at_ms=1, detail={"words": BIG}),)),
         Change(scopes=((None, Scope(name=BIG, kind=ScopeKind.STANDALONE)),)),
     ],

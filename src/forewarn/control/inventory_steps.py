@@ -91,9 +91,7 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
 class Clashed(InventoryConflict):
     """What began since the check forbids the file; its lines are not looked up yet."""
 
-    def __init__(self, found: Sequence[Mistake]) -> None:
-        super().__init__("The inventory was refused.", "Nothing of it was applied.")
-        self.found = found
+    found: Sequence[Mistake] = ()
 
 
 def _about(applied: Applied, *, by: str) -> str:
@@ -203,7 +201,9 @@ def all_at_once(
         _take_hosts(tx, wanted)
         clashes = (*_take_scopes(tx, wanted, names), *_drop_hosts(tx, wanted))
         if clashes:
-            raise Clashed(inventory.mistakes(clashes))
+            clashed = Clashed("The inventory was refused.", "Nothing of it was applied.")
+            clashed.found = inventory.mistakes(clashes)
+            raise clashed
         tx.applied_inventory(text, kept)
         tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
         return applied
