@@ -188,20 +188,29 @@ class Views:
         view = self._view(host)
         if view.waiting >= WAITING_PER_HOST_MAX:
             raise Unavailable(f"Host {host} waits {view.waiting} times at once already.")
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + max(0, min(wait_s, CHANGES_WAIT_S_MAX))
         known = self._known(since)
+        ring = _unrung(view)
+        await self._refresh_all(host, view)
+        found = self._look(host, view, known)
+        if found is None and wait_s > 0 and not self._closed:
+            found = await self._wait(host, view, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
+        return found or self._answer(host, view, (), work=False)
+
+    async def _wait(
+        self, host: str, view: _View, known: int, ring: asyncio.Event, wait_s: int
+    ) -> _Told | None:
+        """What is new for the host once there is anything; None when time is up."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + wait_s
         view.waiting += 1
         try:
             while True:
-                ring = view.ring
-                if ring.is_set():
-                    ring = view.ring = asyncio.Event()
+                await _rung(ring, give_up_s - loop.time())
+                ring = _unrung(view)
                 await self._refresh_all(host, view)
                 found = self._look(host, view, known)
                 if found is not None or self._closed or loop.time() >= give_up_s:
-                    return found or self._answer(host, view, (), work=False)
-                await _rung(ring, give_up_s - loop.time())
+                    return found
         finally:
             view.waiting -= 1
 
@@ -326,6 +335,13 @@ def _waiting(scope: Scope) -> dict[str, frozenset[str]]:
 
 def _unclaimed(action: Action | None) -> bool:
     return action is not None and action.phase is ActionPhase.PENDING
+
+
+def _unrung(view: _View) -> asyncio.Event:
+    """What rings at the next change. Taken before anybody looks, so that nothing is missed."""
+    if view.ring.is_set():
+        view.ring = asyncio.Event()
+    return view.ring
 
 
 async def _rung(ring: asyncio.Event, seconds: float) -> None:
