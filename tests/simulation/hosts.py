@@ -71,6 +71,7 @@ class SimHost:
     lives: int = 0
     heard_ms: int = 0  # when control heard it last, in real time
     sighted_ms: int = -TELL_EVERY_MS  # when control last took what it reported
+    restarts_ms: int | None = None  # when its machine starts its daemon again
     dark: dict[str, bytes] = field(default_factory=dict)  # what it showed when its daemon died
 
     @property

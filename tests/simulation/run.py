@@ -21,8 +21,10 @@ from forewarn.core.model import MINUTE_MS, Action, EventType, Health, Phase
 from forewarn.core.starting import HoldReason
 from simulation import seeds
 from simulation.faulty_store import Fault
-from simulation.judge import Broken
 from simulation.fleets import build
+from simulation.inventories import Inventories
+from simulation.judge import Broken
+from simulation.lies import Liars
 from simulation.hosts import SimHost
 from simulation.world import World
 
@@ -41,6 +43,8 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.world, self.cast = build(seed)
         self.rng = self.world.rng
+        self.liars = Liars(self.world)
+        self.inventories = Inventories(self.world)
         self.unlucky = UNLUCKY_FROM <= seed < seeds.DRAWN_FROM and seed % 2 == 0
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
 
@@ -62,6 +66,13 @@ class Run:
             (2, self.hypervisor_fails),
             (1, self.intruder_approves),
             (2, self.late_guests_begin),
+            (2, self.network_is_cut),
+            (2, self.daemon_dies_at_a_step),
+            (3, self.host_restarts_alone),
+            (2, self.host_leaves_or_joins),
+            (4, self.liars.lie),
+            (2, self.inventory_is_applied),
+            (1, self.vms_appear),
         ]
         if self.unlucky:
             acts += [
@@ -361,6 +372,64 @@ class Run:
         else:
             self.world.hypervisor.inner.slow_next(name, extra_s=self.rng.choice([30, 3_000]))
 
+    # The link.
+
+    def network_is_cut(self) -> None:
+        host = self.rng.choice(list(self.world.hosts))
+        for_ms = self.rng.choice([3_000, 20_000, 120_000, 900_000])
+        self.world.wire.cut_until_ms[host] = self.world.clock.real_ms + for_ms
+
+    def daemon_dies_at_a_step(self) -> None:
+        host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
+        host.disk.crash_at = self.rng.choice(["before marks", "after marks", "before documents"])
+
+    def host_restarts_alone(self) -> None:
+        """A daemon dies right after guests have read something new, and is back without control."""
+        vm = self.rng.choice(list(self.world.judge.domains))
+        host = self.world.hosts.get(self.world.hypervisor.inner.where(vm) or "")
+        if host is None or not host.up:
+            return
+        self.world.judge.ordered([vm], EventType.REBOOT.value)
+        self.order(maintenance.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
+        self.guests_poll()
+        self.world.daemon_dies(host)
+        self.world.wire.cut_until_ms[host.name] = self.world.clock.real_ms + 20_000
+        self.world.daemon_returns(host)
+        self.guests_poll()
+
+    def host_leaves_or_joins(self) -> None:
+        """A host is shut out, or invited again; then it joins with a new key and a new daemon."""
+        host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
+        try:
+            if self.world.is_member(host):
+                self.world.revoke(host)
+            else:
+                self.joins(host)
+        except (Refusal, Unavailable) as why:
+            self.world.say(f"  {host.name} comes or goes: {why}")
+
+    def joins(self, host: SimHost) -> None:
+        self.world.join(host)
+        if not self.world.hypervisor.inner.dead(host.name):
+            self.world.daemon_dies(host)
+            self.world.daemon_returns(host)
+
+    def inventory_is_applied(self) -> None:
+        try:
+            command = self.inventories.apply()
+        except Unavailable as why:
+            self.world.say(f"  inventory: {why}")
+            return
+        if self.order(command, "inventory"):
+            self.world.judge.count("inventories")
+
+    def vms_appear(self) -> None:
+        hosts = [h.name for h in self.world.hosts.values() if self.world.is_member(h)]
+        hosts = [name for name in hosts if not self.world.hypervisor.inner.dead(name)]
+        if hosts:
+            made = self.inventories.appears(hosts)
+            self.rng.choice([self.cast.late, self.cast.mute]).extend(vm.name for vm in made)
+
     # The end: everything is healed, and every event must end.
 
     def heal(self) -> None:
@@ -369,9 +438,9 @@ class Run:
         world.store.fault = None
         world.wire.heal()
         self.ensure_up()
-        for name, host in world.hosts.items():
+        for host in world.hosts.values():
             host.disk.crash_at = ""
-            if world.judge.members.get(name) is None:
+            if not world.is_member(host):
                 world.join(host)
         for host in world.hosts:
             self.revive(host)

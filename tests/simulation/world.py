@@ -16,8 +16,8 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.control import ticker
 from forewarn.control.writer import Command
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import Power, SeenVm
-from forewarn.core.model import Decision, Host, Phase, Policy, Scope
+from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
 from forewarn.ports import Change
 from forewarn.wire import documents
 from forewarn.wire import host_json as wire
@@ -67,6 +67,7 @@ class World:
         # By VM: the boot, as the service knew it, in which a host last showed it to run.
         self.ran_in: dict[str, str] = {}
         self._boots: dict[str, str] = {}
+        self._put: list[SeenVm] = []
         self._last_beat_ms = 0
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
         for host, seen in vms:
@@ -79,8 +80,16 @@ class World:
 
     def put(self, host: str, seen: SeenVm) -> None:
         """Have a VM run on a host."""
+        self._put.append(seen)
         self.machines.put(host, [seen])
         self.hypervisor.on_host[seen.name] = host
+
+    def traits_in(self, scope: str) -> Traits | None:
+        """What VMs of a scope say of themselves; None of a scope that takes no more of them."""
+        there = (seen.traits for seen in self._put if seen.traits.scope == scope)
+        traits = next(there, None)
+        alone = traits is None or traits.scope_kind is ScopeKind.STANDALONE
+        return None if alone else traits
 
     def say(self, line: str) -> None:
         self.trace.append(f"{self.clock.real_ms / 1000:10.1f} {line}")
@@ -195,12 +204,26 @@ class World:
 
     def host_turn(self, host: SimHost, chance: random.Random | None = None) -> None:
         if host.daemon is None:
+            self._restart(host)
             return
         try:
             host.daemon.turn(chance)
         except HostCrash as crash:
-            self.say(f"  the daemon of {host.name} dies {crash}")
-            self.daemon_dies(host)
+            self._daemon_died(host, crash)
+
+    def _daemon_died(self, host: SimHost, crash: HostCrash) -> None:
+        """It is started again after a while, by its own machine."""
+        self.say(f"  the daemon of {host.name} dies {crash}")
+        self.judge.count("host crashes")
+        self.daemon_dies(host)
+        host.restarts_ms = self.clock.real_ms + self.rng.choice([1_000, 8_000, 30_000])
+
+    def _restart(self, host: SimHost) -> None:
+        """Start a daemon again whose time has come."""
+        if host.restarts_ms is not None and self.clock.real_ms >= host.restarts_ms:
+            host.restarts_ms = None
+            if not self.hypervisor.inner.dead(host.name):
+                self.daemon_returns(host)
 
     def rings(self) -> None:
         """Hosts that have something new ask for it at once; some of the rings are lost."""
@@ -214,8 +237,7 @@ class World:
                 try:
                     host.daemon.follow()
                 except HostCrash as crash:
-                    self.say(f"  the daemon of {host.name} dies {crash}")
-                    self.daemon_dies(host)
+                    self._daemon_died(host, crash)
 
     def tick(self) -> None:
         try:
@@ -305,6 +327,11 @@ class World:
         finally:
             self.judge.members[host.name] = self._key_of(host.name)
 
+    def is_member(self, host: SimHost) -> bool:
+        """Whether the certificate that the host has is good."""
+        key = self._key_of(host.name)
+        return key is not None and host.disk.certificate == f"{host.name} {key}".encode()
+
     def _key_of(self, host: str) -> str | None:
         """The key that the host has joined with, as it is durable."""
         member = self.durable.members.members.get(host)
@@ -318,7 +345,7 @@ class World:
 
     def daemon_returns(self, host: SimHost) -> None:
         """It speaks to control first of all."""
-        host.daemon, host.dark = Daemon(self, host), {}
+        host.daemon, host.dark, host.restarts_ms = Daemon(self, host), {}, None
         self.host_turn(host)
 
     def declared(self, host: str) -> None:
@@ -331,7 +358,8 @@ class World:
             here = self.hypervisor.vms_on(host)
             meant = self.judge.off_since.keys() | self.judge.on_unheard
             down = [vm for vm in here if not inner.runs(vm) and vm not in meant]
-            self.judge.went_down(down)
+            known = self.service.fleet.scope_of_vm if self.service is not None else {}
+            self.judge.went_down([vm for vm in down if vm in known])  # nobody told of the others
 
     def _note_running(self) -> None:
         for vm in [*self.judge.down_since, *self.judge.given_up]:
