@@ -95,6 +95,8 @@ class Liars:
     # Claims and reports.
 
     def _of_actions(self, liar: SimHost) -> None:
+        if not self._actions():
+            self._have_one_begun()
         self._tell_truth(liar)
         others = [action for action in self._actions() if action.host != liar.name]
         own = [action for action in self._actions() if action.host == liar.name]
@@ -111,6 +113,19 @@ class Liars:
             for epoch in (action.epoch - 1, action.epoch + 1):
                 late = wire.Report(action.action_id, epoch, outcome)
                 self._tell(liar, "what it claimed once has ended", ("report", late))
+
+    def _have_one_begun(self) -> None:
+        """Somebody restarts a VM, which takes long."""
+        world = self._world
+        vm = self._rng.choice(list(world.judge.domains))
+        world.hypervisor.inner.slow_next(vm, extra_s=600)
+        self._order(vm)
+        for scope in self._scopes():
+            for event in scope.events:
+                if vm in event.resources and event.event_type is EventType.REBOOT:
+                    world.judge.may_be_approved(event.event_id)
+                    world.submit(maintenance.approve_event(event.event_id, by="operator"))
+        world.pass_time(15_000)
 
     def _actions(self) -> list[Action]:
         """Those that are claimed now."""

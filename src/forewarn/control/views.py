@@ -48,11 +48,15 @@ class EncodedChanges(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A scope as last committed, with the hosts it mentions and the actions that wait there."""
+    """A scope as last committed, with the hosts it mentions and the actions that wait there.
+
+    `unconfirmed` are its events (host, id) of which the host has not said that it shows them.
+    """
 
     showing: Showing
     hosts: frozenset[str]
     waiting: Mapping[str, frozenset[str]]
+    unconfirmed: frozenset[tuple[str, str]]
     revision: int
 
 
@@ -275,6 +279,7 @@ class Views:
             showing=Showing(scope),
             hosts=frozenset(hosts_mentioned(scope)),
             waiting=_waiting(scope),
+            unconfirmed=_unconfirmed(scope),
             revision=self.revision,
         )
         if before is not None:
@@ -287,6 +292,10 @@ class Views:
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
                 view.worked = self.revision
+        for host, _ in now.unconfirmed - before.unconfirmed if before else ():
+            # What a host had confirmed does not count any more. It may never have been shown the
+            # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
+            self._view(host).shown.pop(scope.name, None)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -331,6 +340,14 @@ def _waiting(scope: Scope) -> dict[str, frozenset[str]]:
             if action.host is not None and _unclaimed(action):
                 found.setdefault(action.host, set()).add(action.action_id)
     return {host: frozenset(actions) for host, actions in found.items()}
+
+
+def _unconfirmed(scope: Scope) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (event.host, event.event_id)
+        for event in scope.events
+        if event.visible and event.shown_ms is None
+    )
 
 
 def _unclaimed(action: Action | None) -> bool:
