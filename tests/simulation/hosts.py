@@ -184,9 +184,7 @@ class Daemon:
         if not heard and last is not None:
             if not self.time.known:
                 then_ms = last.monotonic_ms
-                self.time.heard(
-                    last.now_ms, asked_monotonic_ms=then_ms, heard_monotonic_ms=then_ms
-                )
+                self.time.heard(last.now_ms, asked_monotonic_ms=then_ms, heard_monotonic_ms=then_ms)
             self.follower.resume(last.scopes, heard_ms=last.monotonic_ms)
         self.serving = heard or last is not None
 
@@ -280,6 +278,15 @@ class Daemon:
         """By VM, what each could read."""
         found = {vm: self.text(vm) for vm in self.documents.vms()}
         return {vm: text for vm, text in found.items() if text is not None}
+
+    def shows(self) -> dict[str, bytes]:
+        """By VM, what is there to be read, whoever is seen to be here."""
+        found = {vm: self.documents.guest(vm) for vm in sorted(self.documents.vms())}
+        return {
+            vm: guest.page.documents[NEWEST.name].body
+            for vm, guest in found.items()
+            if guest is not None
+        }
 
 
 async def _calmly(step: object) -> None:

@@ -295,7 +295,9 @@ class Judge:
         if told_ms is None or self._clock.real_ms - told_ms > HOLDS_FOR_MS:
             raise Broken(f"claims: {host} begins {action.action_id} and was not told that it may")
 
-    def lied(self, host: str, lie: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def lied(
+        self, host: str, lie: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
         """A host has said what is not so. Nothing of the fleet may be otherwise because of it."""
         self.count(f"lie: {lie}")
         changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))

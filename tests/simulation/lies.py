@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -72,7 +73,9 @@ class Liars:
 
     def _tell_truth(self, host: SimHost) -> Sequence[SeenVm]:
         seen = tuple(run_now(host.machines.seen()))
-        self._ask(host, ("sight", wire.Sighting(seen)))
+        status, _ = self._ask(host, ("sight", wire.Sighting(seen)))
+        if status != HTTPStatus.OK:
+            raise Unavailable("the truth was not heard")
         return seen
 
     def _fleet(self) -> dict[str, Any]:
@@ -90,7 +93,7 @@ class Liars:
         before = self._fleet()
         status, answer = self._ask(liar, question)
         self._world.judge.lied(liar.name, lie, before, self._fleet())
-        return answer if status == 200 else b""
+        return answer if status == HTTPStatus.OK else b""
 
     # Claims and reports.
 
@@ -166,12 +169,13 @@ class Liars:
         if all(event.approved_ms is not None for event in scope.events):
             self._order(vm.name)
         self._tell_truth(liar)
-        scope = self._service().fleet.scopes[scope.name]
+        scope, foreign = self._service().fleet.scopes[scope.name], list(self._foreign(liar))
         ids = tuple(event.event_id for event in scope.events if event.visible)
         self._tell(liar, "another's VM approves", ("approve", wire.Approve(vm.name, ids)))
         self._tell(liar, "another's VM polls", ("enable", wire.Enable(scope.name, vm.name)))
         waiting = [name for scope, vm in foreign for name in _waited_for(scope, vm)]
-        polls = {scope.name: 0} if all(v.host != liar.name for v in scope.vms) else {}
+        strange = all(one in foreign for one in ((scope, other) for other in scope.vms))
+        polls = {scope.name: 0} if strange else {}
         traces = wire.Traces(polls=polls, returned=tuple(waiting))
         self._tell(liar, "another's VM is back", ("traces", traces))
 
@@ -187,7 +191,9 @@ class Liars:
 
     def _of_vms(self, liar: SimHost) -> None:
         """It shows a VM that runs elsewhere, where control sees it run."""
-        victims = [(vm, home) for scope, vm in self._foreign(liar) if (home := self._seen(scope, vm))]
+        victims = [
+            (vm, home) for scope, vm in self._foreign(liar) if (home := self._seen(scope, vm))
+        ]
         if not victims:
             return
         vm, home = self._rng.choice(victims)

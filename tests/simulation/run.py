@@ -29,7 +29,7 @@ from simulation.hosts import SimHost
 from simulation.world import World
 
 REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
-STEPS = 60
+STEPS = 50
 HEALING_HOURS = 30
 # From here on every second world is one whose hosts fail in the middle of moves, and whose owners
 # switch VMs on and off. None of them are drawn yet: of 1,600 that were played eight broke a rule or
@@ -69,6 +69,7 @@ class Run:
             (2, self.network_is_cut),
             (2, self.daemon_dies_at_a_step),
             (3, self.host_restarts_alone),
+            (2, self.host_gives_its_word_and_is_cut_off),
             (2, self.host_leaves_or_joins),
             (4, self.liars.lie),
             (2, self.inventory_is_applied),
@@ -396,6 +397,18 @@ class Run:
         self.world.wire.cut_until_ms[host.name] = self.world.clock.real_ms + 20_000
         self.world.daemon_returns(host)
         self.guests_poll()
+
+    def host_gives_its_word_and_is_cut_off(self) -> None:
+        """A host confirms what it shows, and is not heard from then on until it counts as gone."""
+        vm = self.rng.choice(list(self.world.judge.domains))
+        host = self.world.hosts.get(self.world.hypervisor.inner.where(vm) or "")
+        if host is None:
+            return
+        self.world.judge.ordered([vm], EventType.REBOOT.value)
+        self.order(maintenance.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
+        self.world.host_turn(host)
+        self.world.wire.cut_until_ms[host.name] = self.world.clock.real_ms + 20_000
+        self.world.pass_time(30_000)
 
     def host_leaves_or_joins(self) -> None:
         """A host is shut out, or invited again; then it joins with a new key and a new daemon."""

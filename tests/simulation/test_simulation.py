@@ -13,7 +13,8 @@ import pytest
 import forewarn
 from simulation import seeds
 from simulation.judge import Broken
-from simulation.planted import PLANTED, Planted, plant
+from simulation.planted import PLANTED
+from simulation.planting import Planted, plant
 from simulation.run import breach, run_seed
 
 FIXED = seeds.fixed(seeds.count())

@@ -438,9 +438,9 @@ class World:
         for host in self.hosts.values():
             if host.daemon is None or host.daemon.follower.refuses:
                 raise Broken(f"documents: {host.name} refuses what control shows, or is away")
-            self.judge.end_of_documents(
-                host.name, shown=host.daemon.texts(), committed=self._committed_to(host.name)
-            )
+            committed = self._committed_to(host.name)
+            for shown in (host.daemon.shows(), host.daemon.texts()):
+                self.judge.end_of_documents(host.name, shown=shown, committed=committed)
 
     def _committed_to(self, host: str) -> dict[str, bytes]:
         """By VM of a host, the document that is committed."""
