@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Action, ActionKind, EventType, Phase, ScheduledEvent, Scope
+from forewarn.core.model import Action, ActionKind, EventType, Phase, ScheduledEvent
 from forewarn.wire import host_json as wire
 from simulation.sim_clock import SimClock
 

@@ -130,7 +130,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=9_000_000,
+        first=9_000_030,
     ),
     Planted(
         "a VM runs twice",
@@ -159,7 +159,7 @@ PLANTED = (
                 "            if vm.may_run_on is host is None and powers",
             ),
         ),
-        first=9_000_040,
+        first=9_000_110,
     ),
     Planted(
         "a VM is lost",

@@ -1,4 +1,4 @@
-"""Bugs on purpose between control and its guests: feed, follower, marks, link, guest proxy, reports.
+"""Bugs on purpose between control and its guests: feed, follower, marks, link, proxy, reports.
 
 They are made and found like those of `planted`.
 """
@@ -168,8 +168,10 @@ PLANTED_IN_LINK = (
         (
             (
                 "host/guests.py",
-                "        except NotYours as why:  # it came by other hands, and control has not"
-                " been told yet\n            raise Unavailable(str(why)) from why\n",
+                (
+                    "        except NotYours as why:  # it came by other hands, and control has not"
+                    " been told yet\n            raise Unavailable(str(why)) from why\n"
+                ),
                 "        except (NotYours, Unavailable):\n            return\n",
             ),
         ),
@@ -180,30 +182,12 @@ PLANTED_IN_LINK = (
         (
             (
                 "core/membership.py",
-                "    member = known.members.get(name)\n    if member is None:\n        raise NotMember(",
+                "    if member is None:\n        raise NotMember(\n",
                 (
-                    "    member = known.members.get(name)\n    if member is None:\n"
-                    "        return Member(name=name, key=key, since_ms=0)\n        raise NotMember("
+                    "    if member is None:\n"
+                    "        return Member(name=name, key=key, since_ms=0)\n"
+                    "        raise NotMember(\n"
                 ),
-            ),
-        ),
-    ),
-    Planted(
-        "I6",
-        "a host confirms what it was shown, before its guests can read it",
-        (
-            (
-                "host/follower.py",
-                "        self._documents.show(scope)\n        self._hosts.shown(scope)\n",
-                (
-                    "        if scope.incarnation % 2 or self._documents.page(scope.name) is None:\n"
-                    "            self._documents.show(scope)\n        self._hosts.shown(scope)\n"
-                ),
-            ),
-            (
-                "host/confirming.py",
-                "            if shown < incarnation:\n                continue\n",
-                "            shown = incarnation\n",
             ),
         ),
     ),

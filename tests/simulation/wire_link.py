@@ -167,7 +167,12 @@ class SimLane(Lane):
         self._url = "control"
 
     async def send(
-        self, method: str, path: str, content: bytes = b"", *, limit_s: float
+        self,
+        method: str,  # noqa: ARG002 - there is only one
+        path: str,
+        content: bytes = b"",
+        *,
+        limit_s: float,  # noqa: ARG002 - of real time; how long the network takes is a Fate
     ) -> tuple[httpx.Response, bytes]:
         asked_ms = self._monotonic_ms()
         status, body = await self._carry(path.removeprefix("/link/"), content)
@@ -195,10 +200,17 @@ class SimLink(ControlLink):
         super().__init__("control", UNUSED, monotonic_ms=monotonic_ms)
         self.daemon = daemon
 
-    def _new_lanes(self, context: ssl.SSLContext) -> tuple[Lane, Lane, Lane]:
+    def _new_lanes(
+        self,
+        context: ssl.SSLContext,  # noqa: ARG002 - there are no sockets
+    ) -> tuple[Lane, Lane, Lane]:
         lane = SimLane(self._carry, monotonic_ms=self._monotonic_ms, now_ms=self._told_time)
         return lane, lane, lane
 
-    async def changes(self, since: wire.Since | None, wait_s: int) -> wire.Changes:
+    async def changes(
+        self,
+        since: wire.Since | None,
+        wait_s: int,  # noqa: ARG002 - see below
+    ) -> wire.Changes:
         """At once: nothing in this world waits while nothing happens."""
         return await super().changes(since, 0)

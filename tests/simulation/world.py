@@ -70,13 +70,13 @@ class World:
         self._put: list[SeenVm] = []
         self._last_beat_ms = 0
         self._named: dict[bytes, list[tuple[str, list[str]]]] = {}
-        for host, seen in vms:
-            self.put(host, seen)
+        for where, seen in vms:
+            self.put(where, seen)
         self.start_service()
         self.submit(lambda tx: tx.apply(Decision(hosts=tuple(hosts))))
-        for host in self.hosts.values():
-            self.join(host)
-            self.daemon_returns(host)
+        for one in self.hosts.values():
+            self.join(one)
+            self.daemon_returns(one)
 
     def put(self, host: str, seen: SeenVm) -> None:
         """Have a VM run on a host."""
@@ -321,6 +321,7 @@ class World:
             raise Unavailable("down")
         try:
             run_now(self.service.membership.revoke(host.name))
+            self.judge.count("hosts shut out")
         except Crash as crash:
             self.crash(str(crash))
             raise Unavailable("died") from None
