@@ -31,9 +31,6 @@ from simulation.world import World
 REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
 STEPS = 50
 HEALING_HOURS = 30
-# From here on every second world is one whose hosts fail in the middle of moves, and whose owners
-# switch VMs on and off.
-UNLUCKY_FROM = 9_000_000
 
 
 class Run:
@@ -44,7 +41,7 @@ class Run:
         self.rng = self.world.rng
         self.liars = Liars(self.world)
         self.inventories = Inventories(self.world)
-        self.unlucky = seed >= UNLUCKY_FROM and seed % 2 == 0
+        self.unlucky = seeds.unlucky(seed)
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
 
     def play(self) -> World:
