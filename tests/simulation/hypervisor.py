@@ -16,12 +16,12 @@ class JudgedHypervisor:
         self.inner = SimulatedHypervisor(clock)
         self._clock = clock
         self._judge = judge
-        self.on_host: dict[str, str] = {}
+        self.vm_ids: dict[str, str] = {}  # of every VM that ever was, by name
         self._under_way: dict[str, list[str]] = {}
         self._acted_on: dict[str, str] = {}  # by action: what no host has seen the end of
 
     def vms_on(self, host: str) -> list[str]:
-        return sorted(vm for vm in self.on_host if self.inner.where(vm) == host)
+        return sorted(vm for vm in self.vm_ids if self.inner.where(vm) == host)
 
     async def boot_id(self, host: str) -> str:
         return await self.inner.boot_id(host)
@@ -39,7 +39,7 @@ class JudgedHypervisor:
         self._judge.host_begins(host, action)
         if action.kind is ActionKind.START_VM and action.vm is not None:
             self._judge.started_somewhere(action.vm, host, self._may_run_on(action.vm))
-        told = [vm for vm in self.vms_on(host) if action.is_about(vm, "")]
+        told = [vm for vm in self.vms_on(host) if action.is_about(vm, self.vm_ids[vm])]
         strangers = [v for v in self.vms_on(host) if self.inner.runs(v) and v not in told]
         if action.kind is ActionKind.REBOOT_HOST and strangers:
             raise HypervisorFailed(

@@ -114,6 +114,7 @@ PLANTED = (
                 "",
             ),
         ),
+        first=110,
     ),
     Planted(
         "a VM runs twice",

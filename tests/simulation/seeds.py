@@ -13,9 +13,10 @@ import random
 COUNT = "FOREWARN_TEST_SEEDS"
 DRAW = "FOREWARN_TEST_DRAW"
 
-# Worlds that broke once, each for a reason that has its own test by now. Worlds were drawn otherwise
-# until hosts followed control over the deployed link: the numbers that broke before then mean other
-# worlds now, and are not kept. What was found in them has its own tests, and planted bugs.
+# Worlds that broke once, each for a reason that has its own test by now. Until hosts followed
+# control over the deployed link, worlds were drawn otherwise: the numbers that broke before then
+# mean other worlds now, and are not kept. What was found in them has its own tests, and planted
+# bugs.
 BROKE = (
     17,  # a host that was silent since it confirmed was never told to confirm again
     10_000_132,  # a VM was switched off where reports had said nothing new for long

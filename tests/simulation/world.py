@@ -82,7 +82,7 @@ class World:
         """Have a VM run on a host."""
         self._put.append(seen)
         self.machines.put(host, [seen])
-        self.hypervisor.on_host[seen.name] = host
+        self.hypervisor.vm_ids[seen.name] = seen.vm_id
 
     def traits_in(self, scope: str) -> Traits | None:
         """What VMs of a scope say of themselves; None of a scope that takes no more of them."""
