@@ -42,7 +42,8 @@ CATCHES_EVERYTHING = {
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request
     "src/forewarn/endpoint/protocol.py": 1,  # the top of a guest's request
     "src/forewarn/endpoint/turns.py": 1,  # one connection's turn: the others go on
-    "src/forewarn/host/daemon.py": 3,  # a host's step, heartbeat, word: the others go on
+    "src/forewarn/host/confirming.py": 1,  # the word of one host: the others go on
+    "src/forewarn/host/daemon.py": 2,  # a host's step, heartbeat: the others go on
     "src/forewarn/host/follower.py": 1,  # one answer of control
     "src/forewarn/host/guests.py": 1,  # one sending of what guests did
     "src/forewarn/host/watching.py": 4,  # one look, arrangement, sighting, adoption

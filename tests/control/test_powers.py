@@ -105,6 +105,15 @@ def test_hosts_that_show_their_vms_every_half_minute_are_enough(fleet: SightingF
     assert fleet.vm("web-0").off
 
 
+def test_a_vm_is_switched_off_where_reports_said_nothing_new_for_long(
+    fleet: SightingFleet,
+) -> None:
+    """Reports that say nothing new are not looked at: that is no pause in what was seen."""
+    shows_for(fleet, 290, web(0))
+    shows_for(fleet, 150, OFF)
+    assert fleet.vm("web-0").off
+
+
 def test_a_vm_that_a_boot_of_its_host_took_down_is_not_off(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.run(fleet._dispatch.claim("h1", "boot-1"))

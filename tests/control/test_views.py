@@ -11,6 +11,7 @@ import pytest
 
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import inventory
+from forewarn.control.dispatch import host_silent
 from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.errors import Unavailable
@@ -109,6 +110,28 @@ def test_a_change_is_told_to_the_hosts_of_its_scope_and_to_no_other() -> None:
         await asyncio.sleep(0)
         assert not waiting["h3"].done()
         waiting["h3"].cancel()
+
+    run(story)
+
+
+def test_a_host_that_was_silent_since_it_confirmed_is_told_to_confirm_again() -> None:
+    """Also if it never heard that its word counted: what it is shown is what it knows already."""
+
+    async def story() -> None:
+        shown = web()
+        first = told(await shown.ask("h1"))
+        event = shown.cloud.order("web_0", EventType.REBOOT)
+        shown.publish()
+        asked = await shown.ask("h1", first)
+        assert [e.shown_ms for one in asked.scopes for e in one.events] == [None]
+
+        shown.cloud.show()
+        shown.cloud.run(host_silent("h1"))
+        assert shown.cloud.event(event).shown_ms is None
+        shown.publish()
+
+        (again,) = (await shown.ask("h1", told(asked))).scopes
+        assert [(e.event_id, e.shown_ms) for e in again.events] == [(event.event_id, None)]
 
     run(story)
 

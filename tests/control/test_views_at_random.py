@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 import pytest
@@ -14,10 +12,15 @@ import pytest
 from core_fleet import Cloud, minutes, scope
 from forewarn.control.own_vms import as_shown_to
 from forewarn.control.views import Views
-from forewarn.core.errors import Refusal
+from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import ActionPhase, EventType, Host, Outcome, Scope
 from forewarn.core.whereabouts import hosts_mentioned
+from forewarn.host.documents import Documents
+from forewarn.host.follower import Follower
+from forewarn.host.identity import Identity
 from forewarn.wire.host_json import Changes, Since
+from inline_control import run_now
+from unasked_link import UnaskedLink
 
 SEEDS = 40
 STEPS = 120
@@ -25,24 +28,53 @@ HOSTS = ("h1", "h2", "h3", "h4")
 LOST_ONE_IN = 4
 
 
-@dataclass
-class Follower:
-    """A host that keeps what it is told, and now and then does not hear an answer."""
+class Link(UnaskedLink):
+    """What one host asks of the views of a story; now and then it does not hear the answer."""
 
-    host: str
-    since: Since | None = None
-    scopes: dict[str, Scope] = field(default_factory=dict)
-    rung: bool = False
+    def __init__(self, story: Story, host: str) -> None:
+        self._story = story
+        self._host = host
 
-    def hear(self, answer: Changes) -> None:
-        self.since = Since(answer.epoch, answer.revision)
-        for one in answer.scopes:
-            before = self.scopes.get(one.name)
-            assert before is None or one.incarnation >= before.incarnation
-            self.scopes[one.name] = one
-        self.scopes = {name: one for name, one in self.scopes.items() if name in answer.names}
-        assert set(answer.names) == self.scopes.keys()
-        self.rung = self.rung or answer.work
+    async def changes(self, since: Since | None, wait_s: int) -> Changes:
+        assert wait_s >= 0
+        answer = await self._story.views.encoded(self._host, since, 0)
+        if self._story.loses_answers and not self._story.random.randrange(LOST_ONE_IN):
+            raise Unavailable("the answer was lost")
+        return msgspec.json.decode(msgspec.json.encode(answer), type=Changes)
+
+
+class FollowingHost:
+    """A host with the follower and the documents that are deployed."""
+
+    def __init__(self, story: Story, name: str) -> None:
+        self.name = name
+        self.documents = Documents(Identity())
+        self.rung = False
+        self.follower = Follower(
+            name,
+            link=Link(story, name),
+            documents=self.documents,
+            hosts=self,
+            monotonic_ms=story.cloud.clock.monotonic_ms,
+        )
+
+    def shown(self, scope: Scope) -> None:
+        """Nobody confirms here."""
+
+    def ring(self, hosts: Sequence[str]) -> None:
+        self.rung = self.rung or self.name in hosts
+
+    def ask(self) -> bool:
+        before = {name: one.incarnation for name, one in self.scopes().items()}
+        heard = run_now(self.follower.once())
+        after = self.scopes()
+        assert all(after[name].incarnation >= before[name] for name in after.keys() & before.keys())
+        return heard
+
+    def scopes(self) -> dict[str, Scope]:
+        """What it shows, by name."""
+        pages = {name: self.documents.page(name) for name in self.follower.names}
+        return {name: page.scope for name, page in pages.items() if page is not None}
 
 
 class Story:
@@ -57,7 +89,8 @@ class Story:
             scope("quiet", {"q_0": (0, "h3")}, enabled=False),
             hosts=[Host(name=name) for name in HOSTS],
         )
-        self.followers = {name: Follower(name) for name in HOSTS}
+        self.loses_answers = True
+        self.hosts = {name: FollowingHost(self, name) for name in HOSTS}
         self.start_views()
 
     def start_views(self) -> None:
@@ -96,34 +129,31 @@ class Story:
             choose(deeds)()
         self.publish()
 
-    async def ask(self, host: str) -> None:
-        follower = self.followers[host]
-        answer = await self.views.changes(host, follower.since, 0)
-        if self.random.randrange(LOST_ONE_IN):
-            follower.hear(msgspec.json.decode(msgspec.json.encode(answer), type=Changes))
-
-    async def live(self) -> None:
+    def live(self) -> None:
         for _ in range(STEPS):
             self.step()
-            for host in HOSTS:
+            for host in self.hosts.values():
                 if self.random.random() < 0.5:
-                    await self.ask(host)
+                    host.ask()
             if self.random.random() < 0.02:
                 self.cloud.crash(down_ms=1_000)
                 self.start_views()
 
-    async def judge(self) -> None:
-        for host, follower in self.followers.items():
-            answer = await self.views.changes(host, follower.since, 0)
-            follower.hear(msgspec.json.decode(msgspec.json.encode(answer), type=Changes))
+    def judge(self) -> None:
+        self.loses_answers = False
+        for name, host in self.hosts.items():
+            assert host.ask()
             expected = {
-                one.name: as_shown_to(one, host)
+                one.name: as_shown_to(one, name)
                 for one in self.cloud.index.scopes.values()
-                if host in hosts_mentioned(one)
+                if name in hosts_mentioned(one)
             }
-            assert follower.scopes == expected
-            if self.unclaimed(host):
-                assert follower.rung
+            assert host.scopes() == expected
+            own = {vm.name for one in expected.values() for vm in one.vms}
+            assert set(host.documents.vms()) == own
+            assert not host.follower.refuses
+            if self.unclaimed(name):
+                assert host.rung
 
     def unclaimed(self, host: str) -> bool:
         memory = self.cloud.index
@@ -134,10 +164,6 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_hosts_end_up_with_what_is_true(seed: int) -> None:
-    async def main() -> None:
-        story = Story(seed)
-        await story.live()
-        await story.judge()
-        assert all(follower.since is not None for follower in story.followers.values())
-
-    asyncio.run(main())
+    story = Story(seed)
+    story.live()
+    story.judge()

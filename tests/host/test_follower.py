@@ -90,14 +90,14 @@ class Bench:
             judged=self._judge,
         )
 
-    def _keep(self, marks: Marks) -> None:
+    async def _keep(self, marks: Marks) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         self.shown_when_kept.append(self.documents.incarnation_shown("web"))
         self.kept.append(marks)
 
-    def _forget(self) -> None:
-        self._keep(Marks())
+    async def _forget(self) -> None:
+        await self._keep(Marks())
         self.accepts = False
 
     def _judge(self) -> None:

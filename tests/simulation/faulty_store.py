@@ -48,6 +48,14 @@ class FaultyStore:
             raise StoreFailed("the disk is full", fatal=False)
         raise Crash(fault.value if fault else "")
 
+    def meet_before(self) -> None:
+        """A durable step that is no commit is about to be made."""
+        self._meet(Fault.CRASH_BEFORE_COMMIT)
+
+    def meet_after(self) -> None:
+        """It was made."""
+        self._meet(Fault.CRASH_AFTER_COMMIT)
+
     def load(self) -> Snapshot:
         return self._store.load()
 

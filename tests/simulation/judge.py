@@ -6,11 +6,17 @@ answered to whom. It never looks at our rows except where a promise is about the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from forewarn.core.model import Action, ActionKind, EventType
+import msgspec
+
+from forewarn.core.machines import SeenVm
+from forewarn.core.model import Action, ActionKind, EventType, Phase, ScheduledEvent
+from forewarn.wire import host_json as wire
+from simulation.sim_clock import SimClock
 
 # Steps of the wall clock up to two seconds are not noticed, by design (section 1).
 NOTICE_TOLERANCE_MS = 2_000
@@ -25,7 +31,9 @@ NOTICE_MS = {
 # VMs of a failed host are brought back within a day, or the operator is told that they were not.
 FAILURE_DEADLINE_MS = 24 * 3_600_000
 # A VM that was off for a minute stays so; hosts are heard, and documents committed, a while later.
-OFF_COUNTS_AFTER_MS = 90_000
+OFF_COUNTS_AFTER_MS = 150_000
+# A host that acts has been told, a moment ago at most, that what it claimed is still its own.
+HOLDS_FOR_MS = 10_000
 RULED = {"Freeze", "Reboot", "Redeploy"}
 TYPE_OF_ACTION = {
     ActionKind.FREEZE_HOST: {"Freeze"},
@@ -36,8 +44,11 @@ TYPE_OF_ACTION = {
 }
 
 
-class Broken(AssertionError):  # noqa: N818 - says what is the case
-    """An invariant does not hold in this world."""
+class Broken(BaseException):
+    """An invariant does not hold in this world.
+
+    Nothing of the product that goes on after an error goes on after this one.
+    """
 
 
 @dataclass
@@ -78,8 +89,9 @@ def parse_not_before(text: str) -> int:
 class Judge:
     """Told everything that happens in the world; raises Broken at the first wrong thing."""
 
-    def __init__(self, domains: dict[str, tuple[str, int]]) -> None:
-        self.domains = domains  # vm -> (scope, update domain), fixed for the run
+    def __init__(self, clock: SimClock, vms: Iterable[SeenVm]) -> None:
+        self._clock = clock
+        self.domains: dict[str, tuple[str, int]] = {}  # vm -> (scope, update domain), for good
         self.events: dict[str, Published] = {}
         self.documents: dict[str, tuple[int, str]] = {}  # scope -> newest committed
         self.seen: dict[str, tuple[int, str]] = {}  # vm -> last (incarnation, content)
@@ -89,6 +101,8 @@ class Judge:
         self.broke_domains: set[str] = set()  # hosts forced by an operator
         self.broken_scopes: set[str] = set()  # scopes with VMs on such a host
         self.terminate_ms: dict[str, int] = {}  # what the owner of each scope asked for
+        self.members: dict[str, str | None] = {}  # host -> the key that it has joined with
+        self._holds_ms: dict[tuple[str, str, int], int] = {}  # when a host was told that it may act
         self.told_scopes: set[str] = set()  # scopes a guest of which polls
         self.auto_approving: set[str] = set()  # scopes whose owners approve their own reboots
         self.polled_scopes: set[str] = set()
@@ -101,6 +115,16 @@ class Judge:
         self.unsure_off: set[str] = set()  # perhaps the service is still at work on it
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
         self.stats: dict[str, int] = {}
+        for seen in vms:
+            self.meets(seen)
+
+    def meets(self, seen: SeenVm) -> None:
+        """There is such a VM from now on."""
+        said = seen.traits
+        self.domains[seen.name] = (said.scope, said.update_domain or 0)
+        self.terminate_ms[said.scope] = said.terminate_notice_ms or NOTICE_MS["Terminate"]
+        if said.auto_approve:
+            self.auto_approving.add(said.scope)
 
     def count(self, what: str) -> None:
         self.stats[what] = self.stats.get(what, 0) + 1
@@ -234,6 +258,62 @@ class Judge:
         if event_id in self.events:
             self.events[event_id].approved = True
 
+    def intruded(self, vm: str, event_id: str) -> None:
+        """A VM of another scope was answered 200."""
+        raise Broken(f"I8: {vm} approved {event_id} of another scope")
+
+    def check_approvals(self, event: Callable[[str], ScheduledEvent | None]) -> None:
+        """Every approval that was answered is in the store, by which an event is found."""
+        for event_id in sorted(self.answered):
+            found = event(event_id)
+            if found is None:
+                raise Broken(f"I5: the approved event {event_id} is gone from the store")
+            if found.phase is Phase.SCHEDULED and found.approved_ms is None:
+                raise Broken(f"I5: the approval of {event_id} was answered and lost")
+
+    # What hosts are answered and do.
+
+    def answered_host(
+        self, host: str, certificate: bytes, name: str, question: Any, answer: bytes
+    ) -> None:
+        """Control has answered a question of a host."""
+        key = certificate.decode().partition(" ")[2]
+        if self.members.get(host) != key:
+            raise Broken(f"membership: {host} with {key} is answered {name} and is no member")
+        if name == "claim":
+            for action in msgspec.json.decode(answer, type=wire.Claimed).actions:
+                if action.host != host:
+                    raise Broken(f"claims: {host} is given {action.action_id} of {action.host}")
+        elif name == "holds" and msgspec.json.decode(answer, type=wire.Held).holds:
+            self._holds_ms[host, question.action_id, question.epoch] = self._clock.real_ms
+
+    def host_begins(self, host: str, action: Action) -> None:
+        """A host is about to act."""
+        if action.host != host:
+            raise Broken(f"claims: {host} begins {action.action_id} of {action.host}")
+        told_ms = self._holds_ms.get((host, action.action_id, action.epoch))
+        if told_ms is None or self._clock.real_ms - told_ms > HOLDS_FOR_MS:
+            raise Broken(f"claims: {host} begins {action.action_id} and was not told that it may")
+
+    def lied(
+        self, host: str, lie: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """A host has said what is not so. Nothing of the fleet may be otherwise because of it."""
+        self.count(f"lie: {lie}")
+        changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+        if changed:
+            raise Broken(f"a lie: {host} says {lie}, and {changed} change")
+
+    def end_of_documents(
+        self, host: str, *, shown: Mapping[str, bytes], committed: Mapping[str, bytes]
+    ) -> None:
+        """Everything is healed: what each VM of a host could read, and what it should."""
+        if shown.keys() != committed.keys():
+            raise Broken(f"documents: {host} answers {sorted(shown)}, not {sorted(committed)}")
+        for vm, text in sorted(committed.items()):
+            if shown[vm] != text:
+                raise Broken(f"documents: {vm} on {host} reads {shown[vm]!r}, not {text!r}")
+
     # What really happens.
 
     def impact_begins(self, action: Action, hit: list[str]) -> None:
@@ -283,7 +363,7 @@ class Judge:
         if others:
             raise Broken(f"a VM runs twice: {vm} starts on {host} and runs on {others[0]}")
 
-    def switched(self, vm: str, *, on: bool, real_ms: int) -> None:
+    def switched(self, vm: str, *, on: bool) -> None:
         """Its owner has switched a VM on or off."""
         self.count(f"switched {'on' if on else 'off'}")
         for known in (self.off_since, self.quiet_ms):
@@ -292,35 +372,36 @@ class Judge:
         if on:
             self.on_unheard.add(vm)
         else:
-            self.off_since[vm] = real_ms
+            self.off_since[vm] = self._clock.real_ms
 
-    def is_off(self, vm: str, *, quiet: bool, runs: bool, real_ms: int) -> None:
+    def is_off(self, vm: str, *, quiet: bool, runs: bool) -> None:
         """How a VM is that its owner switched off: for long enough, it must not run again."""
         if runs and vm in self.surely_off:
             raise Broken(f"power: {vm} was switched off by its owner and runs")
         if runs:  # it was off too shortly for anybody to know that it was meant
-            self.switched(vm, on=True, real_ms=real_ms)
+            self.switched(vm, on=True)
             return
+        real_ms = self._clock.real_ms
         if not quiet or vm in self.unsure_off:
             self.quiet_ms.pop(vm, None)
         elif real_ms - self.quiet_ms.setdefault(vm, real_ms) >= OFF_COUNTS_AFTER_MS:
             self.surely_off.add(vm)
 
-    def went_down(self, vms: list[str], real_ms: int) -> None:
+    def went_down(self, vms: list[str]) -> None:
         """A host is off with these VMs, and the service was told so: it must bring them back."""
         for vm in vms:
             if vm not in self.given_up:
-                self.down_since.setdefault(vm, real_ms)
+                self.down_since.setdefault(vm, self._clock.real_ms)
 
     def excused(self, vm: str) -> None:
         """A hypervisor has refused to start the VM: the operator was told, and has to see to it."""
         self.down_since.pop(vm, None)
         self.given_up.add(vm)
 
-    def end_of_vms(self, running: set[str], gone: set[str], real_ms: int) -> None:
+    def end_of_vms(self, running: set[str], gone: set[str]) -> None:
         """Everything is healed: who runs, and who was deleted."""
         for vm, since_ms in sorted(self.down_since.items()):
-            given_up = real_ms - since_ms >= FAILURE_DEADLINE_MS
+            given_up = self._clock.real_ms - since_ms >= FAILURE_DEADLINE_MS
             if vm not in running and vm not in gone and not given_up:
                 raise Broken(f"a VM is lost: {vm} went down with its host and was not brought back")
 

@@ -1,42 +1,12 @@
 """Bugs on purpose: for each invariant a change to the sources that breaks it.
 
-A planted bug is a textual edit of a copy of the sources; nothing of the running product is
-patched. `edits` name a file, the text that must be there exactly once, and what replaces it.
-Where the check before every save (`core.invariants`) would speak first, it is silenced in the
-copy, so that it is the world that has to notice.
+Those of the rules are here, those between control and its guests in `planted_link`.
 """
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
-from pathlib import Path
-
-SILENCED_CHECK = (
-    "core/invariants.py",
-    "    if before is None:\n        return\n    _check_counting(before, after)\n",
-    (
-        "    if before is None or after is not None:\n        return\n"
-        "    _check_counting(before, after)\n"
-    ),
-)
-
-Edit = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Planted:
-    """One bug and the invariant whose breach must be found.
-
-    `first` is the first of the fixed seeds in which it is looked for: what needs a rare world
-    begins near one.
-    """
-
-    invariant: str
-    what: str
-    edits: tuple[Edit, ...]
-    first: int = 0
-
+from simulation.planted_link import PLANTED_IN_LINK
+from simulation.planting import SILENCED_CHECK, Planted
 
 PLANTED = (
     Planted(
@@ -144,6 +114,7 @@ PLANTED = (
                 "",
             ),
         ),
+        first=110,
     ),
     Planted(
         "a VM runs twice",
@@ -160,7 +131,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=700_579,
+        first=9_000_030,
     ),
     Planted(
         "a VM runs twice",
@@ -189,7 +160,7 @@ PLANTED = (
                 "            if vm.may_run_on is host is None and powers",
             ),
         ),
-        first=9_000_040,
+        first=9_000_110,
     ),
     Planted(
         "a VM is lost",
@@ -262,17 +233,5 @@ PLANTED = (
         "an approval does not mind whose event it names",
         (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),
     ),
+    *PLANTED_IN_LINK,
 )
-
-
-def plant(bug: Planted, source: Path, target: Path) -> None:
-    """Copy the sources to `target` with the bug in them. Fails if the text is not there once."""
-    shutil.copytree(source, target)
-    for name, right, wrong in bug.edits:
-        path = target / name
-        text = path.read_text(encoding="utf-8")
-        if text.count(right) != 1:
-            raise AssertionError(
-                f"{bug.what}: {name} holds the text {text.count(right)} times, not once:\n{right}"
-            )
-        path.write_text(text.replace(right, wrong), encoding="utf-8")

@@ -31,6 +31,11 @@ class SimIds:
     def __init__(self) -> None:
         self._count = 0
 
+    def number(self) -> int:
+        """One that was never given before."""
+        self._count += 1
+        return self._count
+
     def event_id(self) -> str:
         self._count += 1
         return f"00000000-0000-4000-8000-{self._count:012X}"

@@ -13,8 +13,10 @@ import pytest
 import forewarn
 from simulation import seeds
 from simulation.judge import Broken
-from simulation.planted import PLANTED, Planted, plant
+from simulation.planted import PLANTED
+from simulation.planting import Planted, plant
 from simulation.run import breach, run_seed
+from simulation.wire_link import Fate
 
 FIXED = seeds.fixed(seeds.count())
 DRAWN = seeds.drawn(seeds.count(), seeds.draw())
@@ -146,10 +148,13 @@ def test_a_seed_replays_the_same_run_in_every_process(tmp_path: Path) -> None:
 
 
 def test_the_worlds_are_rich_enough() -> None:
-    """A few dozen worlds together see every event type, started and really hitting a VM."""
+    """A few dozen worlds together see every event type, started and really hitting a VM, and all
+    that can go wrong between hosts and control.
+    """
     seen: dict[str, int] = {}
     for seed in range(40):
-        for what, count in run_seed(seed).judge.stats.items():
+        world = run_seed(seed)
+        for what, count in (*world.judge.stats.items(), *world.wire.fates.items()):
             seen[what] = seen.get(what, 0) + count
     for wanted in (
         "published Freeze",
@@ -166,6 +171,15 @@ def test_the_worlds_are_rich_enough() -> None:
         "hit Reboot",
         "hit Redeploy",
         "crashes",
+        "host crashes",
+        "inventories",
+        "hosts shut out",
+        "lie: it shows what never was",
+        "lie: another's action has ended",
+        "lie: another's VM approves",
+        "lie: another's VM is here and running",
+        "lie: what it claimed once has ended",
+        *(fate.name for fate in Fate),
     ):
         assert seen.get(wanted, 0) > 0, f"no world has {wanted}: {seen}"
 

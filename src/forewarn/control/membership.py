@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from forewarn.control.control import Control
 from forewarn.control.host_places import host_joined, host_left
@@ -29,6 +29,16 @@ from forewarn.ports import Clock
 TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
 SECRET_BYTES = 24
 TOKEN_VALID_MS = HOUR_MS
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Runs what takes a while (files, keys) where nobody waits for it: `asyncio.to_thread`."""
+
+    async def __call__(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T: ...
 
 
 class Asked(Protocol):
@@ -66,7 +76,8 @@ class Membership:
     """The members of the link. Belongs to the event loop.
 
     `clock` is that of the machine, by which certificates are checked too. `shut_out` is told of a
-    host that may not speak any more, `files` has the inventory files that were read already.
+    host that may not speak any more, `files` has the inventory files that were read already. `keep`
+    and what `signing` does are run `aside`.
     """
 
     def __init__(
@@ -79,6 +90,7 @@ class Membership:
         clock: Clock,
         shut_out: Callable[[str], None] = lambda _: None,
         files: ReadFiles | None = None,
+        aside: Aside = asyncio.to_thread,
     ) -> None:
         self._files = files or ReadFiles()
         self._members = members
@@ -87,6 +99,7 @@ class Membership:
         self._control = control
         self._clock = clock
         self._shut_out = shut_out
+        self._aside = aside
         self._one_at_a_time = asyncio.Lock()
 
     @property
@@ -122,7 +135,7 @@ class Membership:
         The same token with the same key is answered again: an answer may have been lost.
         """
         need_host_name(name)
-        asked = await asyncio.to_thread(self._signing.read_request, request)
+        asked = await self._aside(self._signing.read_request, request)
         if asked.name != name:
             raise Invalid(
                 f"The certificate signing request is for {asked.name}, not for {name}.",
@@ -136,7 +149,7 @@ class Membership:
                 digest=_digest(_secret(token)),
                 now_ms=self._clock.now_ms(),
             )
-            certificate = await asyncio.to_thread(self._signing.sign, request, name)
+            certificate = await self._aside(self._signing.sign, request, name)
             # The host's place comes first: kept without it, a member could not even be heard.
             await self._control.submit(host_joined(name, by=name))
             await self._change(after)
@@ -144,13 +157,13 @@ class Membership:
 
     async def renew(self, member: Member, request: str) -> str:
         """A new certificate for a member, for the same name and key. Raises Refusal."""
-        asked = await asyncio.to_thread(self._signing.read_request, request)
+        asked = await self._aside(self._signing.read_request, request)
         if (asked.name, asked.key) != (member.name, member.key):
             raise Invalid(
                 "A certificate is renewed for the same name and key only.",
                 f"To change them say `forewarn host invite {member.name} --replace`.",
             )
-        return await asyncio.to_thread(self._signing.sign, request, member.name)
+        return await self._aside(self._signing.sign, request, member.name)
 
     async def revoke(self, name: str) -> None:
         """Shut a host out, now. Raises NotFound if it has not joined, or Unavailable.
@@ -201,7 +214,7 @@ class Membership:
         membership.need_member(self._members, name=member.name, key=member.key)
 
     async def _change(self, after: Members) -> None:
-        await asyncio.to_thread(self._keep, after)
+        await self._aside(self._keep, after)
         self._members = after
 
 

@@ -32,7 +32,7 @@ class Powers:
         self._seen_ms: dict[str, int] = {}  # by host
 
     def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
-        """Take over which VMs run on a host. True while one is on its way to count as off."""
+        """Take over which VMs run on a host. True while one is off that may count as off later."""
         now_ms = self._clock.monotonic_ms()
         broken = now_ms - self._seen_ms.get(host, now_ms) > UNBROKEN_MS
         self._seen_ms[host] = now_ms
@@ -50,8 +50,11 @@ class Powers:
                     self._off_since.pop(vm.name, None)
                     if vm.off or vm.went_down:
                         on.append(vm.name)
-                elif vm.off or vm.went_down or not quiet or acted_on(scope, vm.name):
+                elif vm.off or vm.went_down:
                     self._off_since.pop(vm.name, None)
+                elif not quiet or acted_on(scope, vm.name):
+                    self._off_since.pop(vm.name, None)
+                    waits = True  # a report that says the same again must not pass for settled
                 elif self._off_ms(vm.name, tx.silences(host)) >= power.OFF_AFTER_MS:
                     off.append(vm.name)
                 else:

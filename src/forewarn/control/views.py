@@ -49,11 +49,15 @@ class EncodedChanges(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A scope as last committed, with the hosts it mentions and the actions that wait there."""
+    """A scope as last committed, with the hosts it mentions and the actions that wait there.
+
+    `unconfirmed` are its events (host, id) of which the host has not said that it shows them.
+    """
 
     showing: Showing
     hosts: frozenset[str]
     waiting: Mapping[str, frozenset[str]]
+    unconfirmed: frozenset[tuple[str, str]]
     revision: int
 
 
@@ -190,20 +194,29 @@ class Views:
         view = self._view(host)
         if view.waiting >= WAITING_PER_HOST_MAX:
             raise Unavailable(f"Host {host} waits {view.waiting} times at once already.")
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + max(0, min(wait_s, CHANGES_WAIT_S_MAX))
         known = self._known(since)
+        ring = _unrung(view)
+        await self._refresh_all(host, view)
+        found = self._look(host, view, known)
+        if found is None and wait_s > 0 and not self._closed:
+            found = await self._wait(host, view, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
+        return found or self._answer(host, view, (), work=False)
+
+    async def _wait(
+        self, host: str, view: _View, known: int, ring: asyncio.Event, wait_s: int
+    ) -> _Told | None:
+        """What is new for the host once there is anything; None when time is up."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + wait_s
         view.waiting += 1
         try:
             while True:
-                ring = view.ring
-                if ring.is_set():
-                    ring = view.ring = asyncio.Event()
+                await _rung(ring, give_up_s - loop.time())
+                ring = _unrung(view)
                 await self._refresh_all(host, view)
                 found = self._look(host, view, known)
                 if found is not None or self._closed or loop.time() >= give_up_s:
-                    return found or self._answer(host, view, (), work=False)
-                await _rung(ring, give_up_s - loop.time())
+                    return found
         finally:
             view.waiting -= 1
 
@@ -273,11 +286,12 @@ class Views:
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
         showing = Showing(scope, before.showing if before else None)
+        unconfirmed = _unconfirmed(scope)
         if before is not None and mention_the_same(before.showing.scope, scope):
-            now = replace(before, showing=showing, revision=self.revision)
+            now = replace(before, showing=showing, unconfirmed=unconfirmed, revision=self.revision)
         else:
             hosts = frozenset(hosts_mentioned(scope))
-            now = _Scope(showing, hosts, _waiting(scope), self.revision)
+            now = _Scope(showing, hosts, _waiting(scope), unconfirmed, self.revision)
         self._scopes[scope.name] = now
         if before is not None and now.hosts is before.hosts and showing.same_as(before.showing):
             return
@@ -295,6 +309,10 @@ class Views:
             old = before.waiting.get(host, frozenset()) if before else frozenset()
             if now.waiting.get(host, frozenset()) - old:
                 self._wake(host).worked = self.revision
+        for host, _ in now.unconfirmed - before.unconfirmed if before else ():
+            # What a host had confirmed does not count any more. It may never have been shown the
+            # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
+            self._view(host).shown.pop(scope.name, None)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -342,8 +360,23 @@ def _waiting(scope: Scope) -> dict[str, frozenset[str]]:
     return {host: frozenset(actions) for host, actions in found.items()}
 
 
+def _unconfirmed(scope: Scope) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (event.host, event.event_id)
+        for event in scope.events
+        if event.visible and event.shown_ms is None
+    )
+
+
 def _unclaimed(action: Action | None) -> bool:
     return action is not None and action.phase is ActionPhase.PENDING
+
+
+def _unrung(view: _View) -> asyncio.Event:
+    """What rings at the next change. Taken before anybody looks, so that nothing is missed."""
+    if view.ring.is_set():
+        view.ring = asyncio.Event()
+    return view.ring
 
 
 async def _rung(ring: asyncio.Event, seconds: float) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
+from forewarn.host.confirming import Confirmations
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
 from forewarn.host.measures import heartbeat_times
@@ -55,11 +56,12 @@ class Hosts:
         self._new_link = links
         self._links: dict[str, HostLink] = {}
         self._hypervisor = hypervisor
-        self._documents = documents
+        self._confirming = Confirmations(
+            documents, confirm=self._confirm, readable=readable, powered=powered
+        )
         self._executors: dict[str, Executor] = {}
         self._step_timeout_s = step_timeout_s
         self._busy_step_every_s = busy_step_every_s
-        self._readable = readable
         self._obeys = obeys
         self._refuses = refuses
         self._powered = powered
@@ -71,11 +73,15 @@ class Hosts:
         self._stepping: set[str] = set()
         self._turns = asyncio.Semaphore(STEPS_AT_ONCE)
         self._newly_shown = asyncio.Event()
-        self._unconfirmed: dict[tuple[str, str], int] = {}
-        self.failures = 0
+        self._broken = 0
         self.heartbeats = 0
         self.heartbeat_times = heartbeat_times()
         self.set_names(names)
+
+    @property
+    def failures(self) -> int:
+        """Steps, heartbeats and confirmations that broke or hung."""
+        return self._broken + self._confirming.failures
 
     @property
     def held(self) -> int:
@@ -89,7 +95,7 @@ class Hosts:
             self._links[name] = self._new_link(name)
             self._executors[name] = self._executor(name)
             self._wanted.add(name)
-        for name in self._executors.keys() - wanted:
+        for name in sorted(self._executors.keys() - wanted):
             del self._executors[name], self._links[name]
 
     def _executor(self, name: str) -> Executor:
@@ -123,10 +129,8 @@ class Hosts:
 
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
-        for event in scope.events:
-            if event.shown_ms is None and event.visible:
-                self._unconfirmed[event.host, scope.name] = scope.incarnation
-        if self._unconfirmed:
+        self._confirming.shown(scope)
+        if self._confirming:
             self._newly_shown.set()
 
     async def run(self) -> None:
@@ -143,7 +147,7 @@ class Hosts:
         them is done host after host, so that it happens in the same order in every run.
         For whoever drives the hosts step by step instead of by `run`; never both.
         """
-        await self._confirm()
+        await self._confirming.once(self._executors.keys())
         names, self._wanted = sorted(self._wanted & self._executors.keys()), set()
         await asyncio.gather(*(self._step_one(self._executors[name], work=False) for name in names))
         for name in sorted(name for name, executor in self._executors.items() if executor.busy):
@@ -181,13 +185,13 @@ class Hosts:
             self._say_once("heartbeat_refused", executor.host, str(why))
         except Exception:
             log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
-            self.failures += 1
+            self._broken += 1
         self.heartbeat_times.observe(now_s() - began_s)
 
-    def _say_once(self, what: str, host: str, why: str, **more: str) -> None:
+    def _say_once(self, what: str, host: str, why: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""
         if self._why_not.get((what, host)) != why:
-            log.warning(what, host=host, why=why, **more)
+            log.warning(what, host=host, why=why)
         self._why_not[what, host] = why
 
     async def _heartbeats(self) -> None:
@@ -201,44 +205,16 @@ class Hosts:
     async def _confirmations(self) -> None:
         while True:
             self._newly_shown.clear()  # first: what is shown from here on is not slept through
-            all_kept = await self._confirm()
-            if any(self._powered(host) for host, _ in self._unconfirmed):
+            all_kept = await self._confirming.once(self._executors.keys())
+            if self._confirming:
                 pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
                 await rung(self._newly_shown, pause_s)
             else:
                 await self._newly_shown.wait()
 
-    async def _confirm(self) -> bool:
-        """Confirm what guests can read by now. False if some of it must be sent again."""
-        all_kept = True
-        for (host, scope), incarnation in list(self._unconfirmed.items()):
-            shown = self._documents.incarnation_shown(scope)
-            if shown is None or host not in self._executors:
-                self._unconfirmed.pop((host, scope), None)
-                continue
-            if shown < incarnation or not self._powered(host):
-                continue
-            page = self._documents.page(scope)
-            if page is None or not self._readable(page.scope):
-                self._say_once("not_readable", host, "a guest cannot be reached", scope=scope)
-                all_kept = False
-                continue
-            try:
-                async with asyncio.timeout(LINK_TIMEOUT_S):
-                    await self._links[host].confirm(scope, shown)
-            except (Refusal, Unavailable) as why:
-                self._say_once("confirmation_not_kept", host, str(why), scope=scope)
-                all_kept = False
-            except Exception:
-                log.exception("confirmation_failed", host=host, scope=scope)  # the others go on
-                self.failures += 1
-                all_kept = False
-            else:
-                self._why_not.pop(("confirmation_not_kept", host), None)
-                self._why_not.pop(("not_readable", host), None)
-                if self._unconfirmed.get((host, scope)) == incarnation:
-                    del self._unconfirmed[host, scope]
-        return all_kept
+    async def _confirm(self, host: str, scope: str, incarnation: int) -> None:
+        async with asyncio.timeout(LINK_TIMEOUT_S):
+            await self._links[host].confirm(scope, incarnation)
 
     # Steps.
 
@@ -280,10 +256,10 @@ class Hosts:
             self._say_once("step_refused", name, str(why))
         except TimeoutError:
             log.warning("step_timed_out", host=name, after_s=self._step_timeout_s)
-            self.failures += 1
+            self._broken += 1
         except Exception:
             log.exception("step_failed", host=name)  # the other hosts go on
-            self.failures += 1
+            self._broken += 1
         finally:
             self._stepping.discard(name)
             if executor.busy or name in self._wanted:

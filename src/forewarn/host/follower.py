@@ -10,7 +10,7 @@ one document has lost what it knew, so nothing of it is obeyed while that is so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -74,11 +74,20 @@ def back_off_s(failures: int, chance: float) -> float:
     return whole_s * (0.5 + 0.5 * chance)
 
 
+async def _not_kept(_: Marks) -> None:
+    """Nothing outlives this process."""
+
+
+async def _nothing_kept() -> None:
+    """There is nothing to forget."""
+
+
 class Follower:
     """Keeps the documents of one host as control has them. Belongs to the event loop.
 
+    `once` is one turn, and waits for nothing but control and what `keep` and `forget` wait for.
     `chance` gives numbers from 0 to 1 for the back-off. `marks` are those of before; `keep` makes
-    marks durable, on a thread, or raises OSError. `accepts` says whether the operator wants the
+    marks durable, or raises OSError. `accepts` says whether the operator wants the
     marks forgotten, `forget` does that, durably. `took_over` is called after each answer that
     changed what is shown, `wants` with each adoption, once, `reconnected` when control is there
     again, `judged` when it is another one, or begins or ends to be refused.
@@ -94,9 +103,9 @@ class Follower:
         monotonic_ms: Callable[[], int],
         chance: Callable[[], float] = lambda: 1.0,
         marks: Marks | None = None,
-        keep: Callable[[Marks], None] = lambda _: None,
+        keep: Callable[[Marks], Awaitable[None]] = _not_kept,
         accepts: Callable[[], bool] = lambda: False,
-        forget: Callable[[], None] = lambda: None,
+        forget: Callable[[], Awaitable[None]] = _nothing_kept,
         took_over: Callable[[], None] = lambda: None,
         wants: Callable[[Adoption], None] = lambda _: None,
         reconnected: Callable[[], None] = lambda: None,
@@ -252,7 +261,7 @@ class Follower:
 
     async def _accept(self) -> None:
         """Forget how far guests have come, as the operator wants it, and ask for everything."""
-        await asyncio.to_thread(self._forget)
+        await self._forget()
         log.warning("control_accepted", host=self._host, marks_forgotten=len(self._marks.of_vm))
         self._marks = Marks()
         self._past.clear()
@@ -326,7 +335,7 @@ class Follower:
         if raised is self._marks:
             return
         raised = raised.at_most(MARKS_MAX, on_show=lambda: self._keys(scopes))
-        await asyncio.to_thread(self._keep, raised)
+        await self._keep(raised)
         self._marks = raised
 
     def _keys(self, scopes: Sequence[Scope]) -> set[VmKey]:

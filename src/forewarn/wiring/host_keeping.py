@@ -65,20 +65,24 @@ class DocumentKeeper:
 
     def _mark_at_the_start(self, marks: Marks) -> None:
         try:
-            self.mark(marks)
+            marks_file.keep(self._folder, marks)
         except OSError as error:
             log.warning("marks_not_kept", why=str(error))  # nothing new is shown before they are
 
-    def mark(self, marks: Marks) -> None:
-        """Make marks durable. Raises OSError."""
-        marks_file.keep(self._folder, marks)
+    async def mark(self, marks: Marks) -> None:
+        """Make marks durable, on a thread. Raises OSError."""
+        await asyncio.to_thread(marks_file.keep, self._folder, marks)
 
     def accepts(self) -> bool:
         """Whether the operator wants everything forgotten that guests were shown."""
         return marks_file.accepting(self._folder)
 
-    def forget(self) -> None:
-        """Forget it, durably: the documents first, for marks are made of them. Raises OSError."""
+    async def forget(self) -> None:
+        """Forget it, durably, on a thread. Raises OSError."""
+        await asyncio.to_thread(self._forget)
+
+    def _forget(self) -> None:
+        """The documents first, for marks are made of them."""
         self._forgotten += 1
         last_documents.forget(self._folder)
         marks_file.forget(self._folder)

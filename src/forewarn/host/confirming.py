@@ -1,0 +1,90 @@
+"""The word of hosts that documents show: what is unconfirmed, said to control until it is kept.
+
+`once` is one turn over everything that is unconfirmed. Who drives it decides when the next one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container
+
+from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.model import Scope
+from forewarn.host.documents import Documents
+from forewarn.logs import Log
+
+log = Log(__name__)
+
+
+class Confirmations:
+    """What is shown and not confirmed yet, by host and scope. Belongs to the event loop.
+
+    `confirm` tells control that a host shows an incarnation of a scope. What is shown but not
+    `readable`, because a way to its guests is broken, is not confirmed: its notice does not run.
+    Hosts that are not `powered` say nothing until they are.
+    """
+
+    def __init__(
+        self,
+        documents: Documents,
+        *,
+        confirm: Callable[[str, str, int], Awaitable[None]],
+        readable: Callable[[Scope], bool] = lambda _: True,
+        powered: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._documents = documents
+        self._confirm = confirm
+        self._readable = readable
+        self._powered = powered
+        self._unconfirmed: dict[tuple[str, str], int] = {}
+        self._why_not: dict[tuple[str, str], str] = {}
+        self.failures = 0
+
+    def __bool__(self) -> bool:
+        """True while something is unconfirmed by a host that could say it."""
+        return any(self._powered(host) for host, _ in self._unconfirmed)
+
+    def shown(self, scope: Scope) -> None:
+        """The scope's document is on show; its hosts say so where nobody has yet."""
+        for event in scope.events:
+            if event.shown_ms is None and event.visible:
+                self._unconfirmed[event.host, scope.name] = scope.incarnation
+
+    async def once(self, hosts: Container[str]) -> bool:
+        """Confirm what guests can read by now. False if some of it must be sent again.
+
+        What other hosts than these would have to confirm is forgotten.
+        """
+        all_kept = True
+        for (host, scope), incarnation in list(self._unconfirmed.items()):
+            shown = self._documents.incarnation_shown(scope)
+            if shown is None or host not in hosts:
+                self._unconfirmed.pop((host, scope), None)
+                continue
+            if shown < incarnation or not self._powered(host):
+                continue
+            page = self._documents.page(scope)
+            if page is None or not self._readable(page.scope):
+                self._say_once("not_readable", host, "a guest cannot be reached", scope=scope)
+                all_kept = False
+                continue
+            try:
+                await self._confirm(host, scope, shown)
+            except (Refusal, Unavailable) as why:
+                self._say_once("confirmation_not_kept", host, str(why), scope=scope)
+                all_kept = False
+            except Exception:
+                log.exception("confirmation_failed", host=host, scope=scope)  # the others go on
+                self.failures += 1
+                all_kept = False
+            else:
+                self._why_not.pop(("confirmation_not_kept", host), None)
+                self._why_not.pop(("not_readable", host), None)
+                if self._unconfirmed.get((host, scope)) == incarnation:
+                    del self._unconfirmed[host, scope]
+        return all_kept
+
+    def _say_once(self, what: str, host: str, why: str, *, scope: str) -> None:
+        """Log what control would not take, once for each reason: it may be away for hours."""
+        if self._why_not.get((what, host)) != why:
+            log.warning(what, host=host, why=why, scope=scope)
+        self._why_not[what, host] = why

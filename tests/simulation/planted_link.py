@@ -1,0 +1,194 @@
+"""Bugs on purpose between control and its guests: feed, follower, marks, link, proxy, reports.
+
+They are made and found like those of `planted`.
+"""
+
+from __future__ import annotations
+
+from simulation.planting import Planted
+
+PLANTED_IN_LINK = (
+    Planted(
+        "documents",
+        "the feed forgets to look again at a scope that a host knows already",
+        (
+            (
+                "control/views.py",
+                "        if before is not None and before.looked == scope.revision:\n",
+                "        if before is not None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "documents",
+        "the feed takes the revisions of another life of control for its own",
+        (
+            (
+                "control/views.py",
+                (
+                    "        if since is None or since.epoch != self.epoch"
+                    " or since.revision > self.revision:\n"
+                ),
+                "        if since is None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I7",
+        "a host whose word does not count any more is not told to give it again",
+        (
+            (
+                "control/views.py",
+                "            self._view(host).shown.pop(scope.name, None)\n",
+                "            self._view(host)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "documents",
+        "a follower goes on showing what control does not name any more",
+        (
+            (
+                "host/follower.py",
+                "        gone = self._names - names\n",
+                "        gone = self._names - names - self._names\n",
+            ),
+        ),
+    ),
+    Planted(
+        "documents",
+        "a follower counts an answer that it has not taken over",
+        (
+            (
+                "host/follower.py",
+                "            changes = await self._link.changes(self._since, self._wait_s())\n",
+                (
+                    "            changes = await self._link.changes(self._since, self._wait_s())\n"
+                    "            self._since = Since(changes.epoch, changes.revision)\n"
+                    "            if changes.scopes and self.answers % 7 == 3:\n"
+                    "                raise Unavailable('put off')\n"
+                ),
+            ),
+        ),
+    ),
+    Planted(
+        "I4",
+        "a daemon shows what it kept last, whatever its guests have read since",
+        (
+            (
+                "host/follower.py",
+                (
+                    "        newest = [scope for scope in scopes"
+                    " if self._marks.above(scope) is None]\n"
+                ),
+                "        newest = list(scopes)\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I4",
+        "guests are shown what is new before it is marked, and the marks are not kept",
+        (
+            (
+                "host/follower.py",
+                "        await self._keep(raised)\n        self._marks = raised\n",
+                "        self._marks = raised\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a lie",
+        "a host confirms an incarnation that never was",
+        (
+            (
+                "control/own_vms.py",
+                "        if found is not None and incarnation <= found.incarnation:\n",
+                "        if found is not None:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a lie",
+        "a host may approve for VMs of others",
+        (
+            (
+                "control/own_vms.py",
+                "        need_own_vm(tx, host, vm)\n        metadata.approve",
+                "        metadata.approve",
+            ),
+        ),
+    ),
+    Planted(
+        "a lie",
+        "a report of another claim than the present one is taken",
+        (
+            (
+                "core/ending.py",
+                "    if action.phase is not ActionPhase.CLAIMED or action.epoch != epoch:\n",
+                "    if action.phase is not ActionPhase.CLAIMED:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "a lie",
+        "a host that shows a VM has it, though its own host shows it too",
+        (
+            (
+                "core/sighting.py",
+                "            if claim > rank:\n",
+                "            if claim >= rank:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "claims",
+        "hosts are given what others have to do",
+        (
+            (
+                "control/dispatch.py",
+                "                    if action.host == host:\n                        yield",
+                "                    if action.host:\n                        yield",
+            ),
+        ),
+    ),
+    Planted(
+        "claims",
+        "an executor does not ask whether a claim is still its own",
+        (
+            (
+                "host/executor.py",
+                "        if not await self._link.holds(action.action_id, action.epoch):\n",
+                "        if not action.action_id:\n",
+            ),
+        ),
+    ),
+    Planted(
+        "I5",
+        "the guest proxy answers an approval that control did not keep",
+        (
+            (
+                "host/guests.py",
+                (
+                    "        except NotYours as why:  # it came by other hands, and control has not"
+                    " been told yet\n            raise Unavailable(str(why)) from why\n"
+                ),
+                "        except (NotYours, Unavailable):\n            return\n",
+            ),
+        ),
+    ),
+    Planted(
+        "membership",
+        "a host that was shut out is answered all the same",
+        (
+            (
+                "core/membership.py",
+                "    if member is None:\n        raise NotMember(\n",
+                (
+                    "    if member is None:\n"
+                    "        return Member(name=name, key=key, since_ms=0)\n"
+                    "        raise NotMember(\n"
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,176 @@
+"""Control's process in the simulated world: one life of it, and what it keeps for the next.
+
+Everything in it is the deployed code; only the store can be told to fail, and who has joined is
+kept in memory. What hosts ask is decoded, answered by the handlers of the link, and encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from forewarn.api.link_routes import Asker, LinkRoutes
+from forewarn.control import ticker
+from forewarn.control.agenda import Agenda
+from forewarn.control.control import Control
+from forewarn.control.dispatch import Dispatch
+from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.membership import Membership, Signing
+from forewarn.control.observed import Observed
+from forewarn.control.published import PublishedFleet
+from forewarn.control.sightings import Sightings
+from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.views import Views
+from forewarn.control.writer import Command, Writer
+from forewarn.core.errors import Invalid, Refusal, Unavailable
+from forewarn.core.invariants import InvariantBroken
+from forewarn.core.membership import Members
+from forewarn.core.model import Policy
+from forewarn.ports import Change, StaleRevision, StoreFailed
+from forewarn.wire import problems
+from inline_control import Inline, InlineControl, run_now
+from simulation.faulty_store import FaultyStore
+from simulation.judge import Broken
+from simulation.sim_clock import SimClock, SimIds
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FOREVER_MS = 2**53
+
+
+async def aside(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+    """What takes a while elsewhere takes none here."""
+    return work(*given, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Who a host is: its name and its key, in the open."""
+
+    name: str
+    key: str
+    until_ms: int = FOREVER_MS
+
+
+@lru_cache(maxsize=1_000)
+def read_certificate(text: bytes | str) -> Certificate:
+    words = text.decode() if isinstance(text, bytes) else text
+    name, _, key = words.partition(" ")
+    return Certificate(name, key)
+
+
+SIGNING = Signing(
+    fingerprint="the-authority",
+    pem="the-authority",
+    read_request=read_certificate,
+    read_peer=read_certificate,
+    sign=lambda request, _: request,
+)
+
+
+@dataclass
+class Durable:
+    """What outlives a life of control."""
+
+    store: FaultyStore
+    members: Members = field(default_factory=Members)
+
+    def keep_members(self, members: Members) -> None:
+        self.store.meet_before()
+        self.members = members
+        self.store.meet_after()
+
+
+class Service:
+    """One life of control. Raises Crash wherever the store is told to."""
+
+    def __init__(
+        self,
+        durable: Durable,
+        *,
+        clock: SimClock,
+        ids: SimIds,
+        policy: Policy,
+        committed: Callable[[Sequence[Change]], None],
+    ) -> None:
+        store = durable.store
+        snapshot = store.load()
+        self.heartbeat_ms = snapshot.heartbeat_ms
+        observed = Observed(clock)
+        self.fleet = PublishedFleet(snapshot, observed, policy=policy, clock=clock)
+        self.control: Control = InlineControl(
+            writer=Inline(self.run),
+            store=store,
+            clock=clock,
+            lease_clock=clock,
+            fleet=self.fleet,
+            observed=observed,
+            dispatch=Dispatch(clock),
+        )
+        self.writer = Writer(
+            index=FleetIndex(snapshot),
+            observed=observed,
+            store=store,
+            timekeeper=Timekeeper(clock),
+            policy=policy,
+            ids=ids,
+            on_step=ticker.clock_stepped,
+            on_commit=self.fleet.publish,
+        )
+        self.agenda = Agenda(self.fleet)
+        self.sightings = Sightings(clock)
+        self.views = Views(adoptions=self.sightings.adoptions_for)
+        self.sightings.on_adoption(self.views.ring)
+        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
+        self.fleet.on_publish(self.views.published)
+        self.fleet.on_publish(self.agenda.published)
+        self.fleet.on_publish(committed)
+        self.membership = Membership(
+            durable.members,
+            keep=durable.keep_members,
+            signing=SIGNING,
+            control=self.control,
+            clock=clock,
+            aside=aside,
+        )
+        routes = LinkRoutes(self.control, views=self.views, sightings=self.sightings)
+        self._table = routes.table()
+
+    def run(self, command: Command[T]) -> T:
+        """Run one command as its own commit. Raises its Refusal, Unavailable, or Crash."""
+        try:
+            done = self.writer.run([command])[0]
+        except StoreFailed as failed:
+            raise Unavailable(str(failed)) from None
+        if isinstance(done.error, InvariantBroken):
+            raise Broken(str(done.error))
+        if done.error is not None:
+            if not isinstance(done.error, Refusal | StaleRevision | Unavailable):
+                raise Broken(f"a command broke: {done.error!r}") from done.error
+            raise done.error
+        return done.value  # type: ignore[no-any-return]
+
+    def answer(self, certificate: bytes, name: str, body: bytes) -> tuple[int, bytes, Any]:
+        """Status, body and the question as it was understood (None if it was not)."""
+        question: Any = None
+        try:
+            member = self.membership.need_member(certificate)
+            question = self._read(name, body)
+            asker = Asker(member.name, partial(self.membership.need_still, member))
+            answer = run_now(self._table[name].answer(asker, question))
+            self.membership.need_member(certificate)
+        except (Refusal, Unavailable) as why:
+            status = problems.status_of(why)
+            return status, msgspec.json.encode(problems.problem_json(why, status)), question
+        return 200, msgspec.json.encode(answer), question
+
+    def _read(self, name: str, body: bytes) -> object:
+        try:
+            return self._table[name].read(body)
+        except msgspec.DecodeError as error:
+            raise Invalid(f"The question was not understood: {error}.", "") from None
