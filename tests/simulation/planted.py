@@ -143,7 +143,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
-        first=9_000_014,
+        first=9_000_070,
     ),
     Planted(
         "a VM runs twice",
