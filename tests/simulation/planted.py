@@ -172,7 +172,7 @@ PLANTED = (
                 "            if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
-        first=9_000_032,
+        first=9_001_040,
     ),
     Planted(
         "power",
