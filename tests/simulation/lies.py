@@ -1,7 +1,7 @@
 """Hosts that lie: each says what is not so, with a good certificate, and nothing may come of it.
 
-What a lie must not change is the whole fleet: each is told right after everybody concerned has told
-the truth, so that nothing else is new.
+What a lie must not change is the whole fleet but the liar's own VMs: each is told right after
+everybody concerned has told the truth, so that nothing else is new.
 """
 
 from __future__ import annotations
@@ -78,10 +78,17 @@ class Liars:
             raise Unavailable("the truth was not heard")
         return seen
 
-    def _fleet(self) -> dict[str, Any]:
+    def _fleet(self, liar: str) -> dict[str, Any]:
+        """Everything but the liar's own VMs: what it said of those may be looked at anew."""
         fleet = self._service().fleet
+        others = {
+            f"scope {name}": replace(
+                scope, revision=0, vms=tuple(vm for vm in scope.vms if vm.host != liar)
+            )
+            for name, scope in fleet.scopes.items()
+        }
         return {
-            **{f"scope {name}": scope for name, scope in fleet.scopes.items()},
+            **others,
             **{f"host {host.name}": host for host in fleet.hosts()},
             **{f"operation {one}": value for one, value in fleet.operations.items()},
         }
@@ -90,9 +97,9 @@ class Liars:
         """Tell a lie; nothing may be otherwise afterwards."""
         self._world.say(f"  {liar.name} lies: {lie}")
         self._world.submit(lambda _: None)  # a clock that was set is accounted for
-        before = self._fleet()
+        before = self._fleet(liar.name)
         status, answer = self._ask(liar, question)
-        self._world.judge.lied(liar.name, lie, before, self._fleet())
+        self._world.judge.lied(liar.name, lie, before, self._fleet(liar.name))
         return answer if status == HTTPStatus.OK else b""
 
     # Claims and reports.

@@ -143,7 +143,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
-        first=9_000_014,
+        first=9_000_070,
     ),
     Planted(
         "a VM runs twice",
@@ -172,7 +172,7 @@ PLANTED = (
                 "            if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
-        first=9_000_032,
+        first=9_001_040,
     ),
     Planted(
         "power",

@@ -9,7 +9,7 @@ from simulation.planting import Planted
 
 PLANTED_IN_LINK = (
     Planted(
-        "documents",
+        "documents or I7",
         "the feed forgets to look again at a scope that a host knows already",
         (
             (
@@ -20,7 +20,7 @@ PLANTED_IN_LINK = (
         ),
     ),
     Planted(
-        "documents",
+        "documents or I7",
         "the feed takes the revisions of another life of control for its own",
         (
             (
@@ -56,7 +56,7 @@ PLANTED_IN_LINK = (
         ),
     ),
     Planted(
-        "documents",
+        "documents or I7",
         "a follower counts an answer that it has not taken over",
         (
             (

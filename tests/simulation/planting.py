@@ -26,7 +26,7 @@ Edit = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Planted:
-    """One bug and the invariant whose breach must be found.
+    """One bug and the invariant whose breach must be found; ` or ` where either shows it.
 
     `first` is the first of the fixed seeds in which it is looked for: what needs a rare world
     begins near one.
