@@ -131,7 +131,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=9_000_030,
+        first=9_001_040,
     ),
     Planted(
         "a VM runs twice",
@@ -214,7 +214,7 @@ PLANTED = (
                 "            only_off=not only_off and only_off,\n",
             ),
         ),
-        first=9_000_000,
+        first=9_000_070,
     ),
     Planted(
         "I6",

@@ -163,7 +163,7 @@ PLANTED_IN_LINK = (
         ),
     ),
     Planted(
-        "I5",
+        "I5 or I8",
         "the guest proxy answers an approval that control did not keep",
         (
             (
