@@ -102,8 +102,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/own_vms.py",
-                "        if found is not None and incarnation <= found.incarnation:\n",
-                "        if found is not None:\n",
+                "        if found is not None and incarnation > found.incarnation:\n",
+                "        if found is not None and incarnation < 0:\n",
             ),
         ),
     ),
