@@ -400,6 +400,29 @@ def test_a_service_that_stops_tells_the_caller_that_it_goes_on(fleet: InventoryF
     assert content(fleet) == content(at_once(groups(5)))
 
 
+def test_a_file_is_applied_though_its_sender_left_before_the_answer(fleet: InventoryFleet) -> None:
+    """What is decided is looked for; it needs no ring."""
+    applying = Applying(fleet)
+    submit = applying.writer.submit
+    asked: list[asyncio.Task[object]] = []
+
+    async def submit_and_leave(command: Command[T]) -> T:
+        found = await submit(command)
+        if fleet.published.unfinished and asked[0].cancel():
+            await asyncio.sleep(0)
+        return found
+
+    async def main() -> None:
+        applying.writer.submit = submit_and_leave  # type: ignore[method-assign]
+        asked.append(asyncio.create_task(applying.apply(groups(5))))
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert asked[0].cancelled()
+        await until(lambda: not fleet.published.unfinished, "it is applied")
+
+    applying.run(main)
+    assert content(fleet) == content(at_once(groups(5)))
+
+
 # What begins meanwhile.
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 Guard = Callable[[Command[Applied]], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
-LOOK_AGAIN_S = 2.0  # at what has to wait
+LOOK_AGAIN_S = 2.0  # at what has to wait, or was decided without a ring
 READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
 
 log = Log(__name__)
@@ -124,7 +124,8 @@ class Inventories:
 
     async def _know(self, files: ReadFiles, text: str) -> None:
         try:
-            files.keep(text, await self._reads.read(text, needs_channels=False))
+            if files.known(text) is None:
+                files.keep(text, await self._reads.read(text, needs_channels=False))
         except BadInventory:
             log.warning("inventory_written_under_older_rules")  # what it meant is in the fleet
         finally:
@@ -166,7 +167,7 @@ class Inventories:
     async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
         wanted = await self._reads.read(text, needs_channels=self._needs_channels)
         if self._files is not None:
-            self._files.keep(text, wanted)
+            self._files.keep(text, wanted, counts=self._control.fleet.inventory)
         return wanted, await asyncio.to_thread(inventory.unheard, wanted, self._cannot_listen)
 
     def _is_small(self, wanted: Inventory) -> bool:
@@ -250,9 +251,8 @@ class Inventories:
             log.warning("inventory_not_read", why=str(why))  # whoever needs it reads it himself
 
     async def _rest(self) -> None:
-        unfinished = bool(self._control.fleet.unfinished)
         try:
-            async with asyncio.timeout(LOOK_AGAIN_S if unfinished else None):
+            async with asyncio.timeout(LOOK_AGAIN_S):
                 await self._ring.wait()
         except TimeoutError:
             return

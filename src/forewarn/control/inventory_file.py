@@ -92,7 +92,7 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
 
 
 class ReadFiles:
-    """The last files that were read, with what they say: large ones take long to read.
+    """The file that counts and the last one that was read, with what they say: large ones take long.
 
     Told on the event loop; asked by the writer's thread too.
     """
@@ -101,8 +101,13 @@ class ReadFiles:
         self._last: tuple[tuple[str, Inventory], ...] = ()
         self.reading = False  # a large one is being read: whoever has to know it comes later
 
-    def keep(self, text: str, inventory: Inventory) -> None:
-        self._last = ((text, inventory), *self._last[:1])
+    def keep(self, text: str, inventory: Inventory, *, counts: str | None = None) -> None:
+        """Know what a file says. What is known of the one that `counts` is kept beside it.
+
+        However many are refused after that: the writer must not read it again.
+        """
+        of_that = [one for one in self._last if counts is not None and one[0] == counts]
+        self._last = ((text, inventory), *of_that[:1])
 
     def known(self, text: str) -> Inventory | None:
         """What a file says, if it was read before."""
