@@ -92,7 +92,7 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
 
 
 class ReadFiles:
-    """The file that counts and the last one that was read, with what they say: large ones take long.
+    """What the file that counts and the last one that was read say: large ones take long to read.
 
     Told on the event loop; asked by the writer's thread too.
     """
