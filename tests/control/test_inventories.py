@@ -510,6 +510,47 @@ def test_a_new_vm_is_not_put_on_a_host_that_has_an_operation_by_then(
     assert fleet.index.scope_of_vm.get("n2") == "n2"
 
 
+def test_a_new_vm_is_not_put_on_a_host_that_an_order_has_filled_by_then(
+    fleet: InventoryFleet,
+) -> None:
+    first = '[[host]]\nname = "h1"\n[[host]]\nname = "h2"\ncapacity = 1\n'
+    first += "".join(alone(f"v{n}", address=f"192.0.2.{n + 1}") for n in range(5))
+    fleet.apply(first)
+    applying = Applying(fleet)
+    made = len(fleet.commits) + 1
+
+    def move() -> None:
+        if len(fleet.commits) == made:
+            fleet.approve(fleet.order("v0", EventType.REDEPLOY))
+            fleet.tick()
+            fleet.hosts_do_their_work()
+
+    applying.writer.before = move
+    second = first.replace("v4", "v5") + alone("z", host="h2", address="192.0.2.99")
+    _, waiting = applying.applied(second)
+    assert waiting == ("host h2 takes 1 VMs; it has 1 and the file adds 1.",)
+    assert fleet.vm("v0").host == "h2"
+    assert "z" not in fleet.index.scope_of_vm
+
+
+def test_vms_of_two_slices_that_change_places_on_full_hosts_wait_for_nothing(
+    fleet: InventoryFleet,
+) -> None:
+    hosts = '[[host]]\nname = "h1"\ncapacity = 1\n[[host]]\nname = "h2"\ncapacity = 1\n'
+    hosts += '[[host]]\nname = "h3"\n'
+    two = "".join(scope(f"s{n}") + "%s" for n in range(2))
+    rest = "".join(alone(f"v{n}", host="h3", address=f"192.0.2.{n + 1}") for n in range(5))
+    old = [vm(f"a{n}", scope=f"s{n}", host=f"h{n + 1}", address=f"192.0.2.{n + 8}") for n in (0, 1)]
+    new = [
+        vm(f"b{n}", scope=f"s{n}", host=f"h{2 - n}", address=f"192.0.2.{n + 18}") for n in (0, 1)
+    ]
+    fleet.apply(hosts + two % tuple(old) + rest)
+    applying = Applying(fleet)
+    applying.inventories = Inventories(fleet.control, slice_vms=1)
+    assert applying.applied(hosts + two % tuple(new) + rest)[1] == ()
+    assert (fleet.vm("b0").host, fleet.vm("b1").host) == ("h2", "h1")
+
+
 def inventory_maintenance(host: str) -> Command[object]:
     return maintenance.maintain_host(host, EventType.FREEZE, by="operator")
 

@@ -5,7 +5,7 @@ When each of it is done is `inventories`; the rules are `core.reconciling` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,12 +141,32 @@ def _take_scopes(
     hosts = {e.name: host for e in part.hosts if (host := tx.host(e.name)) is not None}
     together = beside.beside_hosts(part, scopes=scopes, hosts=hosts, shown=tx.digests)
     step = reconciling.step(
-        together, scopes=scopes, hosts=hosts, bound=tx, new_id=tx.new_id, now_ms=tx.now_ms
+        together,
+        scopes=scopes,
+        hosts=hosts,
+        bound=tx,
+        new_id=tx.new_id,
+        now_ms=tx.now_ms,
+        elsewhere=lambda host: _staying(tx, wanted, host, around),
     )
     clashes = (*beside.clashes(part, together), *step.clashes)
     if not clashes:
         inventory.take_over(tx, step)
     return clashes
+
+
+def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collection[str]) -> int:
+    """How many VMs of other scopes than these are on a host, but for those that the file removes.
+
+    An order may have brought some since the check; what leaves with another slice is not waited
+    for, as two slices could wait for each other.
+    """
+    return sum(
+        vm.host == host and (vm.name in wanted.vms or vm.name in tx.digests)
+        for scope in tx.scopes_on(host)
+        if scope.name not in around
+        for vm in scope.vms
+    )
 
 
 def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
