@@ -6,6 +6,7 @@ Only what can be judged from the text alone is judged here. What the running fle
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +100,24 @@ class ReadFiles:
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str, Inventory], ...] = ()
-        self.reading = False  # a large one is being read: whoever has to know it comes later
+        self._none_is_read = asyncio.Event()
+        self._none_is_read.set()
+
+    @property
+    def reading(self) -> bool:
+        """True while a large one is being read: whoever has to know it comes later."""
+        return not self._none_is_read.is_set()
+
+    @reading.setter
+    def reading(self, now: bool) -> None:
+        if now:
+            self._none_is_read.clear()
+        else:
+            self._none_is_read.set()
+
+    async def read_by_now(self) -> None:
+        """Wait until none is being read."""
+        await self._none_is_read.wait()
 
     def keep(self, text: str, inventory: Inventory, *, counts: str | None = None) -> None:
         """Know what a file says. What is known of the one that `counts` is kept beside it.
