@@ -16,11 +16,12 @@ from typing import TypeVar
 import pytest
 
 from forewarn.adapters import children
-from forewarn.control.inventories import Inventories
+from forewarn.control.inventories import Inventories, ReadsOnThread
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.sightings import Sightings
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.inventory import Inventory
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
 from host_world import until
@@ -208,6 +209,40 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
         await until(lambda: not files.reading, "it is read")
         assert files.known(BOTH) == parse(BOTH)
         await sightings.take(fleet.control, "h1", ())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+class DyingReader(ReadsOnThread):
+    """Its process dies twice: memory is short for a moment."""
+
+    def __init__(self) -> None:
+        self.deaths = 2
+
+    async def read(self, text: str, *, needs_channels: bool) -> Inventory:
+        if self.deaths:
+            self.deaths -= 1
+            raise Unavailable("The process that reads the inventory has ended.")
+        return await super().read(text, needs_channels=needs_channels)
+
+
+def test_a_large_file_whose_reader_dies_at_a_start_is_read_again_and_reports_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the first report would have the writer read it, when memory is short already."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventories.LOOK_AGAIN_S", 0.01)
+    fleet, files = InventoryFleet(), ReadFiles()
+    fleet.apply(BOTH)
+    inventories = Inventories(fleet.control, files=files, reads=DyingReader())
+
+    async def main() -> None:
+        await inventories.prepare()
+        running = asyncio.ensure_future(inventories.run())
+        await until(lambda: not files.reading, "it is read")
+        assert files.known(BOTH) == parse(BOTH)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
