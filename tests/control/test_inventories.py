@@ -605,6 +605,30 @@ def test_another_file_takes_the_place_of_one_that_waits(fleet: InventoryFleet) -
     assert {vm.zone for n in range(5) for vm in fleet.scope(f"s{n}").vms} == {"c"}
 
 
+@pytest.mark.parametrize("at_a_start", [False, True])
+@pytest.mark.parametrize("text", [groups(5, tag="c"), groups(5)], ids=["large", "one slice"])
+def test_the_journal_keeps_a_file_that_was_applied_in_part(
+    fleet: InventoryFleet, text: str, *, at_a_start: bool
+) -> None:
+    """What it has changed was changed, and by whom must be found."""
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    part = groups(4) + scope("new") + vm("new-0", scope="new") + alone("new-1") + alone("new-2")
+    applying.applied(part)
+    before = facts(fleet)
+    if at_a_start:
+        asyncio.run(applying.inventories.apply_at_once(text, by="inventory"))
+    else:
+        Applying(fleet).applied(text)
+    cut_short, last = facts(fleet)[len(before) :]
+    assert isinstance(cut_short, dict)
+    assert cut_short["vms_added"] == ["new-0", "new-1", "new-2"]
+    assert cut_short["applied"] == "in part, then another took its place"
+    assert isinstance(last, dict)
+    assert "applied" not in last
+
+
 def test_a_file_that_is_refused_leaves_the_one_that_waits(fleet: InventoryFleet) -> None:
     fleet.apply(groups(5))
     applying = Applying(fleet)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,7 @@ from forewarn.control.writer import Command
 from forewarn.core import beside, placing, reconciling, slicing
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.inventory import Applied, Clash, Inventory
-from forewarn.core.model import Decision, Fact, FactKind, Host, Operation, Scope, Vm
+from forewarn.core.model import Decision, Host, Operation, Scope, Vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,7 @@ def decide(
 
     def command(tx: Transaction) -> Applied:
         _take_hosts(tx, wanted)
+        inventory.note_cut_short(tx)
         tx.decide_inventory(text, kept, _about(applied, by=by))
         return applied
 
@@ -177,16 +177,8 @@ def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
             return ()
         clashes = _drop_hosts(tx, wanted)
         if not clashes:
-            about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
+            tx.note(inventory.unfinished_fact(tx))
             tx.finish_inventory()
-            tx.note(
-                Fact(
-                    kind=FactKind.INVENTORY_APPLIED,
-                    at_ms=tx.now_ms,
-                    by=about["by"],
-                    detail=about["detail"],
-                )
-            )
         return clashes
 
     return command
@@ -224,6 +216,7 @@ def all_at_once(
             clashed = Clashed("The inventory was refused.", "Nothing of it was applied.")
             clashed.found = inventory.mistakes(clashes)
             raise clashed
+        inventory.note_cut_short(tx)
         tx.applied_inventory(text, kept)
         tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
         return applied
