@@ -210,6 +210,29 @@ def test_a_revoked_host_keeps_its_place_if_a_file_lists_it(tmp_path: Path) -> No
     run(story)
 
 
+def test_a_host_is_revoked_at_once_while_a_large_file_is_read_and_nobody_waits_for_that(
+    tmp_path: Path,
+) -> None:
+    """Its place depends on the file; were the writer to read it, orders would wait for long."""
+
+    async def story() -> None:
+        fleet = '[[host]]\nname = "h1"\n[[vm]]\nname = "vm0"\nhost = "h1"\n'
+        async with control_running(tmp_path, fleet=fleet) as world:
+            machine = await world.joined("h1")
+            files = world.service.parts.files
+            assert files is not None
+            files.reading = True
+            revoking = asyncio.ensure_future(world.order("/v1/hosts/h1/revoke"))
+            await until(lambda: not world.service.membership.members(), "it is out")
+            assert await machine.refused("heartbeat", wire.Heartbeat({})) == (403, "not-member")
+            await world.order("/v1/hosts/h1/close")
+            assert not revoking.done()
+            files.reading = False
+            assert (await revoking)["stays"] is True
+
+    run(story)
+
+
 def test_a_revoked_host_with_vms_leaves_when_that_is_said_again_without_them(
     tmp_path: Path,
 ) -> None:

@@ -400,6 +400,29 @@ def test_a_service_that_stops_tells_the_caller_that_it_goes_on(fleet: InventoryF
     assert content(fleet) == content(at_once(groups(5)))
 
 
+def test_a_file_is_applied_though_its_sender_left_before_the_answer(fleet: InventoryFleet) -> None:
+    """What is decided is looked for; it needs no ring."""
+    applying = Applying(fleet)
+    submit = applying.writer.submit
+    asked: list[asyncio.Task[object]] = []
+
+    async def submit_and_leave(command: Command[T]) -> T:
+        found = await submit(command)
+        if fleet.published.unfinished and asked[0].cancel():
+            await asyncio.sleep(0)
+        return found
+
+    async def main() -> None:
+        applying.writer.submit = submit_and_leave  # type: ignore[method-assign]
+        asked.append(asyncio.create_task(applying.apply(groups(5))))
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert asked[0].cancelled()
+        await until(lambda: not fleet.published.unfinished, "it is applied")
+
+    applying.run(main)
+    assert content(fleet) == content(at_once(groups(5)))
+
+
 # What begins meanwhile.
 
 
@@ -487,6 +510,47 @@ def test_a_new_vm_is_not_put_on_a_host_that_has_an_operation_by_then(
     assert fleet.index.scope_of_vm.get("n2") == "n2"
 
 
+def test_a_new_vm_is_not_put_on_a_host_that_an_order_has_filled_by_then(
+    fleet: InventoryFleet,
+) -> None:
+    first = '[[host]]\nname = "h1"\n[[host]]\nname = "h2"\ncapacity = 1\n'
+    first += "".join(alone(f"v{n}", address=f"192.0.2.{n + 1}") for n in range(5))
+    fleet.apply(first)
+    applying = Applying(fleet)
+    made = len(fleet.commits) + 1
+
+    def move() -> None:
+        if len(fleet.commits) == made:
+            fleet.approve(fleet.order("v0", EventType.REDEPLOY))
+            fleet.tick()
+            fleet.hosts_do_their_work()
+
+    applying.writer.before = move
+    second = first.replace("v4", "v5") + alone("z", host="h2", address="192.0.2.99")
+    _, waiting = applying.applied(second)
+    assert waiting == ("host h2 takes 1 VMs; it has 1 and the file adds 1.",)
+    assert fleet.vm("v0").host == "h2"
+    assert "z" not in fleet.index.scope_of_vm
+
+
+def test_vms_of_two_slices_that_change_places_on_full_hosts_wait_for_nothing(
+    fleet: InventoryFleet,
+) -> None:
+    hosts = '[[host]]\nname = "h1"\ncapacity = 1\n[[host]]\nname = "h2"\ncapacity = 1\n'
+    hosts += '[[host]]\nname = "h3"\n'
+    two = "".join(scope(f"s{n}") + "%s" for n in range(2))
+    rest = "".join(alone(f"v{n}", host="h3", address=f"192.0.2.{n + 1}") for n in range(5))
+    old = [vm(f"a{n}", scope=f"s{n}", host=f"h{n + 1}", address=f"192.0.2.{n + 8}") for n in (0, 1)]
+    new = [
+        vm(f"b{n}", scope=f"s{n}", host=f"h{2 - n}", address=f"192.0.2.{n + 18}") for n in (0, 1)
+    ]
+    fleet.apply(hosts + two % tuple(old) + rest)
+    applying = Applying(fleet)
+    applying.inventories = Inventories(fleet.control, slice_vms=1)
+    assert applying.applied(hosts + two % tuple(new) + rest)[1] == ()
+    assert (fleet.vm("b0").host, fleet.vm("b1").host) == ("h2", "h1")
+
+
 def inventory_maintenance(host: str) -> Command[object]:
     return maintenance.maintain_host(host, EventType.FREEZE, by="operator")
 
@@ -539,6 +603,30 @@ def test_another_file_takes_the_place_of_one_that_waits(fleet: InventoryFleet) -
     assert fleet.published.unfinished == ""
     assert fleet.index.inventory == text
     assert {vm.zone for n in range(5) for vm in fleet.scope(f"s{n}").vms} == {"c"}
+
+
+@pytest.mark.parametrize("at_a_start", [False, True])
+@pytest.mark.parametrize("text", [groups(5, tag="c"), groups(5)], ids=["large", "one slice"])
+def test_the_journal_keeps_a_file_that_was_applied_in_part(
+    fleet: InventoryFleet, text: str, *, at_a_start: bool
+) -> None:
+    """What it has changed was changed, and by whom must be found."""
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    part = groups(4) + scope("new") + vm("new-0", scope="new") + alone("new-1") + alone("new-2")
+    applying.applied(part)
+    before = facts(fleet)
+    if at_a_start:
+        asyncio.run(applying.inventories.apply_at_once(text, by="inventory"))
+    else:
+        Applying(fleet).applied(text)
+    cut_short, last = facts(fleet)[len(before) :]
+    assert isinstance(cut_short, dict)
+    assert cut_short["vms_added"] == ["new-0", "new-1", "new-2"]
+    assert cut_short["applied"] == "in part, then another took its place"
+    assert isinstance(last, dict)
+    assert "applied" not in last
 
 
 def test_a_file_that_is_refused_leaves_the_one_that_waits(fleet: InventoryFleet) -> None:

@@ -16,11 +16,12 @@ from typing import TypeVar
 import pytest
 
 from forewarn.adapters import children
-from forewarn.control.inventories import Inventories
+from forewarn.control.inventories import Inventories, ReadsOnThread
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.sightings import Sightings
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
+from forewarn.core.inventory import Inventory
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
 from host_world import until
@@ -156,11 +157,26 @@ def test_a_file_that_was_read_is_not_read_again() -> None:
     files = ReadFiles()
     known = parse(BOTH)
     files.keep(BOTH, known)
-    files.keep(EVERYTHING, parse(EVERYTHING))
-    assert files.read("".join(BOTH)) is known  # the last two are kept
-    files.keep(HOSTS, parse(HOSTS))
+    files.keep(EVERYTHING, parse(EVERYTHING), counts=BOTH)
+    assert files.read("".join(BOTH)) is known  # the one that counts stays beside the last one
+    files.keep(HOSTS, parse(HOSTS), counts=EVERYTHING)
     assert files.read(BOTH) == known
     assert files.read(BOTH) is not known
+
+
+def test_files_that_are_refused_do_not_have_the_applied_one_read_again() -> None:
+    """The writer asks what the applied one lists; to read a large one would stop it for long."""
+    fleet, files = InventoryFleet(), ReadFiles()
+    inventories = Inventories(fleet.control, files=files)
+    run(inventories.apply(BOTH, by="operator", guard=lambda command: command))
+    known = files.known(BOTH)
+    assert known is not None
+    fleet.order("web_0", EventType.REBOOT)
+    for number in range(3):
+        refused = HOSTS + WEB + vm("web_1", update_domain=1, host="h2", zone=str(number))
+        with pytest.raises(InventoryConflict):
+            run(inventories.apply(refused, by="operator", guard=lambda command: command))
+    assert files.known(BOTH) is known
 
 
 def test_what_is_applied_is_known_to_whoever_asks_what_it_lists() -> None:
@@ -193,6 +209,62 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
         await until(lambda: not files.reading, "it is read")
         assert files.known(BOTH) == parse(BOTH)
         await sightings.take(fleet.control, "h1", ())
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+class DyingReader(ReadsOnThread):
+    """Its process dies twice: memory is short for a moment."""
+
+    def __init__(self) -> None:
+        self.deaths = 2
+
+    async def read(self, text: str, *, needs_channels: bool) -> Inventory:
+        if self.deaths:
+            self.deaths -= 1
+            raise Unavailable("The process that reads the inventory has ended.")
+        return await super().read(text, needs_channels=needs_channels)
+
+
+def test_a_large_file_whose_reader_dies_at_a_start_is_read_again_and_reports_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the first report would have the writer read it, when memory is short already."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventories.LOOK_AGAIN_S", 0.01)
+    fleet, files = InventoryFleet(), ReadFiles()
+    fleet.apply(BOTH)
+    inventories = Inventories(fleet.control, files=files, reads=DyingReader())
+
+    async def main() -> None:
+        await inventories.prepare()
+        running = asyncio.ensure_future(inventories.run())
+        await until(lambda: not files.reading, "it is read")
+        assert files.known(BOTH) == parse(BOTH)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_large_file_that_took_the_place_of_another_at_a_start_is_not_read_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reports of hosts wait for as long as it is being read."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    fleet, files = InventoryFleet(), ReadFiles()
+    fleet.apply(HOSTS)
+    inventories = Inventories(fleet.control, files=files)
+
+    async def main() -> None:
+        await inventories.prepare()
+        await inventories.apply_at_once(BOTH, by="inventory")
+        known = files.known(BOTH)
+        running = asyncio.ensure_future(inventories.run())
+        await until(lambda: not files.reading, "reports are taken")
+        assert files.known(BOTH) is known
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

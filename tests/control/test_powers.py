@@ -253,3 +253,14 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
     assert kinds == {"web-0": "define-vm", "other": "start-vm"}
     target = fleet.index.scopes["web"].events[0].actions[0].host
     assert fleet.definition(target or "", "web-0") is not None
+
+
+def test_vms_that_run_after_a_boot_do_not_count_as_down_though_nothing_new_is_shown() -> None:
+    """A host that asked for work first, in its new boot, shows what it showed before."""
+    fleet = SightingFleet("h1")
+    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.shows("h1", seen("a"), boot_id="boot-1")
+    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    assert fleet.vm("a").went_down
+    fleet.shows("h1", seen("a"), boot_id="boot-2")
+    assert not fleet.vm("a").went_down

@@ -19,6 +19,7 @@ DRAW = "FOREWARN_TEST_DRAW"
 # bugs.
 BROKE = (
     17,  # a host that was silent since it confirmed was never told to confirm again
+    110,  # a host that had booted claimed before it reported, and its VMs stayed down
     10_000_132,  # a VM was switched off where reports had said nothing new for long
     10_000_192,
 )

@@ -29,7 +29,8 @@ T = TypeVar("T")
 Guard = Callable[[Command[Applied]], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
-LOOK_AGAIN_S = 2.0  # at what has to wait
+LOOK_AGAIN_S = 2.0  # at what has to wait, or was decided without a ring
+READ_ATTEMPTS_MAX = 5  # at a start; then whoever needs the file reads it himself
 READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
 
 log = Log(__name__)
@@ -124,11 +125,11 @@ class Inventories:
 
     async def _know(self, files: ReadFiles, text: str) -> None:
         try:
-            files.keep(text, await self._reads.read(text, needs_channels=False))
+            if files.known(text) is None:
+                wanted = await self._reads.read(text, needs_channels=False)
+                files.keep(text, wanted, counts=self._control.fleet.inventory)
         except BadInventory:
             log.warning("inventory_written_under_older_rules")  # what it meant is in the fleet
-        finally:
-            files.reading = False
 
     async def apply(
         self,
@@ -166,7 +167,7 @@ class Inventories:
     async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
         wanted = await self._reads.read(text, needs_channels=self._needs_channels)
         if self._files is not None:
-            self._files.keep(text, wanted)
+            self._files.keep(text, wanted, counts=self._control.fleet.inventory)
         return wanted, await asyncio.to_thread(inventory.unheard, wanted, self._cannot_listen)
 
     def _is_small(self, wanted: Inventory) -> bool:
@@ -227,9 +228,8 @@ class Inventories:
     async def run(self) -> None:
         """Go on with what is decided and not applied whole, until canceled."""
         try:
-            last = self._control.fleet.inventory
-            if self._files is not None and self._files.reading and last is not None:
-                await self._know_safely(self._files, last)
+            if self._files is not None and self._files.reading:
+                await self._know_safely(self._files)
             while True:
                 self._ring.clear()
                 if self._control.fleet.unfinished:
@@ -243,16 +243,21 @@ class Inventories:
                 self._work.passed.set_exception(stopping)
                 self._work.passed.exception()  # it was told, whether or not anybody waits
 
-    async def _know_safely(self, files: ReadFiles, text: str) -> None:
+    async def _know_safely(self, files: ReadFiles) -> None:
+        """Know the file that counts. A child that died is tried again: else the writer reads."""
         try:
-            await self._know(files, text)
-        except Unavailable as why:
-            log.warning("inventory_not_read", why=str(why))  # whoever needs it reads it himself
+            for _ in range(READ_ATTEMPTS_MAX):
+                try:
+                    return await self._know(files, self._control.fleet.inventory or "")
+                except Unavailable as why:
+                    log.warning("inventory_not_read", why=str(why))
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        finally:
+            files.reading = False
 
     async def _rest(self) -> None:
-        unfinished = bool(self._control.fleet.unfinished)
         try:
-            async with asyncio.timeout(LOOK_AGAIN_S if unfinished else None):
+            async with asyncio.timeout(LOOK_AGAIN_S):
                 await self._ring.wait()
         except TimeoutError:
             return

@@ -7,6 +7,9 @@ text is kept with everything else, so a file is compared with it after a restart
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.toml_lines import Path
@@ -86,6 +89,7 @@ def whole(
         take_over(tx, step)
         for name in step.removed_hosts:
             tx.remove_host(name)
+        note_cut_short(tx)
         tx.applied_inventory(text)
         tx.note(applied_fact(step.applied, by=by, now_ms=tx.now_ms))
         return step.applied
@@ -157,6 +161,23 @@ def applied_fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
     if applied.still_deleted:
         detail["vms_still_deleted"] = _names(applied.still_deleted)
     return Fact(kind=FactKind.INVENTORY_APPLIED, at_ms=now_ms, by=by, detail=detail)
+
+
+def unfinished_fact(tx: Transaction, **more: object) -> Fact:
+    """What the journal says of an inventory that was decided, when its slices end."""
+    about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
+    return Fact(
+        kind=FactKind.INVENTORY_APPLIED,
+        at_ms=tx.now_ms,
+        by=about["by"],
+        detail={**about["detail"], **more},
+    )
+
+
+def note_cut_short(tx: Transaction) -> None:
+    """Another file takes the place of one that is not applied whole: the journal keeps that one."""
+    if tx.unfinished:
+        tx.note(unfinished_fact(tx, applied="in part, then another took its place"))
 
 
 def _names(names: tuple[str, ...]) -> list[str]:

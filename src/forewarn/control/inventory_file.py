@@ -6,6 +6,7 @@ Only what can be judged from the text alone is judged here. What the running fle
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,17 +93,39 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
 
 
 class ReadFiles:
-    """The last files that were read, with what they say: large ones take long to read.
+    """What the file that counts and the last one that was read say: large ones take long to read.
 
     Told on the event loop; asked by the writer's thread too.
     """
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str, Inventory], ...] = ()
-        self.reading = False  # a large one is being read: whoever has to know it comes later
+        self._none_is_read = asyncio.Event()
+        self._none_is_read.set()
 
-    def keep(self, text: str, inventory: Inventory) -> None:
-        self._last = ((text, inventory), *self._last[:1])
+    @property
+    def reading(self) -> bool:
+        """True while a large one is being read: whoever has to know it comes later."""
+        return not self._none_is_read.is_set()
+
+    @reading.setter
+    def reading(self, now: bool) -> None:
+        if now:
+            self._none_is_read.clear()
+        else:
+            self._none_is_read.set()
+
+    async def read_by_now(self) -> None:
+        """Wait until none is being read."""
+        await self._none_is_read.wait()
+
+    def keep(self, text: str, inventory: Inventory, *, counts: str | None = None) -> None:
+        """Know what a file says. What is known of the one that `counts` is kept beside it.
+
+        However many are refused after that: the writer must not read it again.
+        """
+        of_that = [one for one in self._last if counts is not None and one[0] == counts]
+        self._last = ((text, inventory), *of_that[:1])
 
     def known(self, text: str) -> Inventory | None:
         """What a file says, if it was read before."""

@@ -5,9 +5,8 @@ When each of it is done is `inventories`; the rules are `core.reconciling` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,7 @@ from forewarn.control.writer import Command
 from forewarn.core import beside, placing, reconciling, slicing
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.inventory import Applied, Clash, Inventory
-from forewarn.core.model import Decision, Fact, FactKind, Host, Operation, Scope, Vm
+from forewarn.core.model import Decision, Host, Operation, Scope, Vm
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,7 @@ def decide(
 
     def command(tx: Transaction) -> Applied:
         _take_hosts(tx, wanted)
+        inventory.note_cut_short(tx)
         tx.decide_inventory(text, kept, _about(applied, by=by))
         return applied
 
@@ -141,12 +141,32 @@ def _take_scopes(
     hosts = {e.name: host for e in part.hosts if (host := tx.host(e.name)) is not None}
     together = beside.beside_hosts(part, scopes=scopes, hosts=hosts, shown=tx.digests)
     step = reconciling.step(
-        together, scopes=scopes, hosts=hosts, bound=tx, new_id=tx.new_id, now_ms=tx.now_ms
+        together,
+        scopes=scopes,
+        hosts=hosts,
+        bound=tx,
+        new_id=tx.new_id,
+        now_ms=tx.now_ms,
+        elsewhere=lambda host: _staying(tx, wanted, host, around),
     )
     clashes = (*beside.clashes(part, together), *step.clashes)
     if not clashes:
         inventory.take_over(tx, step)
     return clashes
+
+
+def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collection[str]) -> int:
+    """How many VMs of other scopes than these are on a host, but for those that the file removes.
+
+    An order may have brought some since the check; what leaves with another slice is not waited
+    for, as two slices could wait for each other.
+    """
+    return sum(
+        vm.host == host and (vm.name in wanted.vms or vm.name in tx.digests)
+        for scope in tx.scopes_on(host)
+        if scope.name not in around
+        for vm in scope.vms
+    )
 
 
 def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
@@ -157,16 +177,8 @@ def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
             return ()
         clashes = _drop_hosts(tx, wanted)
         if not clashes:
-            about: dict[str, Any] = msgspec.json.decode(tx.unfinished)
+            tx.note(inventory.unfinished_fact(tx))
             tx.finish_inventory()
-            tx.note(
-                Fact(
-                    kind=FactKind.INVENTORY_APPLIED,
-                    at_ms=tx.now_ms,
-                    by=about["by"],
-                    detail=about["detail"],
-                )
-            )
         return clashes
 
     return command
@@ -204,6 +216,7 @@ def all_at_once(
             clashed = Clashed("The inventory was refused.", "Nothing of it was applied.")
             clashed.found = inventory.mistakes(clashes)
             raise clashed
+        inventory.note_cut_short(tx)
         tx.applied_inventory(text, kept)
         tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
         return applied

@@ -175,6 +175,7 @@ class Membership:
             if not await self._is_out_already(name):
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
+        await self._files.read_by_now()  # else the writer would read it, and everybody wait
         await self._control.submit(_left(name, self._files, by=OPERATOR))
 
     async def _is_out_already(self, name: str) -> bool:

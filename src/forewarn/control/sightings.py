@@ -228,6 +228,8 @@ class Sightings:
             return None
         known = fleet.scope_of_vm
         left = any(n not in known and n not in last.problems for n in last.usable)
+        if any(_counts_as_down(fleet, host, seen) for seen in last.usable.values()):
+            return None  # since that look: the host may have asked for work in a new boot
         return last.problems if not left and told == last.told else None
 
     def steps(self, host: str, vms: Sequence[SeenVm], boot_id: str = "") -> list[ReportStep]:
@@ -553,6 +555,12 @@ def _powers(tx: Transaction, usable: Mapping[str, SeenVm]) -> dict[str, Power]:
     """Which of the VMs of the fleet run, as a host shows them; another of its name is not one."""
     known = ((seen, tx.vm(name)) for name, seen in usable.items())
     return {vm.name: seen.power for seen, vm in known if vm and vm.vm_id == seen.vm_id}
+
+
+def _counts_as_down(fleet: FleetReader, host: str, seen: SeenVm) -> bool:
+    """Whether a VM that its host shows running is off, or went down, as far as the fleet knows."""
+    vm = fleet.vm(seen.name) if seen.power is Power.RUNNING else None
+    return vm is not None and vm.host == host and (vm.off or vm.went_down)
 
 
 def _names_on(tx: Transaction, host: str) -> set[str]:

@@ -6,7 +6,7 @@ A file places new VMs only. A heartbeat is not asked for: a host may be listed b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from forewarn.core.inventory import Clash, HostEntry, VmEntry, event_words, remedy
@@ -30,8 +30,12 @@ def host_clashes(
     hosts: Mapping[str, Host],
     scopes_after: Iterable[Scope],
     bound: Bound,
+    elsewhere: Callable[[str], int] = lambda _: 0,
 ) -> Iterator[Clash]:
-    """Why new VMs cannot be placed as the file says, and why hosts it drops are still needed."""
+    """Why new VMs cannot be placed as the file says, and why hosts it drops are still needed.
+
+    `elsewhere` counts the VMs on a host that stay there in other scopes than these.
+    """
     scopes = tuple(scopes_after)
     on_host = Counter(vm.host for scope in scopes for vm in scope.vms)
     new_on_host: dict[str, list[VmEntry]] = {}
@@ -45,7 +49,8 @@ def host_clashes(
         host = hosts.get(entry.name)
         if host is not None:
             yield from _unfit(host, coming, bound)
-        yield from _full(entry, on_host[entry.name], len(coming), bound)
+        there = on_host[entry.name] + elsewhere(entry.name)
+        yield from _full(entry, there, len(coming), bound)
     yield from still_needed(hosts.keys() - listed, scopes, bound)
 
 

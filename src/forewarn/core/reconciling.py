@@ -53,14 +53,20 @@ def step(
     bound: Bound,
     new_id: Callable[[], str],
     now_ms: int,
+    elsewhere: Callable[[str], int] = lambda _: 0,
 ) -> Step:
-    """What must change, or every clash that forbids it."""
+    """What must change, or every clash that forbids it. `elsewhere`: see `placing.host_clashes`."""
     work = _Work(wanted, scopes=scopes, hosts=hosts, new_id=new_id, now_ms=now_ms)
     work.look_at_scopes()
     work.look_at_vms()
     work.clashes.extend(
         host_clashes(
-            wanted.hosts, work.new, hosts=hosts, scopes_after=work.scopes.values(), bound=bound
+            wanted.hosts,
+            work.new,
+            hosts=hosts,
+            scopes_after=work.scopes.values(),
+            bound=bound,
+            elsewhere=elsewhere,
         )
     )
     if work.clashes:
