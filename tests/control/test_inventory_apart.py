@@ -153,6 +153,20 @@ def test_who_does_not_wait_any_more_leaves_no_reader_behind() -> None:
     assert set(_children_of_this_process()) == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the children are found in /proc")
+def test_a_reader_that_hangs_is_ended_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no other inventory would ever have its turn."""
+    before = set(_children_of_this_process())
+    (tmp_path / "hanging_reader.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    asking = children.ask("hanging_reader", b"?", "", list, what="reads", within_s=0.5)
+    with pytest.raises(Unavailable, match=r"process that reads has not answered within"):
+        run(asking)
+    assert set(_children_of_this_process()) == before
+
+
 def test_a_file_that_was_read_is_not_read_again() -> None:
     files = ReadFiles()
     known = parse(BOTH)

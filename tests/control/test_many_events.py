@@ -50,6 +50,7 @@ class Kept:
         self.measures.loaded(cloud.index.scopes.values())
         self.renderer = Renderer()
         self._published = len(cloud.commits)
+        self.judged = 0  # scopes that a commit changed
 
     def fresh(self) -> list[Change]:
         """What was committed since this was last asked."""
@@ -66,6 +67,7 @@ class Kept:
                     seen = document.content(before) != document.content(after)
                     assert document.changed(before, after) == seen
                 self._judge_documents(after)
+                self.judged += 1
         stored = FleetIndex(self.cloud.store.load())
         assert indexed(self.cloud.index) == indexed(stored)
         assert open_events(self.measures) == open_events(loaded(stored.scopes.values()))
@@ -124,6 +126,7 @@ def test_what_is_kept_from_commit_to_commit_is_what_is_true(seed: int) -> None:
     for _ in range(STEPS):
         something(cloud, chance)
         kept.judge()
+    assert kept.judged > 0, "nothing was committed"
 
 
 def test_an_approval_wakes_no_host_and_a_start_wakes_all_that_show_it() -> None:

@@ -185,6 +185,7 @@ def test_a_token_that_nobody_has_used_is_good_after_kill_9(control: ControlProce
         await control.machine("h1").join(token)
 
     run(story)
+    assert "h1" in control.cli("host", "list").stdout
 
 
 def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess) -> None:

@@ -24,22 +24,34 @@ T = TypeVar("T")
 
 CHILD_NICENESS = 5  # those who are waited for go first
 CHILD_BYTES_MAX = 2_048 * 1_024 * 1_024  # of memory; stands in the sum above MemoryMax= of the unit
+ANSWER_S_MAX = 900.0  # the largest inventory takes half a minute of a core, and has to share it
 _LENGTH = struct.Struct(">I")
 _END = _LENGTH.pack(0)
 
 
 async def ask(
-    module: str, question: bytes, text: str, take: Callable[[Iterable[bytes]], T], *, what: str
+    module: str,
+    question: bytes,
+    text: str,
+    take: Callable[[Iterable[bytes]], T],
+    *,
+    what: str,
+    within_s: float = ANSWER_S_MAX,
 ) -> T:
     """Have `module` answer a question about a text; `take` makes of its frames what is returned.
 
     `take` runs on a thread. Raises Unavailable, which says `what` the child was to do, if it cannot
-    be started or dies. Whoever stops waiting ends the child.
+    be started, dies, or does not answer in time. Whoever stops waiting ends the child.
     """
     child = _Child(module, what)
     asking = asyncio.ensure_future(asyncio.to_thread(child.ask, question, text, take))
     try:
-        return await asyncio.shield(asking)
+        async with asyncio.timeout(within_s):
+            return await asyncio.shield(asking)
+    except TimeoutError:
+        raise Unavailable(
+            f"The process that {what} has not answered within {within_s:.0f} s, and was ended."
+        ) from None
     finally:
         child.end()
         await asyncio.wait([asking])
