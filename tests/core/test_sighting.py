@@ -10,6 +10,7 @@ import pytest
 from forewarn.core import sighting
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import (
+    EventType,
     FactKind,
     Health,
     Host,
@@ -159,6 +160,14 @@ def test_of_a_host_that_cannot_be_asked_only_what_runs_elsewhere_is_taken(
     fleet = TwoHosts(silent="h1") if why == "silent" else TwoHosts(failed="h1")
     looked = look("h2", h1=shown(there), h2=shown(here), fleet=fleet)
     assert host_after(looked) == ("h2" if here in (R, P) else "h1")
+
+
+def test_what_a_host_shows_of_anothers_vm_says_nothing_of_its_scope() -> None:
+    said = replace(SAID, auto_approve=frozenset({EventType.REBOOT}))
+    at_home = {"web-0": SeenVm(name="web-0", vm_id=VM_ID, power=R, traits=said)}
+    assert look("h2", h1=at_home, h2=shown(OFF)).decision.scopes == ()
+    (settled,) = look("h1", h1=at_home, h2=shown(OFF)).decision.scopes
+    assert settled.auto_approve == {EventType.REBOOT}
 
 
 def test_a_failed_host_decides_nothing_and_is_looked_at_again() -> None:

@@ -79,11 +79,19 @@ class Liars:
         return seen
 
     def _fleet(self, liar: str) -> dict[str, Any]:
-        """Everything but the liar's own VMs: what it said of those may be looked at anew."""
+        """Everything but the liar's own VMs: what it said of those may be looked at anew.
+
+        Looking also clears the names of deleted VMs in scopes that no inventory lists, where they
+        mean nothing.
+        """
         fleet = self._service().fleet
+        listed = fleet.inventory or ""
         others = {
             f"scope {name}": replace(
-                scope, revision=0, vms=tuple(vm for vm in scope.vms if vm.host != liar)
+                scope,
+                revision=0,
+                vms=tuple(vm for vm in scope.vms if vm.host != liar),
+                deleted=scope.deleted if f'[[scope]]\nname = "{name}"' in listed else (),
             )
             for name, scope in fleet.scopes.items()
         }

@@ -198,6 +198,11 @@ class _Work:
         name = self.scope_of_vm.get(vm)
         return self.groups.scope(name) if name is not None else None
 
+    def _scope_of_own(self, name: str) -> Scope | None:
+        scope = self._scope_of(name)
+        vm = self.groups.vm(scope, name) if scope else None
+        return scope if vm is not None and vm.host == self.host else None
+
     def _appears(self, seen: SeenVm) -> None:
         name = seen.name
         before = self.known.before.get(name)
@@ -483,9 +488,10 @@ class _Work:
     def settle_scopes(self, vms: Iterable[str], unsettled: Container[str] = ()) -> None:
         """Give the scopes of these VMs the kind, notice and approvals that VMs say.
 
-        So too the scopes that changed; only those in `unsettled` are left as they are.
+        So too the scopes that changed; only those in `unsettled` are left as they are, and those
+        of which no VM is this host's: what it shows of another's VM says nothing of its scope.
         """
-        names = {self.scope_of_vm[name] for name in vms if name in self.scope_of_vm}
+        names = {scope.name for name in vms if (scope := self._scope_of_own(name)) is not None}
         names.update(scope.name for scope in self.groups.changed())
         for name in sorted(names - self.known.file_scopes.keys()):
             if name in unsettled:
