@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, World, get, post, running
+from forewarn.core.errors import Unavailable
 from forewarn.endpoint.limits import Limits
 from forewarn.endpoint.routes import RequestRules
 
@@ -163,6 +164,24 @@ def test_nobody_is_refused_also_when_a_guest_has_just_sent_the_same_bytes(world:
     assert world.client().ask(POLL).status == 200
     assert world.client().ask(POLL).status == 200
     assert world.client("127.0.0.99").ask(POLL).status == 403
+
+
+@pytest.mark.parametrize("request_bytes", [POLL, get("/"), post(APPROVAL)])
+def test_who_is_not_known_yet_is_told_to_ask_again_and_nothing_else(
+    world: World, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def early(_address: str) -> None:
+        raise Unavailable("control has not said yet")
+
+    monkeypatch.setattr(world.identity, "by_address", early)
+    client = world.client()
+    answer = client.ask(request_bytes)
+    assert answer.status == 503
+    assert int(answer.headers["retry-after"]) > 0
+    assert answer.headers["connection"] == "close"
+    assert client.is_closed()
+    monkeypatch.undo()
+    assert world.client().ask(POLL).status == 200
 
 
 @pytest.mark.parametrize(

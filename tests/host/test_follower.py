@@ -36,10 +36,12 @@ class ScriptedControl(UnaskedLink):
         self.answers: list[Changes | Exception] = []
         self.asked: list[Since | None] = []
         self.waits: list[int] = []
+        self.before: Callable[[], None] = lambda: None
 
     async def changes(self, since: Since | None, wait_s: int) -> Changes:
         self.asked.append(since)
         self.waits.append(wait_s)
+        self.before()
         answer = self.answers.pop(0) if self.answers else Unavailable("away")
         if isinstance(answer, Exception):
             raise answer
@@ -68,7 +70,7 @@ class Bench:
         self.kept: list[Marks] = []
         self.shown_when_kept: list[int | None] = []
         self.full = False
-        self.accepts = False
+        self.accepts = self.hurry = False
         self.clock = TurnedClock()
         self.documents = Documents(Identity())
         self.hosts = Noted()
@@ -88,6 +90,7 @@ class Bench:
             wants=lambda adoption: self.adoptions.append(adoption.adoption_id),
             reconnected=self._reconnected,
             judged=self._judge,
+            hurry=lambda: self.hurry,
         )
 
     async def _keep(self, marks: Marks) -> None:
@@ -518,5 +521,54 @@ def test_following_goes_on_after_an_outage_by_itself() -> None:
         finally:
             following.cancel()
         assert bench.documents.incarnation_shown("web") == 2
+
+    run(test)
+
+
+class PatientControl(ScriptedControl):
+    """Has nothing to say to a question that waits."""
+
+    given_up = 0
+
+    async def changes(self, since: Since | None, wait_s: int) -> Changes:
+        answered = await super().changes(since, wait_s)
+        if wait_s:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.given_up += 1
+        return answered
+
+
+def test_a_question_that_waits_is_given_up_and_asked_anew_when_somebody_wants_it_now() -> None:
+    async def test(bench: Bench) -> None:
+        control = PatientControl()
+        control.answers = [answer(web(2))] * 3
+        bench.follower._link = control
+        following = asyncio.ensure_future(bench.follower.run())
+        await until(lambda: control.waits == [WAIT_S], "it asks and waits")
+        bench.clock.pass_ms(1_000)
+        asked_from_ms = bench.clock.monotonic_ms()
+        bench.hurry = True
+        bench.follower.ask_now()
+        await until(lambda: bench.follower.answers, "it is answered")
+        assert bench.follower.asked_ms == bench.follower.answered_ms == asked_from_ms
+        assert (control.given_up, control.waits[1]) == (1, 0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    run(test)
+
+
+def test_when_the_answered_question_was_asked_is_known() -> None:
+    async def test(bench: Bench) -> None:
+        assert (bench.follower.asked_ms, bench.follower.answered_ms) == (None, None)
+        asked_ms = bench.clock.monotonic_ms()
+        bench.control.before = lambda: bench.clock.pass_ms(3_000)
+        await bench.hear(web(2))
+        heard = (asked_ms, asked_ms + 3_000)
+        assert (bench.follower.asked_ms, bench.follower.answered_ms) == heard
+        await bench.lose(Unavailable("away"))
+        assert (bench.follower.asked_ms, bench.follower.answered_ms) == heard
 
     run(test)

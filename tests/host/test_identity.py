@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from endpoint_world import WEB, a_vm
-from forewarn.core.errors import Invalid
+from forewarn.core.errors import Invalid, Unavailable
+from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.endpoint.limits import Bucket
 from forewarn.endpoint.pages import Guest, Page
-from forewarn.host.identity import Identity, plain_address
+from forewarn.host.identity import Identity, WitnessedIdentity, plain_address
 
 
 class FakeLink:
@@ -90,3 +91,114 @@ def test_forgetting_an_address_keeps_the_name() -> None:
     assert identity.by_address("10.0.0.1") is None
     assert identity.by_address("10.0.0.2") is guest
     assert identity.by_name("a") is guest
+
+
+class Here:
+    """Host h1, whose control answers when a test says so, at a time that the test turns."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.asked_ms: int | None = None
+        self.answered_ms: int | None = None
+        self.questions = 0
+        self.identity = WitnessedIdentity(
+            "h1", follower=lambda: self, monotonic_ms=lambda: self.now_ms
+        )
+
+    def ask_now(self) -> None:
+        self.questions += 1
+
+    def answer(self, *, asked_ms: int) -> None:
+        """Control answers now what was asked then."""
+        self.now_ms += 100
+        self.asked_ms, self.answered_ms = asked_ms, self.now_ms
+
+    def look(self, power: Power | None = Power.RUNNING) -> int:
+        """The VM is seen like this, or not at all; when."""
+        self.now_ms += 100
+        vm = self.guest.vm
+        seen = SeenVm(name=vm.name, vm_id=vm.vm_id, power=power or Power.OFF, traits=Traits())
+        self.identity.witness([] if power is None else [seen])
+        return self.now_ms
+
+    def show(self, *, on: str) -> None:
+        """There is a document for the VM that has it on this host."""
+        self.guest = Guest(replace(a_vm("a", None), host=on), Page(WEB), Bucket(0))
+        self.identity.learn(self.guest)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the VM is answered; if not, it is told to ask again."""
+        assert (self.identity.by_name("a") is not None) is not self.waits()
+        return not self.waits()
+
+    def waits(self) -> bool:
+        try:
+            assert self.identity.by_channel("a") is self.guest
+        except Unavailable:
+            return True
+        return False
+
+
+def test_a_vm_that_was_here_at_the_first_look_is_answered_though_control_is_away() -> None:
+    here = Here()
+    here.show(on="h1")
+    here.look()
+    assert here.answers
+    here.look(Power.OFF)
+    here.look()
+    assert here.answers, "it was switched off and on, here"
+    assert here.questions == 0
+
+
+def test_a_vm_that_comes_later_is_answered_once_control_has_spoken_since_then() -> None:
+    here = Here()
+    here.show(on="h1")
+    here.look(None)
+    here.answer(asked_ms=here.now_ms)
+    came_ms = here.look()
+    assert not here.answers, "it may have read something newer elsewhere"
+    assert here.questions == 1, "control is asked at once"
+    here.answer(asked_ms=came_ms - 50)
+    assert here.answers, "control, which knows that it is here, has spoken since"
+    here.look()
+    assert here.questions == 1
+
+
+def test_a_vm_on_its_way_is_answered_once_a_question_asked_since_it_runs_here_was_answered() -> (
+    None
+):
+    here = Here()
+    here.show(on="h2")
+    here.look(None)
+    here.look(Power.PAUSED)
+    here.answer(asked_ms=here.now_ms)
+    runs_ms = here.look()
+    assert not here.answers, "it ran, and read, on h2 after that question"
+    here.answer(asked_ms=runs_ms)
+    assert not here.answers, "within one millisecond nobody knows which was first"
+    here.answer(asked_ms=runs_ms + 1)
+    assert here.answers
+    here.look()
+    assert here.answers
+
+
+def test_after_a_restart_a_vm_that_was_on_its_way_waits_for_control() -> None:
+    here = Here()
+    here.show(on="h2")
+    here.answer(asked_ms=here.now_ms)
+    runs_ms = here.look()
+    assert not here.answers
+    here.answer(asked_ms=runs_ms + 1)
+    assert here.answers
+
+
+def test_a_vm_that_left_and_came_back_has_to_be_spoken_of_anew() -> None:
+    here = Here()
+    here.show(on="h1")
+    here.look()
+    here.answer(asked_ms=here.now_ms)
+    here.look(None)
+    assert here.identity.by_channel("a") is None, "it is not here: nobody's, not to ask again"
+    here.look()
+    assert not here.answers

@@ -96,7 +96,11 @@ class Daemon:
             monotonic_ms=self._clock.monotonic_ms,
             told_time=self._told_time,
         )
-        self.identity = WitnessedIdentity()
+        self.identity = WitnessedIdentity(
+            self.name,
+            follower=lambda: self.follower,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
         self.documents = Documents(self.identity)
         self.guests = LinkedGuests(
             self.link,
@@ -134,6 +138,7 @@ class Daemon:
             keep=self._mark,
             took_over=self._took_over,
             reconnected=self._reconnected,
+            hurry=lambda: self.identity.waiting,
         )
 
     async def _carry(self, name: str, body: bytes) -> tuple[int, bytes]:
@@ -209,8 +214,9 @@ class Daemon:
         self.tasks.begin("follow", self.follower.once)
 
     def _follow_on(self) -> None:
-        """Ask again, though nobody rang: at once while control does not answer."""
-        if self._clock.real_ms >= self._follow_ms or not self.follower.up:
+        """Ask again, though nobody rang: at once while control does not answer or a VM waits."""
+        waits = self.identity.waiting or not self.follower.up
+        if waits or self._clock.real_ms >= self._follow_ms:
             self.follow()
 
     def look(self) -> None:

@@ -28,6 +28,7 @@ from forewarn.wire.problems import GuestProblem
 if TYPE_CHECKING:
     from forewarn.endpoint.endpoint import Endpoint
 
+# Who is at the other end; raises Unavailable if that cannot be told yet.
 Identify = Callable[[asyncio.BaseTransport], Guest | None]
 
 RETRY_AFTER_S = 2
@@ -45,6 +46,7 @@ class Connection(asyncio.Protocol):
         "_discarded",
         "_drained",
         "_draining",
+        "_early",
         "_endpoint",
         "_guest",
         "_heads",
@@ -69,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._endpoint = endpoint
         self._identify = identify
         self._guest: Guest | None = None
+        self._early = False  # it comes before anybody can know what it is to be told
         self._heads = endpoint.heads
         self._reader: MessageReader | None = None
         self._at: int = IDLE
@@ -97,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._time_s = asyncio.get_running_loop().time
         self._since_s = self._time_s()
         endpoint.opened(self)
-        guest = self._guest = self._identify(transport)
+        guest = self._guest = self._who(transport)
         connects = endpoint.connects_of_strangers if guest is None else guest.connects
         if connects.take(self._since_s):
             endpoint.counters.refusals["connects"] += 1
@@ -109,11 +112,22 @@ class Connection(asyncio.Protocol):
         most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
         if len(crowd) >= most:
             nobody = guest is None
-            problem = problems.nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
+            problem = self._nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
             self._refuse(problem, close=True)
             self._close()  # without lingering: these are the ones that are too many
             return
         crowd.add(self)
+
+    def _who(self, transport: asyncio.BaseTransport) -> Guest | None:
+        try:
+            return self._identify(transport)
+        except Unavailable:
+            self._early = True
+            return None
+
+    def _nobody(self) -> GuestProblem:
+        """What whoever is nobody is told: who is not known yet asks again."""
+        return problems.unavailable(RETRY_AFTER_S) if self._early else problems.nobody()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._at == PARKED:
@@ -199,7 +213,7 @@ class Connection(asyncio.Protocol):
     def _poll(self, request: Request) -> None:
         guest = self._guest
         if guest is None:
-            self._refuse(problems.nobody(), close=True)
+            self._refuse(self._nobody(), close=True)
             return
         now_s = self._since_s = self._time_s()
         retry_s = guest.bucket.take(now_s)
@@ -306,7 +320,7 @@ class Connection(asyncio.Protocol):
         """A request that was not in the cache of heads."""
         guest = self._guest
         if guest is None:
-            self._refuse(problems.nobody(), close=True)
+            self._refuse(self._nobody(), close=True)
             return
         endpoint = self._endpoint
         now_s = self._since_s = self._time_s()

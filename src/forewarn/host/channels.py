@@ -207,7 +207,7 @@ class Channels:
         gone = [self._channels[mark] for mark in self._channels.keys() - kept.keys()]
         self._channels = kept
         for channel in gone:
-            guest = self._identity.by_name(channel.vm)
+            guest = self._identity.guest(channel.vm)
             if guest is not None:
                 guest.cut()
 
@@ -271,12 +271,12 @@ class Channels:
         channel = self._channels.get(mark)
         if channel is None or channel.listener != bridge:
             return None
-        return self._identity.by_name(channel.vm)
+        return self._identity.by_channel(channel.vm)
 
     def _at_tap(self, tap: str) -> Guest | None:
         for channel in self._channels.values():
             if channel.listener == tap:
-                return self._identity.by_name(channel.vm)
+                return self._identity.by_channel(channel.vm)
         return None
 
     async def _strict(self, plan: Plan) -> list[ChannelProblem]:

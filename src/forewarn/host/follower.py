@@ -90,7 +90,8 @@ class Follower:
     marks durable, or raises OSError. `accepts` says whether the operator wants the
     marks forgotten, `forget` does that, durably. `took_over` is called after each answer that
     changed what is shown, `wants` with each adoption, once, `reconnected` when control is there
-    again, `judged` when it is another one, or begins or ends to be refused.
+    again, `judged` when it is another one, or begins or ends to be refused. While `hurry` says so
+    control is asked to answer at once.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Follower:
         wants: Callable[[Adoption], None] = lambda _: None,
         reconnected: Callable[[], None] = lambda: None,
         judged: Callable[[], None] = lambda: None,
+        hurry: Callable[[], bool] = lambda: False,
     ) -> None:
         self._host = host
         self._link = link
@@ -125,6 +127,7 @@ class Follower:
         self._wants = wants
         self._reconnected = reconnected
         self._judged = judged
+        self._hurry = hurry
         self._judgment = ("", False)
         self._since: Since | None = None
         self._names: set[str] = set()
@@ -135,6 +138,10 @@ class Follower:
         self._not_kept = ""
         self._why_not = ""
         self._heard_ms: int | None = None
+        self._asking_ms = 0
+        self._now = asyncio.Event()
+        self.asked_ms: int | None = None  # the last question that was answered and taken over
+        self.answered_ms: int | None = None  # when it was
         self.answers = 0
         self.failures = 0
         self.epochs = 0
@@ -201,11 +208,15 @@ class Follower:
         for scope in scopes:
             self._remember(scope)
 
+    def ask_now(self) -> None:
+        """Somebody waits for what control says from now on: `run` asks at once."""
+        self._now.set()
+
     async def run(self) -> None:
         """Follow until canceled."""
         in_a_row = 0
         while True:
-            if await self.once():
+            if await self._turn(self._changes_now):
                 in_a_row = 0
                 await asyncio.sleep(ASK_AGAIN_AFTER_S)
                 continue
@@ -214,19 +225,43 @@ class Follower:
 
     async def once(self) -> bool:
         """Ask once and take the answer over. False if there was none; logged once per reason."""
-        answered = await self._ask()
+        return await self._turn(self._changes)
+
+    async def _turn(self, question: Callable[[], Awaitable[Changes]]) -> bool:
+        answered = await self._ask(question)
         judgment = (self.epoch, bool(self.refuses))
         if judgment != self._judgment:
             self._judgment = judgment
             self._judged()
         return answered
 
-    async def _ask(self) -> bool:
+    async def _changes(self) -> Changes:
+        self._asking_ms = self._monotonic_ms()
+        return await self._link.changes(self._since, self._wait_s())
+
+    async def _changes_now(self) -> Changes:
+        """As above; a question that waits is given up and asked anew if `ask_now` is called."""
+        self._now.clear()
+        asking, wanted = (
+            asyncio.ensure_future(self._changes()),
+            asyncio.ensure_future(self._now.wait()),
+        )
+        try:
+            await asyncio.wait([asking, wanted], return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+        finally:
+            asking.cancel()
+            wanted.cancel()
+            await asyncio.gather(asking, wanted, return_exceptions=True)
+        return await self._changes()
+
+    async def _ask(self, question: Callable[[], Awaitable[Changes]]) -> bool:
         try:
             if self._accepts():
                 await self._accept()
-            changes = await self._link.changes(self._since, self._wait_s())
-            await self._take_over(changes)
+            await self._take_over(await question())
+            self.asked_ms, self.answered_ms = self._asking_ms, self._monotonic_ms()
         except (Refusal, Unavailable) as why:
             self._lost(str(why))
             return False
@@ -242,8 +277,11 @@ class Follower:
         return True
 
     def _wait_s(self) -> int:
-        """After an outage nothing is waited for: whether control is there is news enough."""
-        if self._why_not:
+        """After an outage nothing is waited for: whether control is there is news enough.
+
+        Nor while a VM waits to be told what it is to read.
+        """
+        if self._why_not or self._hurry():
             return 0
         return REFUSING_WAIT_S if self.refuses else WAIT_S
 

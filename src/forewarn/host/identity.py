@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
+from typing import Protocol
 
-from forewarn.core.errors import Invalid
-from forewarn.core.machines import SeenVm
+from forewarn.core.errors import Invalid, Unavailable
+from forewarn.core.machines import Power, SeenVm
 from forewarn.endpoint.pages import Guest
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -72,9 +74,17 @@ class Identity:
         if self._by_address.get(address) is guest:
             del self._by_address[address]
 
-    def by_name(self, vm: str) -> Guest | None:
-        """Who a VM's own listener answers."""
+    def guest(self, vm: str) -> Guest | None:
+        """Whom the name means, whoever asks."""
         return self._by_name.get(vm)
+
+    def by_name(self, vm: str) -> Guest | None:
+        """Whom this VM's own channel answers; None if it answers nobody now."""
+        return self.guest(vm)
+
+    def by_channel(self, vm: str) -> Guest | None:
+        """The same for who asks by it. Raises Unavailable if it is to ask again soon."""
+        return self.by_name(vm)
 
     def by_address(self, address: str) -> Guest | None:
         """Who has this source address."""
@@ -89,28 +99,114 @@ class Identity:
         return None if not peer else self.by_address(peer[0])
 
 
+class Following(Protocol):
+    """Who asks control what to show: `host.follower.Follower`.
+
+    When it asked the last question that was answered, and when the answer was on show, both by
+    this machine's monotonic clock; None if there was none.
+    """
+
+    @property
+    def asked_ms(self) -> int | None: ...
+
+    @property
+    def answered_ms(self) -> int | None: ...
+
+    def ask_now(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A VM that is on this host, and has been at each look since `came_ms`, or since the first.
+
+    One that is on its way here is seen before it runs here: it does since `runs_ms`.
+    """
+
+    vm_id: str
+    came_ms: int | None
+    runs_ms: int | None
+
+
 class WitnessedIdentity(Identity):
     """Knows a guest by name only if the VM that is seen by that name is the one that is meant.
 
     Two hosts may each have a VM of one name; control takes one of them into the fleet. The other
     must not read its document, nor approve for it, whoever gave it that name.
+
+    A VM that has just come may have read a newer document on another host than this one has: what
+    is on show here counts for it only if control said so after it came (I4). A document that has
+    the VM here says that control knew it had come; one that has it elsewhere, on its way, may be
+    from before, so that only the answer to a question asked since then will do. Until then it is
+    told to ask again. VMs that were here at the first look have read nothing elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        host: str,
+        *,
+        follower: Callable[[], Following],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
         super().__init__()
-        self._seen: dict[str, str] = {}
+        self._host = host
+        self._follower = follower
+        self._monotonic_ms = monotonic_ms
+        self._seen: dict[str, _Seen] | None = None
 
     def witness(self, seen: Iterable[SeenVm]) -> None:
         """These VMs are on this host now. Who is no longer who it was is cut off."""
-        before, self._seen = self._seen, {vm.name: vm.vm_id.casefold() for vm in seen}
-        for name, vm_id in before.items():
-            if self._seen.get(name) != vm_id:
-                guest = super().by_name(name)
+        before, now_ms = self._seen, self._monotonic_ms()
+        self._seen = {vm.name: self._looked(vm, before, now_ms) for vm in seen}
+        for name, was in (before or {}).items():
+            there = self._seen.get(name)
+            if there is None or there.vm_id != was.vm_id:
+                guest = self.guest(name)
                 if guest is not None:
                     guest.cut()
+        if self.waiting:
+            self._follower().ask_now()
+
+    def _looked(self, vm: SeenVm, before: Mapping[str, _Seen] | None, now_ms: int) -> _Seen:
+        vm_id = vm.vm_id.casefold()
+        was = None if before is None else before.get(vm.name)
+        if was is None or was.vm_id != vm_id:
+            was = _Seen(vm_id, came_ms=None if before is None else now_ms, runs_ms=None)
+        if vm.power is not Power.RUNNING:
+            return replace(was, runs_ms=None)
+        return was if was.runs_ms is not None else replace(was, runs_ms=now_ms)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a VM that runs here is told to ask again until control has answered."""
+        return any(
+            seen.runs_ms is not None
+            and (guest := self.guest(name)) is not None
+            and guest.vm.vm_id.casefold() == seen.vm_id
+            and not self._proved(guest, seen)
+            for name, seen in (self._seen or {}).items()
+        )
+
+    def _proved(self, guest: Guest, seen: _Seen) -> bool:
+        """Whether the VM has surely read nothing newer elsewhere than what is on show here."""
+        follower = self._follower()
+        if guest.vm.host == self._host:
+            return seen.came_ms is None or _after(follower.answered_ms, seen.came_ms)
+        return seen.runs_ms is not None and _after(follower.asked_ms, seen.runs_ms)
 
     def by_name(self, vm: str) -> Guest | None:
-        guest = super().by_name(vm)
-        if guest is None or self._seen.get(vm) != guest.vm.vm_id.casefold():
+        try:
+            return self.by_channel(vm)
+        except Unavailable:
             return None
+
+    def by_channel(self, vm: str) -> Guest | None:
+        guest, seen = self.guest(vm), (self._seen or {}).get(vm)
+        if guest is None or seen is None or seen.vm_id != guest.vm.vm_id.casefold():
+            return None
+        if not self._proved(guest, seen):
+            raise Unavailable(f"control has not said yet what VM {vm} is to read here")
         return guest
+
+
+def _after(then_ms: int | None, since_ms: int) -> bool:
+    return then_ms is not None and then_ms > since_ms

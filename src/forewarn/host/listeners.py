@@ -57,7 +57,7 @@ class _Listener:
     server: asyncio.Server | None = None
 
     def identify(self, _transport: asyncio.BaseTransport) -> Guest | None:
-        return self.identity.by_name(self.vm)
+        return self.identity.by_channel(self.vm)
 
 
 class Listeners:
@@ -137,7 +137,7 @@ class Listeners:
         return listener
 
     def _cut(self, vm: str) -> None:
-        guest = self._identity.by_name(vm)
+        guest = self._identity.guest(vm)
         if guest is not None:
             guest.cut()
 

@@ -164,14 +164,14 @@ class GuestsTogether:
                 self._at(host).add_polls({scope: polled_ms})
 
     def _of(self, vm: str) -> LinkedGuests:
-        guest = self._identity.by_name(vm)
+        guest = self._identity.guest(vm)
         if guest is None:
             raise NotFound(f"There is no VM {vm}.", "It has left since it asked.")
         return self._at(guest.vm.host)
 
     def _queueing(self, vm: str) -> LinkedGuests | None:
         """Who sends what this VM did in passing; None if it has left since."""
-        guest = self._identity.by_name(vm)
+        guest = self._identity.guest(vm)
         if guest is None:
             return None
         self._queued.add(guest.vm.host)

@@ -123,7 +123,11 @@ class HostService:
             heard=self._heard,
         )
         self._machinery = build(self.name, self.link)
-        self.identity = WitnessedIdentity()
+        self.identity = WitnessedIdentity(
+            self.name,
+            follower=lambda: self.follower,
+            monotonic_ms=self._clock.monotonic_ms,
+        )
         self.documents = Documents(
             self.identity, requests_per_s=float(settings.guest_requests_per_second)
         )
@@ -170,6 +174,7 @@ class HostService:
             wants=self.watch.adopt,
             reconnected=self._reconnected,
             judged=self.hosts.beat,
+            hurry=lambda: self.identity.waiting,
         )
 
     @cached_property

@@ -1,0 +1,105 @@
+"""A VM that comes to a host reads nothing older there than where it comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core_fleet import TurnedClock
+from forewarn.core.errors import Unavailable
+from forewarn.core.model import HOUR_MS
+from forewarn.host.loopback_channels import LoopbackChannels
+from host_world import DOCUMENT, Cloud, a_vm, cloud, run, scheduled, until
+
+HOSTS = {
+    "h1": [a_vm("web_0", scope="web", update_domain=0)],
+    "h2": [a_vm("web_1", scope="web", update_domain=1)],
+    "h3": [a_vm("other")],
+}
+HOUR_S = HOUR_MS // 1_000
+
+
+async def _on_its_way(there: Cloud) -> tuple[str, TurnedClock]:
+    """Begin to move web_0; where to, and the clock by which it arrives in an hour."""
+    clock = TurnedClock()
+    there.world.hypervisor._clock = clock
+    there.world.hypervisor.slow_next("web_0", extra_s=HOUR_S)
+    event_id = await scheduled(there, "web_0", "redeploy")
+    assert (await there.approve("web_0", event_id)).status_code == 200
+    await until(there.world.hypervisor.under_way, "it is on its way")
+
+    def expecting() -> str | None:
+        shown = (h for h in ("h2", "h3") if there.hosts[h].documents.guest("web_0") is not None)
+        return next(shown, None)
+
+    return str(await until(expecting, "its next host knows its document")), clock
+
+
+async def _ask(there: Cloud, host: str) -> httpx.Response:
+    """What web_0 is answered on that host."""
+    channels = there.hosts[host].channels
+    assert isinstance(channels, LoopbackChannels)
+    address = await until(lambda: channels.addresses().get("web_0"), f"{host} has a way for it")
+    url = f"http://{address[0]}:{address[1]}{DOCUMENT}"
+    return await there.client.get(url, headers={"Metadata": "true"})
+
+
+def test_a_vm_reads_nothing_older_on_a_host_that_lost_control_before_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with cloud(tmp_path, HOSTS) as there:
+            target, clock = await _on_its_way(there)
+            host = there.hosts[target]
+
+            async def away(*_: object) -> Any:
+                raise Unavailable("away")
+
+            monkeypatch.setattr(host.link, "changes", away)
+            host.follower.ask_now()
+            await until(lambda: not host.follower.up, "the target hears control no more")
+            before = (await there.document("web_0"))["DocumentIncarnation"]
+            await there.operator("POST", "vms/web_1/restart", {})
+
+            async def newer() -> Any:
+                return (await there.document("web_0"))["DocumentIncarnation"] > before
+
+            await until(newer, "it reads a newer document where it is")
+            read = (await there.document("web_0"))["DocumentIncarnation"]
+
+            clock.pass_ms(HOUR_MS)
+            await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
+            reply = await _ask(there, target)
+            assert (reply.status_code, int(reply.headers["Retry-After"]) > 0) == (503, True)
+
+            monkeypatch.undo()
+            await until(lambda: host.identity.by_name("web_0"), "control has said what it reads")
+            reply = await _ask(there, target)
+            assert reply.status_code == 200
+            assert reply.json()["DocumentIncarnation"] >= read
+
+    run(test())
+
+
+def test_a_vm_is_answered_where_it_comes_before_its_move_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with cloud(tmp_path, HOSTS) as there:
+            target, clock = await _on_its_way(there)
+
+            async def away(*_: object) -> Any:
+                raise Unavailable("away")
+
+            for host in there.hosts.values():
+                monkeypatch.setattr(host.link, "report", away)
+            clock.pass_ms(HOUR_MS)
+            await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
+            await until(lambda: there.hosts[target].identity.by_name("web_0"), "it is answered")
+            assert (await _ask(there, target)).status_code == 200
+            assert (await there.vm("web_0"))["host"] == "h1", "control does not know of it yet"
+
+    run(test())
