@@ -191,16 +191,4 @@ PLANTED_IN_LINK = (
             ),
         ),
     ),
-    Planted(
-        "I4",
-        "a VM that has just come reads what its new host showed before",
-        (
-            (
-                "host/identity.py",
-                "        if not self._proved(guest, seen):\n",
-                "        if not self._proved(guest, seen) and not self._host:\n",
-            ),
-        ),
-        first=9_000_000,
-    ),
 )
