@@ -224,6 +224,22 @@ def test_a_copy_on_another_host_says_nothing(fleet: SightingFleet) -> None:
     assert not fleet.vm("web-0").off
 
 
+def test_one_that_runs_where_it_is_being_brought_does_not_count_as_off_any_more(
+    fleet: SightingFleet,
+) -> None:
+    fleet.shows("h2")
+    shows_for(fleet, 60, OFF)
+    fleet.approve(fleet.order("web-0", EventType.REDEPLOY))
+    fleet.tick()
+    [(_, coming)] = fleet.index.arriving("h2")
+    assert (coming.name, coming.off) == ("web-0", True)
+    fleet.shows("h2", OFF)
+    assert fleet.vm("web-0").off
+    fleet.shows("h2", web(0))
+    assert (fleet.vm("web-0").host, fleet.vm("web-0").off) == ("h1", False)
+    assert counts_as(fleet) == ["off", "on"]
+
+
 def test_another_vm_of_that_name_has_a_power_of_its_own(fleet: SightingFleet) -> None:
     shows_for(fleet, 60, OFF)
     assert fleet.vm("web-0").off

@@ -37,6 +37,7 @@ class Powers:
         broken = now_ms - self._seen_ms.get(host, now_ms) > UNBROKEN_MS
         self._seen_ms[host] = now_ms
         _end_doubts(tx, host, powers)
+        _switch_on_arrived(tx, host, powers)
         quiet = _quiet(tx, host) and not broken
         waits = False
         for scope in tx.scopes_on(host):
@@ -86,6 +87,16 @@ def _end_doubts(tx: Transaction, host: str, powers: Mapping[str, Power]) -> None
             if vm.may_run_on == host and powers.get(vm.name) is Power.RUNNING:
                 now = tx.need_scope(scope.name)
                 tx.apply(failing.found(now, vm.name, host, now_ms=tx.now_ms, policy=tx.policy))
+
+
+def _switch_on_arrived(tx: Transaction, host: str, powers: Mapping[str, Power]) -> None:
+    """A VM that was off and is being brought to the host runs there: its owner switched it on.
+
+    Nobody may say for long that it has come; if the host fails till then it must be started again.
+    """
+    for scope, vm in tx.arriving(host):
+        if vm.off and powers.get(vm.name) is Power.RUNNING:
+            _take_over(tx, tx.need_scope(scope), (vm.name,), ())
 
 
 def _quiet(tx: Transaction, host: str) -> bool:
