@@ -149,8 +149,9 @@ def test_events_that_come_and_go_on_a_full_disk_do_not_fill_the_memory() -> None
     handed = Fact(Kind.HANDED_OVER, at(0), "GIVER#1", {"to": "HEIR#1", "prepared": True})
     ended, closed = gone("GIVER")
     keeping.add([appeared("LASTING"), appeared("GIVER"), ended, handed, closed])
-    for number in range(UNKEPT_MAX):
-        keeping.add([appeared(f"E{number}"), *gone(f"E{number}")])
+    for turn in range(UNKEPT_MAX // 10):
+        events = [f"E{turn}-{number}" for number in range(10)]
+        keeping.add(fact for event in events for fact in (appeared(event), *gone(event)))
         assert len(keeping.unkept) < UNKEPT_MAX + 3
     journal.why = None
     assert keeping.write()

@@ -23,6 +23,7 @@ PLANTED = (
                 "    return event.shown_ms + event.unreadable_ms + event.minimum_notice_ms\n",
             ),
         ),
+        first=5,
     ),
     Planted(
         "I2",
@@ -35,6 +36,7 @@ PLANTED = (
                 "    for other in ():\n",
             ),
         ),
+        first=17,
     ),
     Planted(
         "I3",
@@ -72,6 +74,7 @@ PLANTED = (
                 "        consent.approve(scope, event_ids, known=known, by=vm, now_ms=tx.now_ms)\n",
             ),
         ),
+        first=3,
     ),
     Planted(
         "I6",
@@ -87,6 +90,7 @@ PLANTED = (
                 "    return Decision()\n",
             ),
         ),
+        first=8,
     ),
     Planted(
         "I7",
@@ -103,6 +107,7 @@ PLANTED = (
                 "        return None\n    if not home.fenced:\n",
             ),
         ),
+        first=15,
     ),
     Planted(
         "a VM runs twice",
@@ -114,7 +119,7 @@ PLANTED = (
                 "",
             ),
         ),
-        first=110,
+        first=114,
     ),
     Planted(
         "a VM runs twice",
@@ -131,7 +136,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=9_001_040,
+        first=9_001_048,
     ),
     Planted(
         "a VM runs twice",
@@ -143,7 +148,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
-        first=9_000_070,
+        first=9_000_088,
     ),
     Planted(
         "a VM runs twice",
@@ -160,7 +165,7 @@ PLANTED = (
                 "            if vm.may_run_on is host is None and powers",
             ),
         ),
-        first=9_000_110,
+        first=9_000_144,
     ),
     Planted(
         "a VM is lost",
@@ -172,7 +177,7 @@ PLANTED = (
                 "            if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
-        first=9_001_040,
+        first=9_001_106,
     ),
     Planted(
         "power",
@@ -184,7 +189,7 @@ PLANTED = (
                 "    kind = ActionKind.START_VM\n",
             ),
         ),
-        first=9_000_032,
+        first=9_000_076,
     ),
     Planted(
         "I6",
@@ -202,7 +207,7 @@ PLANTED = (
                 "    if late_ms < 0:\n",
             ),
         ),
-        first=8_000_000,
+        first=8_000_003,
     ),
     Planted(
         "I6",
@@ -214,7 +219,7 @@ PLANTED = (
                 "            only_off=not only_off and only_off,\n",
             ),
         ),
-        first=9_000_070,
+        first=9_000_076,
     ),
     Planted(
         "I6",
@@ -227,11 +232,13 @@ PLANTED = (
                 "        return TERMINATE_NOTICE_MS[0]\n",
             ),
         ),
+        first=3,
     ),
     Planted(
         "I8",
         "an approval does not mind whose event it names",
         (("core/consent.py", "    if unknown:\n", "    if unknown and not event_ids:\n"),),
+        first=7,
     ),
     *PLANTED_IN_LINK,
 )

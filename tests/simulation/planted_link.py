@@ -18,6 +18,7 @@ PLANTED_IN_LINK = (
                 "        if before is not None:\n",
             ),
         ),
+        first=3,
     ),
     Planted(
         "documents or I7",
@@ -32,6 +33,7 @@ PLANTED_IN_LINK = (
                 "        if since is None:\n",
             ),
         ),
+        first=87,
     ),
     Planted(
         "I7",
@@ -43,6 +45,7 @@ PLANTED_IN_LINK = (
                 "            self._view(host)\n",
             ),
         ),
+        first=36,
     ),
     Planted(
         "documents",
@@ -54,6 +57,7 @@ PLANTED_IN_LINK = (
                 "        gone = self._names - names - self._names\n",
             ),
         ),
+        first=3,
     ),
     Planted(
         "documents or I7",
@@ -70,6 +74,7 @@ PLANTED_IN_LINK = (
                 ),
             ),
         ),
+        first=11,
     ),
     Planted(
         "I4",
@@ -84,6 +89,7 @@ PLANTED_IN_LINK = (
                 "        newest = list(scopes)\n",
             ),
         ),
+        first=5,
     ),
     Planted(
         "I4",
@@ -95,6 +101,7 @@ PLANTED_IN_LINK = (
                 "        self._marks = raised\n",
             ),
         ),
+        first=5,
     ),
     Planted(
         "a lie",
@@ -117,6 +124,7 @@ PLANTED_IN_LINK = (
                 "        metadata.approve",
             ),
         ),
+        first=3,
     ),
     Planted(
         "a lie",
@@ -128,6 +136,7 @@ PLANTED_IN_LINK = (
                 "    if action.phase is not ActionPhase.CLAIMED:\n",
             ),
         ),
+        first=10,
     ),
     Planted(
         "a lie",
@@ -139,6 +148,7 @@ PLANTED_IN_LINK = (
                 "            if claim >= rank:\n",
             ),
         ),
+        first=10,
     ),
     Planted(
         "claims",
@@ -150,6 +160,7 @@ PLANTED_IN_LINK = (
                 "                    if action.host:\n                        yield",
             ),
         ),
+        first=17,
     ),
     Planted(
         "claims",
@@ -175,6 +186,7 @@ PLANTED_IN_LINK = (
                 "        except (NotYours, Unavailable):\n            return\n",
             ),
         ),
+        first=1,
     ),
     Planted(
         "membership",

@@ -28,14 +28,18 @@ Edit = tuple[str, str, str]
 class Planted:
     """One bug and the invariant whose breach must be found; ` or ` where either shows it.
 
-    `first` is the first of the fixed seeds in which it is looked for: what needs a rare world
-    begins near one.
+    `first` is the first of the fixed seeds in which it is looked for: a world that shows it, or
+    one shortly before. `simulation.find_planted` says which do.
     """
 
     invariant: str
     what: str
     edits: tuple[Edit, ...]
     first: int = 0
+
+    def shown_by(self, breach: str) -> bool:
+        """Whether what a world says of its breach is that of this bug's invariant."""
+        return any(f": {one}: " in breach for one in self.invariant.split(" or "))
 
 
 def plant(bug: Planted, source: Path, target: Path) -> None:

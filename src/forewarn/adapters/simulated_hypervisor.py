@@ -216,6 +216,8 @@ class SimulatedHypervisor:
 
         Looking changes nothing: what has happened does not depend on who asked since.
         """
+        if not self._begun:  # it is asked at every look, and mostly nothing is under way
+            return
         now_ms = self._clock.monotonic_ms()
         begun = [(one.ends_monotonic_ms, key) for key, one in self._begun.items()]
         over = sorted(end for end in begun if end[0] <= now_ms and self._goes_on(end[1]))
