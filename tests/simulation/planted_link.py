@@ -65,12 +65,13 @@ PLANTED_IN_LINK = (
         (
             (
                 "host/follower.py",
-                "            changes = await self._link.changes(self._since, self._wait_s())\n",
+                "            await self._take_over(await question())\n",
                 (
-                    "            changes = await self._link.changes(self._since, self._wait_s())\n"
+                    "            changes = await question()\n"
                     "            self._since = Since(changes.epoch, changes.revision)\n"
                     "            if changes.scopes and self.answers % 7 == 3:\n"
                     "                raise Unavailable('put off')\n"
+                    "            await self._take_over(changes)\n"
                 ),
             ),
         ),
