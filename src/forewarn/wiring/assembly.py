@@ -165,7 +165,7 @@ class ControlParts:
         from forewarn.wiring.inventory_child import reads_apart  # noqa: PLC0415 - see above
 
         growing = Growing()
-        return Inventories(
+        inventories = Inventories(
             self.control,
             needs_channels=needs_channels,
             cannot_listen=cannot_listen,
@@ -174,6 +174,12 @@ class ControlParts:
             quietly=lambda: growing,
             files=self.files,
         )
+        self.measures.count(
+            "forewarn_inventory_errors",
+            "Parts of large inventories that broke, each time that they were tried.",
+            lambda: inventories.failures,
+        )
+        return inventories
 
     async def pulse(self) -> None:
         """Let the timekeeper notice, until canceled, that this process stood still."""
