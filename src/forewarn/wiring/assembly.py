@@ -182,9 +182,13 @@ class ControlParts:
         return inventories
 
     async def pulse(self) -> None:
-        """Let the timekeeper notice, until canceled, that this process stood still."""
+        """Let the timekeeper notice, until canceled, that this process stood still.
+
+        What hosts said meanwhile was not heard: they are not taken for silent because of that.
+        """
         while True:
             self.timekeeper.pulse()
+            self.observed.pulse()
             await asyncio.sleep(PULSE_EVERY_S)
 
 

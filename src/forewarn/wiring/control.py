@@ -181,6 +181,7 @@ class ControlService:
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
+        parts.observed.pulse()  # however long the start takes, hosts are not listened to in it
         await self._apply_inventory()
         await self.membership.settle()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
