@@ -277,6 +277,10 @@ class Assembly(ControlParts):
         self.show_all()
         for change in changes:
             self._note(change)
+            gone = [name for name in change.removed_hosts if name not in self.fleet.hosts_by_name]
+            self.views.forget(gone)
+            self._together.forget(gone)
+            self.guests.forget(gone)
         if self._new_scopes or self._new_hosts:
             self.fleet_changed.set()
 

@@ -152,6 +152,9 @@ class ControlService:
 
     def _show(self, changes: Sequence[Change]) -> None:
         self.views.published(changes)
+        for change in changes:
+            gone = [n for n in change.removed_hosts if n not in self.parts.fleet.hosts_by_name]
+            self.views.forget(gone)
 
     def _ring(self) -> None:
         self.parts.ticker.ring()
