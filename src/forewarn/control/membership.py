@@ -21,15 +21,18 @@ from forewarn.control.measures import OPERATOR
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import membership
-from forewarn.core.errors import BadInventory, Invalid, NotMember
+from forewarn.core.errors import BadInventory, Invalid, NotMember, Unavailable
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import HOUR_MS
+from forewarn.logs import Log
 from forewarn.ports import Clock
 
 TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
 SECRET_BYTES = 24
 TOKEN_VALID_MS = HOUR_MS
+PLACES_AGAIN_S = 2.0  # of hosts that left, after they could not be taken
 
+log = Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,6 +104,7 @@ class Membership:
         self._shut_out = shut_out
         self._aside = aside
         self._one_at_a_time = asyncio.Lock()
+        self._leaving: set[str] = set()  # found at the start, with their places still to be taken
 
     @property
     def authority_pem(self) -> str:
@@ -188,14 +192,34 @@ class Membership:
         """Have exactly the members as hosts with a daemon of their own; call it at the start.
 
         A kill between two writes, and a restored backup, leave one without the other; who has
-        joined is said here and nowhere else.
+        joined is said here and nowhere else. Whether somebody who left keeps its place depends on
+        the inventory file: while a large one is being read, that is left to `run`.
         """
         members = {member.name for member in self.members()}
         joined = {host.name for host in self._control.fleet.hosts() if host.joined}
         for name in sorted(members - joined):
             await self._control.submit(host_joined(name, by=name))
-        for name in sorted(joined - members):
-            await self._control.submit(_left(name, self._files, by=OPERATOR))
+        self._leaving = joined - members
+        if not self._files.reading:
+            await self._take_places()
+
+    async def run(self) -> None:
+        """Take the places that `settle` could not take yet; then nothing, until canceled."""
+        await self._files.read_by_now()
+        while self._leaving:
+            try:
+                await self._take_places()
+            except Unavailable as why:
+                log.warning("host_places_put_off", why=str(why), hosts=sorted(self._leaving))
+                await asyncio.sleep(PLACES_AGAIN_S)
+        await asyncio.Event().wait()
+
+    async def _take_places(self) -> None:
+        async with self._one_at_a_time:  # one of them may be joining again
+            for name in sorted(self._leaving):
+                if all(member.name != name for member in self.members()):
+                    await self._control.submit(_left(name, self._files, by=OPERATOR))
+                self._leaving.discard(name)
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""

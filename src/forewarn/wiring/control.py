@@ -291,6 +291,7 @@ class ControlService:
             self.parts.lateness.run,
             self.parts.ticker.run,
             self._inventories.run,
+            self.membership.run,
         )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())
