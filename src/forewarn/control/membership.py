@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -180,7 +180,7 @@ class Membership:
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and everybody wait
-        await self._control.submit(_left(name, self._files, by=OPERATOR))
+        await self._control.submit(_left([name], self._files, by=OPERATOR))
 
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
@@ -216,10 +216,10 @@ class Membership:
 
     async def _take_places(self) -> None:
         async with self._one_at_a_time:  # one of them may be joining again
-            for name in sorted(self._leaving):
-                if all(member.name != name for member in self.members()):
-                    await self._control.submit(_left(name, self._files, by=OPERATOR))
-                self._leaving.discard(name)
+            self._leaving -= {member.name for member in self.members()}
+            if self._leaving:
+                await self._control.submit(_left(self._leaving, self._files, by=OPERATOR))
+            self._leaving = set()
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
@@ -243,8 +243,9 @@ class Membership:
         self._members = after
 
 
-def _left(name: str, files: ReadFiles, *, by: str) -> Command[None]:
-    """Take a host's place, unless an inventory file gives it one too."""
+def _left(names: Iterable[str], files: ReadFiles, *, by: str) -> Command[None]:
+    """Take the places of hosts, unless an inventory file gives them one too."""
+    leaving = sorted(names)
 
     def command(tx: Transaction) -> None:
         text = tx.inventory
@@ -252,7 +253,8 @@ def _left(name: str, files: ReadFiles, *, by: str) -> Command[None]:
             listed = {host.name for host in files.read(text).hosts} if text is not None else set()
         except BadInventory:
             listed = set()  # written under older rules; what it meant then is in the fleet
-        host_left(name, by=by, listed_by_file=name in listed)(tx)
+        for name in leaving:
+            host_left(name, by=by, listed_by_file=name in listed)(tx)
 
     return command
 
