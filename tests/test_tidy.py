@@ -36,7 +36,7 @@ PRAGMA = re.compile(r"  # (noqa|type: ignore).*$")
 CATCHES_EVERYTHING = {
     "src/forewarn/adapters/libvirt_connection.py": 1,  # a thread's failure is its waiter's
     "src/forewarn/adapters/libvirt_hypervisor.py": 1,  # the top of a loop that mends
-    "src/forewarn/control/inventories.py": 1,  # one look at what is left: logged, tried again
+    "src/forewarn/control/inventories.py": 2,  # one slice, one look at what is left: logged once
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request

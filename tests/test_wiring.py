@@ -210,6 +210,48 @@ def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path
     asyncio.run(main())
 
 
+def test_nothing_is_kept_of_hosts_that_left_the_fleet(tmp_path: Path) -> None:
+    """Hosts come and go under new names for years."""
+    host, vm = '[[host]]\nname = "h{0}"\n', '[[vm]]\nname = "v{0}"\nhost = "h{0}"\n'
+    vm += 'listen = "127.0.0.1:0"\n'
+
+    async def main() -> None:
+        async with assembled(tmp_path) as (parts, listeners):
+            for number in range(6):
+                text = host.format(number) + vm.format(number)
+                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.arrange(listeners, lambda vm: vm.listen)
+                await parts.guests.enable(f"v{number}", f"v{number}")
+                parts.guests.returned(f"v{number}")  # sent after the host has left
+                kept = (parts.views._views, parts._together._followers, parts.hosts._executors)
+                assert [set(one) for one in kept] == [{f"h{number}"}] * 3
+                await parts.guests.send(polls=False)
+                assert set(parts.guests._guests) == {f"h{number}"}
+            assert parts.guests._left == set()
+
+    asyncio.run(main())
+
+
+def test_what_guests_of_a_host_did_is_sent_though_it_has_left(tmp_path: Path) -> None:
+    host, vm = '[[host]]\nname = "h{0}"\n', '[[vm]]\nname = "v{0}"\nhost = "h{0}"\n'
+    vm += 'listen = "127.0.0.1:0"\n'
+
+    async def main() -> None:
+        async with assembled(tmp_path) as (parts, listeners):
+            for number in (1, 2):
+                text = host.format(number) + vm.format(number)
+                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.arrange(listeners, lambda vm: vm.listen)
+                parts.guests.first_read(f"v{number}", f"v{number}", frozenset({"e1", "e2"}))
+            assert set(parts.guests._guests) == {"h1", "h2"}
+            parts.guests._guests["h1"].dropped = 3
+            await parts.guests.send(polls=False)
+            assert set(parts.guests._guests) == {"h2"}
+            assert parts.guests.dropped == 3  # a counter does not go back
+
+    asyncio.run(main())
+
+
 def test_while_much_comes_to_be_no_garbage_is_looked_for_and_then_as_ever() -> None:
     growing = Growing()
     gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import threading
@@ -174,6 +175,33 @@ def test_a_mark_that_cannot_be_written_stops_no_commit(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(FolderUnusable, match=MARK_NAME):
         SqliteStore.in_folder(tmp_path)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["checksum", "no checksum"])
+def test_a_close_moves_no_wal_if_the_mark_with_the_checksum_cannot_be_replaced(
+    tmp_path: Path, *, known: bool
+) -> None:
+    """Cut off in the middle, the next start would find a file beside the checksum of another."""
+    made(tmp_path)
+    store = SqliteStore.in_folder(tmp_path)
+    if not known:
+        marker = store._database._marker
+        assert marker is not None
+        until(marker.may_change_file)
+    before = (tmp_path / DATABASE_NAME).read_bytes()
+    in_the_way = tmp_path / f".{MARK_NAME}.{os.getpid()}"
+    in_the_way.mkdir()
+    move(store, 3)
+    store.close()
+    mark = mark_of(tmp_path)
+    assert (mark.file_sum is not None) is known
+    if known:
+        assert (tmp_path / DATABASE_NAME).read_bytes() == before
+        assert (tmp_path / WAL_NAME).stat().st_size > 0
+    else:
+        assert not (tmp_path / WAL_NAME).exists()
+    in_the_way.rmdir()
+    assert incarnation(tmp_path) == 8
 
 
 def test_a_mark_with_a_checksum_is_replaced_before_the_wal_is_moved_and_keeps_no_move_away(

@@ -11,17 +11,21 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from forewarn.adapters import children
+from forewarn.control.host_places import host_joined
 from forewarn.control.inventories import Inventories, ReadsOnThread
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
+from forewarn.control.writer import Command
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Inventory
+from forewarn.core.membership import Members
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
 from host_world import until
@@ -283,6 +287,103 @@ def test_a_large_file_that_took_the_place_of_another_at_a_start_is_not_read_twic
         await asyncio.gather(running, return_exceptions=True)
 
     run(main())
+
+
+class WatchedFiles(ReadFiles):
+    """Remembers whether each file that the writer asked for was known by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known_when_asked: list[bool] = []
+
+    def read(self, text: str) -> Inventory:
+        self.known_when_asked.append(self.known(text) is not None)
+        return super().read(text)
+
+
+def nobody_joined(fleet: InventoryFleet, files: ReadFiles) -> Membership:
+    """Members as after a restored backup: the fleet has hosts that nobody is a member for."""
+
+    def never(*_: object) -> Any:
+        raise AssertionError("nobody joins here")
+
+    signing = Signing(fingerprint="", pem="", read_request=never, read_peer=never, sign=never)
+    return Membership(
+        Members(),
+        keep=never,
+        signing=signing,
+        control=fleet.control,
+        clock=fleet.clock,
+        files=files,
+    )
+
+
+def test_places_of_hosts_that_left_are_taken_at_a_start_once_a_large_file_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the writer would read it, once for each of them, before anybody is served."""
+    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    fleet, files = InventoryFleet(), WatchedFiles()
+    fleet.apply(BOTH)
+    for name in ("h3", "h4", "h5"):
+        fleet.run(host_joined(name, by="test"))
+    inventories, membership = Inventories(fleet.control, files=files), nobody_joined(fleet, files)
+
+    async def main() -> None:
+        await inventories.prepare()
+        await membership.settle()
+        assert {host.name for host in fleet.published.hosts() if host.joined} == {"h3", "h4", "h5"}
+        loops = [asyncio.ensure_future(one.run()) for one in (membership, inventories)]
+        await until(lambda: set(fleet.index.hosts) == {"h1", "h2", "h3"}, "the places are taken")
+        for one in loops:
+            assert not one.done()
+            one.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+    run(main())
+    assert not fleet.host("h3").joined  # and stays: the file lists it
+    assert files.known_when_asked == [True]  # once for all of them
+
+
+def test_places_of_hosts_that_left_are_taken_at_a_start_with_a_small_file() -> None:
+    fleet, files = InventoryFleet(), WatchedFiles()
+    fleet.apply(BOTH)
+    fleet.run(host_joined("h4", by="test"))
+
+    async def main() -> None:
+        await Inventories(fleet.control, files=files).prepare()
+        await nobody_joined(fleet, files).settle()
+
+    run(main())
+    assert "h4" not in fleet.index.hosts
+    assert files.known_when_asked == [True]
+
+
+def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forewarn.control.membership.PLACES_AGAIN_S", 0.01)
+    fleet, files, failures = InventoryFleet(), ReadFiles(), [0, 1]
+    fleet.run(host_joined("h4", by="test"))
+
+    class FullDisk:
+        async def submit(self, command: Command[T]) -> T:
+            if failures:
+                failures.pop()
+                raise Unavailable("the disk is full")
+            return fleet.run(command)
+
+    async def main() -> None:
+        membership = nobody_joined(fleet, files)
+        files.reading = True
+        await membership.settle()
+        fleet.control._writer = FullDisk()
+        running = asyncio.ensure_future(membership.run())
+        files.reading = False
+        await until(lambda: "h4" not in fleet.index.hosts, "its place is taken")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+    assert failures == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limits are read from /proc")

@@ -273,6 +273,43 @@ def test_a_scope_that_is_gone_is_named_no_more() -> None:
     run(story)
 
 
+def test_a_host_that_left_is_forgotten_and_whoever_waits_as_it_is_answered() -> None:
+    async def story() -> None:
+        shown = web()
+        waiting = await shown.asleep("h3", told(await shown.ask("h3")))
+        shown.views.forget(["h3", "never-was"])
+        assert (await waiting).names == ()
+        assert set(shown.views._views) == {"h1", "h2"}
+        shown.views.ring("h3")  # who is shut out is rung for
+        assert set(shown.views._views) == {"h1", "h2"}
+        assert "h3" not in shown.views.take_rung()
+
+    run(story)
+
+
+def test_a_host_that_left_and_comes_back_is_told_what_it_shows_no_more() -> None:
+    """It may still show what it was told before it left."""
+
+    async def story() -> None:
+        shown = web()
+        known = told(await shown.ask("h2"))
+
+        def away(tx: Transaction) -> None:
+            for name in ("web", "db"):
+                tx.remove_scope(name)
+
+        shown.cloud.run(away)
+        shown.publish()
+        shown.views.forget(["h2"])
+        async with asyncio.timeout(WAIT_S):
+            answer = await shown.ask("h2", known, CHANGES_WAIT_S_MAX)
+        assert answer.names == ()
+        assert answer.revision > known.revision
+        await shown.asleep("h2", told(answer))
+
+    run(story)
+
+
 def test_a_scope_that_came_back_between_two_questions_is_told_anew() -> None:
     async def story() -> None:
         shown = web()

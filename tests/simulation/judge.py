@@ -6,6 +6,7 @@ answered to whom. It never looks at our rows except where a promise is about the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -106,7 +107,9 @@ class Judge:
         self.told_scopes: set[str] = set()  # scopes a guest of which polls
         self.auto_approving: set[str] = set()  # scopes whose owners approve their own reboots
         self.polled_scopes: set[str] = set()
-        self.silent_orders: dict[str, set[str]] = {}  # vm -> types ordered while nobody listened
+        # By VM and type: how often that was ordered while nobody listened, and has not hit it yet.
+        self.silent_orders: Counter[tuple[str, str]] = Counter()
+        self._hit_silently: set[tuple[str, str]] = set()  # VM and action, for good
         self.down_since: dict[str, int] = {}  # VMs that went off with a host of which this was said
         self.off_since: dict[str, int] = {}  # VMs that their owners switched off, and left so
         self.quiet_ms: dict[str, int] = {}  # since when nothing was wrong with such a VM
@@ -323,11 +326,11 @@ class Judge:
         types = TYPE_OF_ACTION[action.kind]
         for vm in hit:
             self.count(f"hit {min(types)}")
-            self._judge_notice(vm, types)
+            self._judge_notice(vm, types, action.action_id)
         for vm in hit:
             self._judge_domains(vm, action, min(types))
 
-    def _judge_notice(self, vm: str, types: set[str]) -> None:
+    def _judge_notice(self, vm: str, types: set[str], action_id: str) -> None:
         scope = self.domains[vm][0]
         told = [
             event
@@ -335,21 +338,33 @@ class Judge:
             if vm in event.resources and event.event_type in types and not event.gone
         ]
         if not told:
-            if types & self.silent_orders.get(vm, set()):
-                return
-            if scope in self.told_scopes:
+            if not self._excused_once(vm, types, action_id) and scope in self.told_scopes:
                 raise Broken(f"I6: {vm} is hit by {sorted(types)} and was never told")
             return
         for event in told:
             enough = self._notice_ms(event) - NOTICE_TOLERANCE_MS
             if event.approved or event.failure or event.readable_ms.get(vm, 0) >= enough:
                 return
-        if types & self.silent_orders.get(vm, set()):
-            return  # an order from before anybody of the scope polled: it stays silent
+        if self._excused_once(vm, types, action_id):
+            return
         raise Broken(
             f"I6: {vm} is hit by {told[0].event_type} {told[0].event_id} after "
             f"{told[0].readable_ms.get(vm, 0)} ms of readable notice"
         )
+
+    def _excused_once(self, vm: str, types: set[str], action_id: str) -> bool:
+        """True for one hit by each order from before anybody of the scope polled: it stays silent.
+
+        An action that is begun again, because its daemon died, is the same hit.
+        """
+        if (vm, action_id) in self._hit_silently:
+            return True
+        for event_type in sorted(types):
+            if self.silent_orders[vm, event_type]:
+                self.silent_orders[vm, event_type] -= 1
+                self._hit_silently.add((vm, action_id))
+                return True
+        return False
 
     def _notice_ms(self, event: Published) -> int:
         if event.event_type == "Terminate":
@@ -428,7 +443,7 @@ class Judge:
         """An order that touches these VMs is about to be given."""
         for vm in vms:
             if self.domains[vm][0] not in self.polled_scopes:
-                self.silent_orders.setdefault(vm, set()).add(event_type)
+                self.silent_orders[vm, event_type] += 1
 
     def end_of_events(self, open_ids: list[str]) -> None:
         """Everything is healed and had all the time in the world."""

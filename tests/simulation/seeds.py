@@ -22,6 +22,7 @@ BROKE = (
     110,  # a host that had booted claimed before it reported, and its VMs stayed down
     10_000_132,  # a VM was switched off where reports had said nothing new for long
     10_000_192,
+    20_000_160,  # a daemon that control never heard died, and what was shown before did not count
     30_100_144,  # a VM that was off was switched on where it was being moved to
     1_330_956_753,  # what a host showed of another's VM settled that VM's scope
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from forewarn.adapters.simulated_machines import SimulatedWorld
@@ -156,10 +156,15 @@ class World:
         if status == 200:
             self.judge.answered_host(host, certificate, name, question, text)
             if name == "heartbeat":
-                self.hosts[host].heard_ms = self.clock.real_ms
+                self._heard(self.hosts[host])
             elif name == "sight":
                 self._sighted(self.hosts[host], question)
         return status, text
+
+    def _heard(self, host: SimHost) -> None:
+        host.heard_ms = self.clock.real_ms
+        if host.daemon is not None:
+            host.dark = {}  # what an earlier daemon showed does not count any more
 
     def _committed(self, changes: Sequence[Change]) -> None:
         """After a commit and before anybody is answered: the judge is told."""
@@ -272,18 +277,20 @@ class World:
             host = self.hosts.get(self.hypervisor.inner.where(vm) or "")
             if host is None:
                 continue
-            counted_ms = ms
-            if host.daemon is not None:
-                text = host.daemon.text(vm)
-            else:
-                text = host.dark.get(vm)
-                unnoticed_ms = UNNOTICED_MS - (self.clock.real_ms - host.heard_ms)
-                counted_ms = max(0, min(ms, unnoticed_ms))
-            texts = [text] if self.hypervisor.inner.runs(vm) else [text, *self._shown(vm)]
-            named = {e: r for shown in texts if shown for e, r in self._events_named(shown)}
-            for event_id, resources in named.items():
-                if vm in resources:
-                    self.judge.readable(vm, event_id, counted_ms)
+            elsewhere = [] if self.hypervisor.inner.runs(vm) else self._shown(vm)
+            here = None if host.daemon is None else host.daemon.text(vm)
+            now = self._naming(vm, [here, *elsewhere])
+            last = self._naming(vm, [host.dark.get(vm)])
+            unnoticed_ms = UNNOTICED_MS - (self.clock.real_ms - host.heard_ms)
+            for event_id in now | last:
+                known = host.daemon is not None and event_id in now
+                counted_ms = ms if known else max(0, min(ms, unnoticed_ms))
+                self.judge.readable(vm, event_id, counted_ms)
+
+    def _naming(self, vm: str, texts: Iterable[bytes | None]) -> set[str]:
+        """The events that name a VM in some documents."""
+        named = (one for text in texts if text for one in self._events_named(text))
+        return {event_id for event_id, resources in named if vm in resources}
 
     def _shown(self, vm: str) -> list[bytes]:
         """What any host shows of a scope: a VM that does not run reads nothing, wherever it is."""
@@ -340,13 +347,14 @@ class World:
 
     def daemon_dies(self, host: SimHost) -> None:
         if host.daemon is not None:
-            host.dark = host.daemon.texts()
+            # Of one that control has never heard, nobody knows that it showed less.
+            host.dark = host.dark or host.daemon.texts()
             host.daemon.tasks.drop()
             host.daemon = None
 
     def daemon_returns(self, host: SimHost) -> None:
         """It speaks to control first of all."""
-        host.daemon, host.dark, host.restarts_ms = Daemon(self, host), {}, None
+        host.daemon, host.restarts_ms = Daemon(self, host), None
         self.host_turn(host)
 
     def declared(self, host: str) -> None:

@@ -307,13 +307,17 @@ class Marker:
         with self._guard:
             self._newest = replace(self._newest, settled=commits)
 
-    def stop(self) -> None:
-        """End the thread and forget the checksum of the file: it is about to change."""
+    def stop(self) -> bool:
+        """End the thread and forget the checksum of the file, which is about to change.
+
+        False if it must not: the mark on the disk still has its checksum and cannot be replaced.
+        """
         self._closing.set()
         self._rung.set()
         self._thread.join()
+        without = self._newest.file_sum is None and not self._forgetting
         self._newest = replace(self._newest, file_sum=None)
-        self._write(self._newest)
+        return self._write(self._newest) or without
 
     def close(self, *, file_sum: int | None) -> None:
         """Write the last mark, with the checksum of the closed file if it is known."""

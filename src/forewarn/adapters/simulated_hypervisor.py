@@ -95,10 +95,12 @@ class SimulatedHypervisor:
         self._held_ms[owner_id] = round(seconds * SECOND_MS)
 
     def kill_host(self, host: str) -> None:
-        """Power the host off: nothing on it can be looked at or begun, and what ran is gone.
+        """Power the host off: nothing on it can be looked at or begun, and its VMs are down.
 
-        What had arrived by now goes down with it, looked at or not. A move that was still on its
-        way there fails, and its VM runs on where it was.
+        A host that has power until now takes down what has arrived by now, looked at or not. One
+        whose power was cut before (it is not `powered`) takes down what somebody had seen arrive:
+        a move whose end nobody had looked at by then counts as still on its way. A move that is
+        still on its way there fails, and its VM runs on where it was.
         """
         self._settle()
         self._dead.add(host)

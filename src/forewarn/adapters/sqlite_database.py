@@ -247,17 +247,19 @@ class Database:
     def close(self) -> None:
         """Close every connection and let go of the data folder. A second call does nothing.
 
-        The WAL is moved into the database file first. If that fails the WAL stays beside it and
-        the next opening reads it.
+        The WAL is moved into the database file first. If that fails, or the mark with the checksum
+        of the file cannot be replaced before, the WAL stays beside it and the next opening reads
+        it.
         """
         with self._owner:
             if self._closed:
                 return
             self._closed = True
             self._undo_transaction()
-            if self._marker is not None:
-                self._marker.stop()
-            settled = self._dead is None and self._settle_wal()
+            may_change = self._marker is None or self._marker.stop()
+            settled = self._dead is None and may_change and self._settle_wal()
+            if not settled:
+                self._writer.close()  # with a reader still open, this does not checkpoint
             for reader in self._readers:
                 reader.close()
             self._writer.close()

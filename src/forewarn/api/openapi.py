@@ -281,11 +281,17 @@ SCHEMAS: dict[str, Schema] = {
             vms=_ref("Changes"),
             still_deleted=NAMES,
         ),
-        waiting=NAMES,  # in words: what has to wait for something that began meanwhile
+        waiting=NAMES,  # in words: what has to wait for something that began meanwhile, or broke
     ),
     "JournalPage": _page("Fact", end=WHOLE),
     "Health": _object(
-        status=TEXT, version=TEXT, now=TIME, vms=WHOLE, hosts=WHOLE, hosts_silent=NAMES
+        status=TEXT,
+        version=TEXT,
+        now=TIME,
+        vms=WHOLE,
+        hosts=WHOLE,
+        hosts_silent=NAMES,
+        inventory_waits=NAMES,  # in words, as `waiting` of the last inventory
     ),
     "Problem": _object(type=TEXT, title=TEXT, status=WHOLE, detail=TEXT, code=TEXT, remedy=TEXT),
     "OpenApi": {"type": "object"},

@@ -293,6 +293,7 @@ class OperatorRoutes:
                 "vms": len(fleet.scope_of_vm),
                 "hosts": len(hosts),
                 "hosts_silent": sorted(h.name for h in hosts if not fleet.alive(h.name)),
+                "inventory_waits": list(self._inventories.waits()),
             }
         )
 

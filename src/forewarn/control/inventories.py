@@ -3,7 +3,8 @@
 A file is read apart, compared on a thread and checked whole. What fits one slice is one commit. Of
 a larger one the text is made durable first: from then on it is decided. Then it is applied slice by
 slice (`core.slicing`), and what others ask goes between. What was cut off is gone on with at the
-next start; what an event that began meanwhile forbids waits until that has ended.
+next start; what an event that began meanwhile forbids waits until that has ended. A slice that
+breaks is tried again, later each time, and holds no other up.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Protocol, TypeVar
 from forewarn.control import inventory, inventory_steps
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
-from forewarn.control.writer import Command
+from forewarn.control.retries import Retries
+from forewarn.control.writer import Command, LoggedByCaller
 from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Applied, Inventory
+from forewarn.core.inventory import Applied, Clash, Inventory
 from forewarn.logs import Log
 from forewarn.wire import packed
 
@@ -32,6 +34,15 @@ SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
 LOOK_AGAIN_S = 2.0  # at what has to wait, or was decided without a ring
 READ_ATTEMPTS_MAX = 5  # at a start; then whoever needs the file reads it himself
 READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
+SCOPES_NAMED_MAX = 5  # of a slice that broke, in what is said of it
+STOPPING = "The service is stopping. The next start goes on with the inventory."
+BROKEN_REMEDY = (
+    "nothing else waits for it, and it is tried again; this is a fault of Forewarn: report it with"
+    " this line. Until it is mended, forewarn inventory apply FILE with a file that leaves these"
+    " scopes as they are takes its place"
+)
+_THE_END = ()  # what is tried after the last slice, among what can break
+_COMPARING = "comparing"  # a file that was decided before with the fleet
 
 log = Log(__name__)
 
@@ -60,17 +71,31 @@ class ReadsOnThread:
 
 @dataclass(slots=True)
 class _Work:
-    """A decided file and the slices of it that are left. `passed` is set after a first pass."""
+    """A decided file and the slices of it that are left. `passed` is set after the next pass."""
 
     text: str
     wanted: slicing.ByScope
     left: deque[tuple[str, ...]]
     passed: asyncio.Future[tuple[str, ...]]
     told: set[str] = field(default_factory=set)
+    broken: Retries = field(default_factory=Retries)
+
+    def next_pass(self) -> asyncio.Future[tuple[str, ...]]:
+        """What the next pass comes to: what the last came to may not be true any more."""
+        if self.passed.done():
+            self.passed = asyncio.get_running_loop().create_future()
+        return self.passed
 
 
 def _work(text: str, wanted: slicing.ByScope, slices: Iterable[tuple[str, ...]]) -> _Work:
     return _Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
+
+
+def _broken_words(names: Sequence[str], error: Exception) -> str:
+    more = len(names) - SCOPES_NAMED_MAX
+    listed = ", ".join(names[:SCOPES_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    what = f"the part of the inventory with scope {listed}" if names else "the end of the inventory"
+    return f"{what} broke, and is tried again: {type(error).__name__}: {error}"
 
 
 class Inventories:
@@ -104,6 +129,14 @@ class Inventories:
         # Slices of a file that waits must not come between the check of another and its decision.
         self._at_work = asyncio.Lock()
         self._not_understood: str | None = None
+        self._comparing = Retries()
+        self._waits: tuple[str, ...] = ()
+        self._stopped = False
+        self.failures = 0  # parts that broke, each time that they were tried
+
+    def waits(self) -> tuple[str, ...]:
+        """What of the decided file had to wait, or broke, when it was last tried; in words."""
+        return self._waits if self._control.fleet.unfinished else ()
 
     async def apply_at_once(self, text: str, *, by: str) -> Applied:
         """Apply a file in one commit, whatever its size: before anybody is served."""
@@ -142,14 +175,15 @@ class Inventories:
         """Make the fleet what the file says, and say what that changed; others wait their turn.
 
         `guard` is put around the command that decides. What `before` finds is the answer, if the
-        same was applied before. Answers when every slice was applied, with what has to wait, in
-        words. Raises BadInventory or InventoryConflict, and then nothing of the file was applied.
+        same was decided before. Answers when every slice was tried, also then, with what has to
+        wait, in words. Raises BadInventory or InventoryConflict, and then nothing of the file was
+        applied.
         """
         async with self._turn:
             with self._quietly():
                 known = await self._control.submit(before)
                 if known is not None:
-                    return known, ()
+                    return known, await self._left_of(text)
                 wanted, deaf = await self._read(text)
                 if self._slice_vms is None or self._is_small(wanted):
                     done = await self._control.submit(
@@ -159,10 +193,24 @@ class Inventories:
                 async with self._at_work:
                     done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
                 del wanted  # what is left of it is let go piece by piece
-                if work is None:
-                    return done, ()
-                self._ring.set()
-                return done, await asyncio.shield(work.passed)
+                return done, () if work is None else await self._passing(work)
+
+    async def _left_of(self, text: str) -> tuple[str, ...]:
+        """What has to wait of a file that was decided before, once all that is left was tried."""
+        async with self._at_work:
+            fleet = self._control.fleet
+            if not fleet.unfinished or fleet.inventory != text:
+                return ()  # it was applied whole, or another took its place
+            work = await self._present_work()
+            self._comparing.mended(_COMPARING)
+        return await self._passing(work)
+
+    async def _passing(self, work: _Work) -> tuple[str, ...]:
+        if self._stopped:
+            raise Unavailable(STOPPING)
+        passed = work.next_pass()
+        self._ring.set()
+        return await asyncio.shield(passed)
 
     async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
         wanted = await self._reads.read(text, needs_channels=self._needs_channels)
@@ -198,6 +246,8 @@ class Inventories:
             guard(inventory_steps.decide(text, kept, parts, applied, by=by))
         )
         self._work = _work(text, parts, checked.slices)
+        self._comparing.mended(_COMPARING)
+        self._waits = ()
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
         return done, self._work
 
@@ -227,21 +277,18 @@ class Inventories:
 
     async def run(self) -> None:
         """Go on with what is decided and not applied whole, until canceled."""
+        self._stopped = False
         try:
             if self._files is not None and self._files.reading:
                 await self._know_safely(self._files)
             while True:
                 self._ring.clear()
-                if self._control.fleet.unfinished:
+                if self._control.fleet.unfinished or self._work is not None:
                     await self._go_on_safely()
                 await self._rest()
         finally:
-            if self._work is not None and not self._work.passed.done():
-                stopping = Unavailable(
-                    "The service is stopping. The next start goes on with the inventory."
-                )
-                self._work.passed.set_exception(stopping)
-                self._work.passed.exception()  # it was told, whether or not anybody waits
+            self._stopped = True
+            self._tell_failed(Unavailable(STOPPING))
 
     async def _know_safely(self, files: ReadFiles) -> None:
         """Know the file that counts. A child that died is tried again: else the writer reads."""
@@ -263,6 +310,9 @@ class Inventories:
             return
 
     async def _go_on_safely(self) -> None:
+        now_ms = self._control.clock.monotonic_ms()
+        if not self._comparing.due(_COMPARING, now_ms):
+            return
         try:
             with self._quietly():
                 async with self._at_work:
@@ -276,57 +326,105 @@ class Inventories:
                 "inventory_not_understood", why=str(why), remedy="forewarn inventory apply FILE"
             )
         except Exception as error:
-            log.exception("inventory_slice_failed")
+            words = f"the inventory cannot be gone on with: {type(error).__name__}: {error}"
+            self._waits = (words,)
+            self.failures += 1
+            if self._comparing.broke(_COMPARING, words, now_ms):
+                log.exception("inventory_broke", remedy=BROKEN_REMEDY)
             self._tell_failed(error)
+        else:
+            self._comparing.mended(_COMPARING)
 
     def _tell_failed(self, error: Exception) -> None:
         if self._work is not None and not self._work.passed.done():
             self._work.passed.set_exception(error)
-            self._work.passed.exception()
+            self._work.passed.exception()  # it was told, whether or not anybody waits
 
     async def go_on(self) -> None:
-        """Try every slice that is left once; then, if none is left, the inventory is applied."""
+        """Try every slice that is left once; then, if none is left, the inventory is applied.
+
+        A slice that broke a short while ago is passed over.
+        """
         fleet = self._control.fleet
         if not fleet.unfinished:
-            self._work = None  # another took its place, in one commit
-            return
+            return await self._replaced()
         if fleet.inventory == self._not_understood:
-            return
-        work = self._work
-        if work is None or work.text is not fleet.inventory:
-            work = self._work = await self._found_unfinished()
+            return None
+        work = await self._present_work()
         words: list[str] = []
         for _ in range(len(work.left)):
             names = work.left[0]
-            clashes = await self._control.submit(
-                inventory_steps.take_slice(work.text, work.wanted, names)
-            )
-            work.left.popleft()
-            if clashes:
-                work.left.append(names)
-                words.extend(clash.refused for clash in clashes)
+            work.left.rotate(-1)  # whatever comes of it, another is the first of the next pass
+            command = inventory_steps.take_slice(work.text, work.wanted, names)
+            found = await self._tried(work, names, command)
+            if found is None:
+                return await self._replaced()
+            if not found:
+                work.left.pop()
+            words.extend(found)
         if not work.left:
-            clashes = await self._control.submit(inventory_steps.finish(work.text, work.wanted))
-            words.extend(clash.refused for clash in clashes)
+            command = inventory_steps.finish(work.text, work.wanted)
+            found = await self._tried(work, _THE_END, command)
+            if found is None:
+                return await self._replaced()
+            words.extend(found)
         self._passed(work, words)
         if not words:
             await asyncio.to_thread(work.wanted.let_go)
+        return None
+
+    async def _tried(
+        self, work: _Work, names: tuple[str, ...], command: Command[tuple[Clash, ...] | None]
+    ) -> Sequence[str] | None:
+        """Try a part: why it has to wait, in words, or None if another file took the place."""
+        now_ms = self._control.clock.monotonic_ms()
+        if not work.broken.due(names, now_ms):
+            return [work.broken.said(names)]
+        try:
+            clashes = await self._control.submit(LoggedByCaller(command))
+        except Unavailable:
+            raise
+        except Exception as error:
+            words = _broken_words(names, error)
+            self.failures += 1
+            if work.broken.broke(names, words, now_ms):
+                log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
+            return [words]
+        work.broken.mended(names)
+        return None if clashes is None else [clash.refused for clash in clashes]
+
+    async def _replaced(self) -> None:
+        """Another file took the place of the one whose slices were left, in one commit."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        log.info("inventory_replaced", slices_left=len(work.left))
+        if not work.passed.done():
+            work.passed.set_result(())
+        await asyncio.to_thread(work.wanted.let_go)
 
     def _passed(self, work: _Work, words: Sequence[str]) -> None:
+        said = {work.broken.said(names) for names in (*work.left, _THE_END)}
         for word in words:
-            if word not in work.told:
+            if word not in work.told and word not in said:
                 log.warning("inventory_waits", why=word)
         work.told = set(words)
+        self._waits = tuple(words)
         if not words and work is self._work:
             log.info("inventory_applied")
             self._work = None
         if not work.passed.done():
             work.passed.set_result(tuple(words))
 
-    async def _found_unfinished(self) -> _Work:
-        """What was decided and is not applied whole: by an earlier life of the service."""
-        fleet = self._control.fleet
-        text = fleet.inventory or ""
+    async def _present_work(self) -> _Work:
+        """What is left of the file that is decided and not applied whole."""
+        text = self._control.fleet.inventory or ""
+        if self._work is None or self._work.text is not text:
+            self._work = await self._found_unfinished(text)
+        return self._work
+
+    async def _found_unfinished(self, text: str) -> _Work:
+        """What an earlier life of the service has decided, or a caller that left."""
         known = self._files.known(text) if self._files is not None else None
         wanted = known or await self._reads.read(text, needs_channels=False)
         checked = await self._check(wanted, {})

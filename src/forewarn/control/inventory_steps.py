@@ -121,12 +121,15 @@ def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
 
 def take_slice(
     text: str, wanted: slicing.ByScope, names: Sequence[str]
-) -> Command[tuple[Clash, ...]]:
-    """Have these scopes as the file wants them, or what forbids that now."""
+) -> Command[tuple[Clash, ...] | None]:
+    """Have these scopes as the file wants them, or what forbids that now.
 
-    def command(tx: Transaction) -> tuple[Clash, ...]:
+    None if another file took its place.
+    """
+
+    def command(tx: Transaction) -> tuple[Clash, ...] | None:
         if tx.inventory is not text:
-            return ()  # another was decided since
+            return None
         return _take_scopes(tx, wanted, names)
 
     return command
@@ -169,12 +172,15 @@ def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collec
     )
 
 
-def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...]]:
-    """Every slice was applied: drop the hosts that go and say so, or what forbids that now."""
+def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...] | None]:
+    """Every slice was applied: drop the hosts that go and say so, or what forbids that now.
 
-    def command(tx: Transaction) -> tuple[Clash, ...]:
+    None if another file took its place.
+    """
+
+    def command(tx: Transaction) -> tuple[Clash, ...] | None:
         if tx.inventory is not text or not tx.unfinished:
-            return ()
+            return None
         clashes = _drop_hosts(tx, wanted)
         if not clashes:
             tx.note(inventory.unfinished_fact(tx))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -21,15 +21,18 @@ from forewarn.control.measures import OPERATOR
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import membership
-from forewarn.core.errors import BadInventory, Invalid, NotMember
+from forewarn.core.errors import BadInventory, Invalid, NotMember, Unavailable
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import HOUR_MS
+from forewarn.logs import Log
 from forewarn.ports import Clock
 
 TOKEN_FORM = "fw1"  # noqa: S105 - the beginning of every token
 SECRET_BYTES = 24
 TOKEN_VALID_MS = HOUR_MS
+PLACES_AGAIN_S = 2.0  # of hosts that left, after they could not be taken
 
+log = Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,6 +104,7 @@ class Membership:
         self._shut_out = shut_out
         self._aside = aside
         self._one_at_a_time = asyncio.Lock()
+        self._leaving: set[str] = set()  # found at the start, with their places still to be taken
 
     @property
     def authority_pem(self) -> str:
@@ -176,7 +180,7 @@ class Membership:
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and everybody wait
-        await self._control.submit(_left(name, self._files, by=OPERATOR))
+        await self._control.submit(_left([name], self._files, by=OPERATOR))
 
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
@@ -188,14 +192,34 @@ class Membership:
         """Have exactly the members as hosts with a daemon of their own; call it at the start.
 
         A kill between two writes, and a restored backup, leave one without the other; who has
-        joined is said here and nowhere else.
+        joined is said here and nowhere else. Whether somebody who left keeps its place depends on
+        the inventory file: while a large one is being read, that is left to `run`.
         """
         members = {member.name for member in self.members()}
         joined = {host.name for host in self._control.fleet.hosts() if host.joined}
         for name in sorted(members - joined):
             await self._control.submit(host_joined(name, by=name))
-        for name in sorted(joined - members):
-            await self._control.submit(_left(name, self._files, by=OPERATOR))
+        self._leaving = joined - members
+        if not self._files.reading:
+            await self._take_places()
+
+    async def run(self) -> None:
+        """Take the places that `settle` could not take yet; then nothing, until canceled."""
+        await self._files.read_by_now()
+        while self._leaving:
+            try:
+                await self._take_places()
+            except Unavailable as why:
+                log.warning("host_places_put_off", why=str(why), hosts=sorted(self._leaving))
+                await asyncio.sleep(PLACES_AGAIN_S)
+        await asyncio.Event().wait()
+
+    async def _take_places(self) -> None:
+        async with self._one_at_a_time:  # one of them may be joining again
+            self._leaving -= {member.name for member in self.members()}
+            if self._leaving:
+                await self._control.submit(_left(self._leaving, self._files, by=OPERATOR))
+            self._leaving = set()
 
     def need_member(self, certificate: bytes) -> Member:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
@@ -219,8 +243,9 @@ class Membership:
         self._members = after
 
 
-def _left(name: str, files: ReadFiles, *, by: str) -> Command[None]:
-    """Take a host's place, unless an inventory file gives it one too."""
+def _left(names: Iterable[str], files: ReadFiles, *, by: str) -> Command[None]:
+    """Take the places of hosts, unless an inventory file gives them one too."""
+    leaving = sorted(names)
 
     def command(tx: Transaction) -> None:
         text = tx.inventory
@@ -228,7 +253,8 @@ def _left(name: str, files: ReadFiles, *, by: str) -> Command[None]:
             listed = {host.name for host in files.read(text).hosts} if text is not None else set()
         except BadInventory:
             listed = set()  # written under older rules; what it meant then is in the fleet
-        host_left(name, by=by, listed_by_file=name in listed)(tx)
+        for name in leaving:
+            host_left(name, by=by, listed_by_file=name in listed)(tx)
 
     return command
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forewarn.control.host_power import HostPower
+from forewarn.control.timekeeper import STALL_NOTICED_FROM_MS
 from forewarn.core.machines import Power, WhenHostGoesDown
 from forewarn.core.notice import HOST_SILENT_AFTER_MS
 from forewarn.logs import Log
@@ -43,6 +44,8 @@ class Observed:
         self._clock = clock
         self.power = power
         self._began_ms = clock.monotonic_ms()
+        self._pulse_ms: int | None = None  # None while nobody beats the pulse
+        self._deaf_until_ms = self._began_ms  # since then the event loop has not stood still
         self._heard_ms: dict[str, int] = {}
         self._came_ms: dict[str, int] = {}  # of hosts that came after our own start
         self._reports: dict[str, Mapping[str, ReportedVm]] = {}
@@ -73,13 +76,22 @@ class Observed:
         return self._came_ms.get(host, self._began_ms) if heard_ms is None else heard_ms
 
     def may_be_on(self, host: str) -> bool:
-        """True while the host is heard, or could not be heard for long enough since our start.
+        """True while the host is heard, or we have not listened for long enough to say it is not.
 
-        One that is lost, or without power, is surely off.
+        What we did not hear while our event loop stood still is no silence of the host. One that
+        is lost, or without power, is surely off.
         """
         if host in self._lost or not self._has_power(host):
             return False
-        return self.silent_ms(host) < HOST_SILENT_AFTER_MS
+        return min(self.silent_ms(host), self._listened_ms()) < HOST_SILENT_AFTER_MS
+
+    def _listened_ms(self) -> int:
+        """For how long we could hear hosts, without a break. 0 while the loop stands still."""
+        now_ms = self._clock.monotonic_ms()
+        pulse_ms = self._pulse_ms
+        if pulse_ms is not None and now_ms - pulse_ms > STALL_NOTICED_FROM_MS:
+            return 0
+        return now_ms - self._deaf_until_ms
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
@@ -101,6 +113,13 @@ class Observed:
         return self.power is None or self.power.on(host)
 
     # Changing, on the event loop.
+
+    def pulse(self) -> None:
+        """The event loop runs. Called every PULSE_EVERY_S, from the start on."""
+        now_ms = self._clock.monotonic_ms()
+        if self._pulse_ms is not None and now_ms - self._pulse_ms > STALL_NOTICED_FROM_MS:
+            self._deaf_until_ms = now_ms  # before the pulse: another thread looks at both
+        self._pulse_ms = now_ms
 
     def came(self, host: str) -> None:
         """The host is new in the fleet: until now nobody waited to hear it."""

@@ -145,7 +145,18 @@ class Views:
     def ring(self, host: str) -> None:
         """There is something new for the host that is no scope and no work."""
         self.revision += 1
-        self._wake(host).rung = self.revision
+        if host in self._views:  # else it is told everything when it asks
+            self._wake(host).rung = self.revision
+
+    def forget(self, hosts: Iterable[str]) -> None:
+        """These hosts have left the fleet. Whoever waits as one of them is answered.
+
+        One that comes back is told everything there is for it, whatever it knows.
+        """
+        for host in hosts:
+            self.ring(host)
+            self._views.pop(host, None)
+            self._rung.discard(host)
 
     def waiting(self) -> int:
         """How many questions wait for a change now."""
@@ -346,7 +357,7 @@ class Views:
     def _view(self, host: str) -> _View:
         view = self._views.get(host)
         if view is None:
-            view = self._views[host] = _View()
+            view = self._views[host] = _View(rung=self.revision)
         return view
 
 

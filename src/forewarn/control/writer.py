@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
@@ -31,6 +31,16 @@ BATCH_COMMANDS_MAX = 256
 WRITER_BROKEN = "the writer met something that must not happen; the log says what"
 
 log = Log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedByCaller(Generic[T]):
+    """A command whose caller logs that it broke, once, however often it is tried again."""
+
+    command: Command[T]
+
+    def __call__(self, tx: Transaction) -> T:
+        return self.command(tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +150,7 @@ class Writer:
             raise
         except Exception as error:
             # One command that refuses, or breaks, must not cost the others their commit.
-            if not isinstance(error, Refusal):
+            if not isinstance(error, Refusal) and not isinstance(command, LoggedByCaller):
                 log.exception("command_failed")
             transaction.take_back()
             if not begun:

@@ -161,15 +161,19 @@ def _forced(host: str, fleet: Fleet, *, force: bool) -> dict[str, object]:
         return {}
     if force:
         return {"forced": True}
-    ago_s = fleet.silent_ms(host) // SECOND_MS
+    silent_s = notice.HOST_SILENT_AFTER_MS // SECOND_MS
     if fleet.alive(host):
+        ago_s = fleet.silent_ms(host) // SECOND_MS
         refused = f"Host {host} is not off: it was heard {ago_s} s ago, and its VMs may run."
     else:
-        refused = f"Host {host} may be on: control has listened for it for {ago_s} s only."
+        refused = (
+            f"Host {host} may be on: control has listened for it for less than {silent_s} s since"
+            " it started, or since it stood still."
+        )
     raise HostHeard(
         refused,
         "See that it is the right host, switch it off, and say it again when it is silent"
-        f" (after {notice.HOST_SILENT_AFTER_MS // SECOND_MS} s), or at once with --force.",
+        f" (after {silent_s} s), or at once with --force.",
     )
 
 

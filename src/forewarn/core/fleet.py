@@ -27,7 +27,7 @@ class Fleet(Protocol):
         ...
 
     def may_be_on(self, host: str) -> bool:
-        """True while the host is heard, or could not be heard for long enough since our start."""
+        """True while the host is heard, or was not listened for long enough to take it for off."""
         ...
 
     def blind(self, host: str) -> str:

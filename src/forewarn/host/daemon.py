@@ -97,6 +97,7 @@ class Hosts:
             self._wanted.add(name)
         for name in sorted(self._executors.keys() - wanted):
             del self._executors[name], self._links[name]
+            self._why_not = {k: why for k, why in self._why_not.items() if k[1] != name}
 
     def _executor(self, name: str) -> Executor:
         return Executor(

@@ -81,6 +81,11 @@ class HostsTogether:
             if changes is not None:
                 follower.take(changes)
 
+    def forget(self, hosts: Iterable[str]) -> None:
+        """These hosts have left the fleet, and have taken over that they show nothing."""
+        for host in hosts:
+            self._followers.pop(host, None)
+
     def _follow(self, host: str) -> Follower:
         documents = HostDocuments(self._documents, host, self._shown_as)
         follower = self._followers[host] = Follower(
@@ -113,11 +118,19 @@ class GuestsTogether:
         self._clock = clock
         self._guests: dict[str, LinkedGuests] = {}
         self._queued: set[str] = set()  # hosts with something to send
+        self._left: set[str] = set()  # hosts that have left the fleet
+        self._dropped = 0  # of those
 
     @property
     def dropped(self) -> int:
         """First reads and returns that were not kept."""
-        return sum(guests.dropped for guests in self._guests.values())
+        return self._dropped + sum(guests.dropped for guests in self._guests.values())
+
+    def forget(self, hosts: Iterable[str]) -> None:
+        """These hosts have left the fleet. What they have still to send is sent first."""
+        self._left.update(host for host in hosts if host in self._guests)
+        for host in self._left - self._queued:
+            self._let_go(host)
 
     async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
         await self._of(vm).approve(vm, event_ids)
@@ -141,7 +154,7 @@ class GuestsTogether:
             self._gather_polls()
         for host in sorted(self._queued):
             await self._at(host).send()
-            self._queued.discard(host)
+            self._sent(host)
 
     async def run(self) -> None:
         """Send until canceled. What cannot be kept now is sent later."""
@@ -154,7 +167,17 @@ class GuestsTogether:
                 self._gather_polls()
             for host in sorted(self._queued):
                 if await self._at(host).send_safely():
-                    self._queued.discard(host)
+                    self._sent(host)
+
+    def _sent(self, host: str) -> None:
+        self._queued.discard(host)
+        if host in self._left:
+            self._let_go(host)
+
+    def _let_go(self, host: str) -> None:
+        self._left.discard(host)
+        guests = self._guests.pop(host, None)
+        self._dropped += guests.dropped if guests is not None else 0
 
     def _gather_polls(self) -> None:
         for scope, polled_ms in self._documents.polled().items():

@@ -165,7 +165,7 @@ class ControlParts:
         from forewarn.wiring.inventory_child import reads_apart  # noqa: PLC0415 - see above
 
         growing = Growing()
-        return Inventories(
+        inventories = Inventories(
             self.control,
             needs_channels=needs_channels,
             cannot_listen=cannot_listen,
@@ -174,11 +174,21 @@ class ControlParts:
             quietly=lambda: growing,
             files=self.files,
         )
+        self.measures.count(
+            "forewarn_inventory_errors",
+            "Parts of large inventories that broke, each time that they were tried.",
+            lambda: inventories.failures,
+        )
+        return inventories
 
     async def pulse(self) -> None:
-        """Let the timekeeper notice, until canceled, that this process stood still."""
+        """Let the timekeeper notice, until canceled, that this process stood still.
+
+        What hosts said meanwhile was not heard: they are not taken for silent because of that.
+        """
         while True:
             self.timekeeper.pulse()
+            self.observed.pulse()
             await asyncio.sleep(PULSE_EVERY_S)
 
 
@@ -267,6 +277,10 @@ class Assembly(ControlParts):
         self.show_all()
         for change in changes:
             self._note(change)
+            gone = [name for name in change.removed_hosts if name not in self.fleet.hosts_by_name]
+            self.views.forget(gone)
+            self._together.forget(gone)
+            self.guests.forget(gone)
         if self._new_scopes or self._new_hosts:
             self.fleet_changed.set()
 

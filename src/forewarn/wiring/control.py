@@ -152,6 +152,9 @@ class ControlService:
 
     def _show(self, changes: Sequence[Change]) -> None:
         self.views.published(changes)
+        for change in changes:
+            gone = [n for n in change.removed_hosts if n not in self.parts.fleet.hosts_by_name]
+            self.views.forget(gone)
 
     def _ring(self) -> None:
         self.parts.ticker.ring()
@@ -181,6 +184,7 @@ class ControlService:
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
         token = operator_token(settings.data / OPERATOR_TOKEN_FILE)
+        parts.observed.pulse()  # however long the start takes, hosts are not listened to in it
         await self._apply_inventory()
         await self.membership.settle()
         await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
@@ -287,6 +291,7 @@ class ControlService:
             self.parts.lateness.run,
             self.parts.ticker.run,
             self._inventories.run,
+            self.membership.run,
         )
         tasks = [loop.create_task(run()) for run in loops]
         stopping = loop.create_task(self._told_to_stop.wait())

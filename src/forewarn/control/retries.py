@@ -1,0 +1,47 @@
+"""When to try again what broke: later each time, so that it costs little and is not forgotten.
+
+Pure: it is told the time. Whoever tries decides what a key is and what is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+AGAIN_MS_MIN = 2_000
+AGAIN_MS_MAX = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    words: str
+    wait_ms: int
+    again_ms: int
+
+
+class Retries:
+    """What broke, in words, and when each may be tried again. Times are monotonic."""
+
+    def __init__(self) -> None:
+        self._broken: dict[Hashable, _Broken] = {}
+
+    def due(self, key: Hashable, now_ms: int) -> bool:
+        """True unless it broke a short while ago."""
+        broken = self._broken.get(key)
+        return broken is None or now_ms >= broken.again_ms
+
+    def broke(self, key: Hashable, words: str, now_ms: int) -> bool:
+        """It broke. True if that is news: it did not break before, or in other words."""
+        before = self._broken.get(key)
+        wait_ms = AGAIN_MS_MIN if before is None else min(2 * before.wait_ms, AGAIN_MS_MAX)
+        self._broken[key] = _Broken(words, wait_ms, now_ms + wait_ms)
+        return before is None or before.words != words
+
+    def mended(self, key: Hashable) -> None:
+        """It worked, or is not wanted any more."""
+        self._broken.pop(key, None)
+
+    def said(self, key: Hashable) -> str:
+        """What was said of it when it broke; empty if it did not."""
+        broken = self._broken.get(key)
+        return "" if broken is None else broken.words

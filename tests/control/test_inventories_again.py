@@ -1,0 +1,401 @@
+"""Inventories that are sent again, replaced, or of which a part breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from structlog.testing import capture_logs
+
+from forewarn.api.doorbell import Doorbell
+from forewarn.api.operator_routes import OperatorRoutes
+from forewarn.control import idempotency, retries
+from forewarn.control.inventories import Inventories
+from forewarn.control.measures import Measures
+from forewarn.control.writer import Command
+from forewarn.core.errors import Unavailable
+from forewarn.core.inventory import Applied
+from forewarn.ports import Change
+from host_world import until
+from inventory_fleet import HOSTS, InventoryFleet, alone
+from inventory_slices import WAIT_S, Applying, applied, at_once, content, groups, order_after
+from simulation.faulty_store import FaultyStore
+
+Sent = tuple[idempotency.Answer, tuple[str, ...]]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> InventoryFleet:
+    return InventoryFleet(tmp_path)
+
+
+async def send(inventories: Inventories, text: str, key: str = "k1") -> Sent:
+    """As the operator API does, under an idempotency key."""
+
+    def guard(command: Command[Applied]) -> Command[idempotency.Answer]:
+        return idempotency.once(
+            lambda tx: {"vms": list(command(tx).vms.added)}, key=key, fingerprint="f"
+        )
+
+    return await inventories.apply(
+        text,
+        by="operator",
+        guard=guard,
+        before=lambda tx: idempotency.replayed(tx, key=key, fingerprint="f"),
+    )
+
+
+# Sent again.
+
+
+def test_a_replay_is_answered_after_the_last_slice_though_the_first_sender_left(
+    fleet: InventoryFleet,
+) -> None:
+    applying = Applying(fleet)
+
+    async def work() -> tuple[Sent, bool]:
+        first = asyncio.ensure_future(send(applying.inventories, groups(5)))
+        await until(lambda: bool(fleet.published.unfinished), "it is decided")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert first.cancelled()
+        again = await send(applying.inventories, groups(5))
+        return again, bool(fleet.published.unfinished)
+
+    ((answer, waiting), unfinished) = applying.run(work)
+    assert (answer.repeated, waiting, unfinished) == (True, (), False)
+    assert content(fleet) == content(at_once(groups(5)))
+
+
+def test_a_replay_after_a_restart_is_answered_after_the_last_slice(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+
+    async def work_and_die() -> str:
+        first = asyncio.ensure_future(send(applying.inventories, groups(5)))
+        await until(lambda: bool(fleet.published.unfinished), "it is decided")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        return groups(5)
+
+    text = asyncio.run(work_and_die())  # nobody goes on with its slices
+    fleet.restart()
+    again = Applying(fleet)
+    answer, waiting = again.run(lambda: send(again.inventories, text))
+    assert (answer.repeated, waiting, fleet.published.unfinished) == (True, (), "")
+    assert content(fleet) == content(at_once(text))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_replay_says_what_waits_for_as_long_as_it_waits(
+    fleet: InventoryFleet, *, restarted: bool
+) -> None:
+    fleet.apply(groups(5))
+    applying, text = Applying(fleet), groups(4, tag="b")
+    order_after(fleet, applying, 2, "s4-0")
+    first, waiting = applying.run(lambda: send(applying.inventories, text))
+    assert len(waiting) == 1
+    (event,) = fleet.scope("s4").events
+
+    async def go_on(inventories: Inventories) -> tuple[Sent, Sent]:
+        still = await send(inventories, text)
+        fleet.approve(event)
+        fleet.tick()
+        fleet.hosts_do_their_work()
+        fleet.tick()
+        return still, await send(inventories, text)
+
+    if restarted:
+        fleet.restart()
+    again = Applying(fleet)
+    still, last = again.run(lambda: go_on(again.inventories))
+    answer = idempotency.Answer(text=first.text, repeated=True)
+    assert (still, last) == ((answer, waiting), (answer, ()))
+    assert fleet.published.unfinished == ""
+
+
+def test_a_replay_after_the_disk_was_full_does_not_repeat_that_it_was(
+    fleet: InventoryFleet,
+) -> None:
+    applying, failures = Applying(fleet), [0]
+
+    def fail() -> None:
+        if fleet.published.unfinished and len(fleet.commits) == 3 and failures:
+            failures.pop()
+            raise Unavailable("the disk is full")
+
+    applying.writer.before = fail
+
+    async def work() -> Sent:
+        with pytest.raises(Unavailable, match="the disk is full"):
+            await send(applying.inventories, groups(5))
+        return await send(applying.inventories, groups(5))
+
+    answer, waiting = applying.run(work)
+    assert (answer.repeated, waiting, fleet.published.unfinished) == (True, (), "")
+
+
+def test_a_replay_of_a_file_that_another_replaced_waits_for_nothing(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+
+    async def work() -> Sent:
+        _, waiting = await send(applying.inventories, groups(4, tag="b"), "k1")
+        assert waiting
+        await send(applying.inventories, groups(5, tag="c"), "k2")
+        return await send(applying.inventories, groups(4, tag="b"), "k1")
+
+    answer, waiting = applying.run(work)
+    assert (answer.repeated, waiting) == (True, ())
+    assert fleet.index.inventory == groups(5, tag="c")
+
+
+def test_who_sends_while_the_service_stops_is_told_so_and_does_not_hang(
+    fleet: InventoryFleet,
+) -> None:
+    applying = Applying(fleet)
+
+    async def main() -> None:
+        running = asyncio.ensure_future(applying.inventories.run())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        async with asyncio.timeout(WAIT_S):
+            await send(applying.inventories, groups(5))
+
+    with pytest.raises(Unavailable, match="The next start goes on"):
+        asyncio.run(main())
+
+
+# Replaced.
+
+
+def test_a_file_that_another_replaced_is_not_said_to_be_applied(fleet: InventoryFleet) -> None:
+    """A small one can take the place between any two slices, once the first sender has left."""
+    applying = Applying(fleet)
+    small = HOSTS + alone("a")
+
+    def replace_it() -> None:
+        if len(fleet.commits) == 3:
+            applying.writer.before = lambda: None
+            fleet.apply(small)
+
+    applying.writer.before = replace_it
+    with capture_logs() as said:
+        applying.applied(groups(5))
+    assert [line["event"] for line in said] == ["inventory_decided", "inventory_replaced"]
+    assert (fleet.index.inventory, fleet.published.unfinished) == (small, "")
+    assert content(fleet) == content(at_once(small))
+
+
+def test_what_was_read_of_a_file_that_was_replaced_is_let_go(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    applying.applied(groups(4, tag="b"))
+    work = applying.inventories._work
+    assert work is not None
+    fleet.apply(groups(5))
+    applying.run(lambda: until(lambda: applying.inventories._work is None, "it is let go"))
+    assert not work.wanted.vms
+
+
+# A part that breaks.
+
+
+class BreakingStore(FaultyStore):
+    """Cannot keep changes of some scopes: something that must not happen."""
+
+    def __init__(self, fleet: InventoryFleet, error: Exception, *scopes: str) -> None:
+        super().__init__(fleet.store)
+        self.error = error
+        self.scopes = set(scopes)
+        self.met = 0
+
+    def save(self, change: Change) -> None:
+        if self.scopes & {after.name for _, after in change.scopes}:
+            self.met += 1
+            raise self.error
+        super().save(change)
+
+
+def breaking(fleet: InventoryFleet, error: Exception, *scopes: str) -> BreakingStore:
+    store = fleet._writer._store = BreakingStore(fleet, error, *scopes)
+    return store
+
+
+def of_kind(lines: Sequence[object], event: str) -> list[dict[str, object]]:
+    return [line for line in lines if isinstance(line, dict) and line["event"] == event]
+
+
+def test_a_slice_that_breaks_is_said_once_and_holds_no_other_up(fleet: InventoryFleet) -> None:
+    store = breaking(fleet, TypeError("unhashable"), "s0")
+    applying = Applying(fleet)
+
+    async def work() -> tuple[str, ...]:
+        _, waiting = await applying.apply(groups(5))
+        for _ in range(3):
+            fleet.clock.now += retries.AGAIN_MS_MAX
+            await applying.inventories.go_on()
+        return waiting
+
+    with capture_logs() as lines:
+        waiting = applying.run(work)
+    words = "the part of the inventory with scope s0 broke, and is tried again: TypeError: "
+    assert waiting == (words + "unhashable",)
+    assert applying.inventories.waits() == waiting
+    assert set(fleet.index.scopes) == {"s1", "s2", "s3", "s4"}
+    assert store.met == 4
+    (said,) = of_kind(lines, "inventory_slice_broke")
+    assert said["why"] == waiting[0]
+    assert "forewarn inventory apply FILE" in str(said["remedy"])
+    assert of_kind(lines, "command_failed") == of_kind(lines, "inventory_waits") == []
+
+    store.scopes.clear()  # it was mended
+    fleet.clock.now += retries.AGAIN_MS_MAX
+    applying.finished()
+    assert applying.inventories.waits() == ()
+    assert content(fleet) == content(at_once(groups(5)))
+
+
+def test_a_slice_that_breaks_is_tried_again_later_each_time(fleet: InventoryFleet) -> None:
+    store = breaking(fleet, TypeError("unhashable"), "s0")
+    applying = Applying(fleet)
+    applying.applied(groups(5))
+    looks = []
+
+    async def look_each_second() -> None:
+        for second in range(1, 16):
+            fleet.clock.now += 1_000
+            before = store.met
+            await applying.inventories.go_on()
+            if store.met > before:
+                looks.append(second)
+
+    asyncio.run(look_each_second())
+    assert looks == [2, 6, 14]
+
+
+def test_health_says_what_broke_or_waits(fleet: InventoryFleet) -> None:
+    breaking(fleet, TypeError("unhashable"), "s0")
+    applying = Applying(fleet)
+    routes = OperatorRoutes(
+        fleet.control,
+        measures=Measures(),
+        doorbell=Doorbell(),
+        scratch=None,
+        version="1",
+        inventories=applying.inventories,
+    )
+
+    async def health() -> object:
+        asked = Request({"type": "http", "query_string": b"", "headers": []})
+        return json.loads(bytes((await routes.health(asked)).body))["inventory_waits"]
+
+    async def work() -> tuple[object, object, tuple[str, ...]]:
+        before = await health()
+        _, waiting = await applying.apply(groups(5))
+        return before, await health(), waiting
+
+    before, after, waiting = applying.run(work)
+    assert (before, after) == ([], list(waiting))
+    assert applying.inventories.failures == len(waiting) == 1
+
+
+def test_an_end_that_breaks_is_tried_again(fleet: InventoryFleet) -> None:
+    applying = Applying(fleet)
+
+    class Unfinishable(BreakingStore):
+        def save(self, change: Change) -> None:
+            if change.unfinished == "" and self.scopes:
+                raise self.error
+            super().save(change)
+
+    store = fleet._writer._store = Unfinishable(fleet, TypeError("unhashable"), "any")
+    _, waiting = applying.applied(groups(5))
+    assert waiting == ("the end of the inventory broke, and is tried again: TypeError: unhashable",)
+    store.scopes.clear()
+    fleet.clock.now += retries.AGAIN_MS_MIN
+    applying.finished()
+    assert content(fleet) == content(at_once(groups(5)))
+
+
+def test_a_slice_that_the_store_refuses_alone_is_not_always_the_first(
+    fleet: InventoryFleet,
+) -> None:
+    """What is no fault of the disk fails each time, and the other slices must get their turn."""
+    breaking(fleet, Unavailable("it cannot be kept"), "s0")
+    applying = Applying(fleet)
+
+    async def work() -> None:
+        with pytest.raises(Unavailable):
+            await applying.apply(groups(5))
+        applying.inventories._ring.set()
+        await until(lambda: len(fleet.index.scopes) == 4, "the others are applied")
+
+    applying.run(work)
+
+
+def test_another_file_takes_the_place_of_one_that_breaks(fleet: InventoryFleet) -> None:
+    store = breaking(fleet, TypeError("unhashable"), "s0")
+    applying = Applying(fleet)
+    applying.applied(groups(5))
+    text = groups(5).replace('"s0"', '"t0"')
+    assert applying.applied(text)[1] == ()
+    assert store.met == 1
+    assert applying.inventories.waits() == ()
+    assert content(fleet) == content(at_once(text))
+
+
+def test_a_start_that_cannot_compare_says_so_once_and_tries_later(fleet: InventoryFleet) -> None:
+    text = groups(5)
+    fleet.apply(text)
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+    applying.applied(groups(4, tag="b"))
+    fleet.restart()
+    reads = []
+
+    class Breaking(Inventories):
+        """A comparison that breaks, until it is mended."""
+
+        mended = False
+
+        async def _check(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+            reads.append(1)
+            if not self.mended:
+                raise TypeError("unhashable")
+            return await super()._check(*args, **kwargs)  # type: ignore[arg-type]
+
+    again = Applying(fleet)
+    again.inventories = broken = Breaking(fleet.control, slice_vms=2)
+
+    async def looks() -> None:
+        for _ in range(3):
+            await broken._go_on_safely()
+        fleet.clock.now += retries.AGAIN_MS_MIN
+        await broken._go_on_safely()
+
+    with capture_logs() as lines:
+        asyncio.run(looks())
+    assert len(reads) == 2
+    assert len(of_kind(lines, "inventory_broke")) == 1
+    assert broken.waits() == ("the inventory cannot be gone on with: TypeError: unhashable",)
+    broken.mended = True
+    fleet.clock.now += retries.AGAIN_MS_MAX
+    asyncio.run(broken._go_on_safely())
+    assert "s4-0 is not in the file" in broken.waits()[0]
+
+
+def test_a_file_whose_part_broke_is_gone_on_with_after_a_restart(fleet: InventoryFleet) -> None:
+    breaking(fleet, TypeError("unhashable"), "s3")
+    applied(fleet, groups(5))
+    fleet.restart()
+    Applying(fleet).finished()
+    assert content(fleet) == content(at_once(groups(5)))
