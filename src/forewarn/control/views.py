@@ -22,7 +22,6 @@ import msgspec
 
 from forewarn.control.own_vms import Showing
 from forewarn.core import edits
-from forewarn.core.errors import Unavailable
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
 from forewarn.core.whereabouts import hosts_mentioned, mention_the_same
 from forewarn.ports import Change
@@ -31,7 +30,8 @@ from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 # What a host has never been shown is encoded for it, so many scopes at a time; then the event loop
 # has its turn. A host may have thousands.
 ENCODED_AT_ONCE = 128
-WAITING_PER_HOST_MAX = 8  # one daemon needs one; what is left of broken connections ends by itself
+# One daemon needs one. What is left of connections that it gave up makes way for what it asks next.
+WAITING_PER_HOST_MAX = 8
 
 _encode = msgspec.json.Encoder().encode
 
@@ -103,7 +103,8 @@ class _View:
     rung: int = 0
     worked: int = 0
     ring: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: int = 0
+    asked: int = 0  # questions so far that wait or waited
+    waiting: list[int] = field(default_factory=list)  # those that do, by number, the oldest first
 
 
 class Views:
@@ -160,7 +161,7 @@ class Views:
 
     def waiting(self) -> int:
         """How many questions wait for a change now."""
-        return sum(view.waiting for view in self._views.values())
+        return sum(len(view.waiting) for view in self._views.values())
 
     def close(self) -> None:
         """Nobody waits any more, now or later: the service is stopping."""
@@ -183,7 +184,7 @@ class Views:
     async def changes(self, host: str, since: Since | None, wait_s: int) -> Changes:
         """What is new for the host since then, as soon as there is anything, or when time is up.
 
-        Raises Unavailable if the host waits too often at once already.
+        Of too many that wait for one host the oldest is answered that nothing is new.
         """
         return (await self._changes(host, since, wait_s)).as_values()
 
@@ -203,8 +204,6 @@ class Views:
 
     async def _changes(self, host: str, since: Since | None, wait_s: int) -> _Told:
         view = self._view(host)
-        if view.waiting >= WAITING_PER_HOST_MAX:
-            raise Unavailable(f"Host {host} waits {view.waiting} times at once already.")
         known = self._known(since)
         ring = _unrung(view)
         await self._refresh_all(host, view)
@@ -219,17 +218,25 @@ class Views:
         """What is new for the host once there is anything; None when time is up."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + wait_s
-        view.waiting += 1
+        view.asked += 1
+        number = view.asked
+        view.waiting.append(number)
+        if len(view.waiting) > WAITING_PER_HOST_MAX:
+            del view.waiting[0]
+            view.ring.set()
         try:
             while True:
                 await _rung(ring, give_up_s - loop.time())
+                if number not in view.waiting:
+                    return None
                 ring = _unrung(view)
                 await self._refresh_all(host, view)
                 found = self._look(host, view, known)
                 if found is not None or self._closed or loop.time() >= give_up_s:
                     return found
         finally:
-            view.waiting -= 1
+            if number in view.waiting:
+                view.waiting.remove(number)
 
     def _known(self, since: Since | None) -> int:
         """The revision that a host knows; 0 if it has to be told everything."""
