@@ -54,9 +54,12 @@ class Submitting:
         self._fleet = fleet
         self._last = len(fleet.commits) + commits
         self.before: Callable[[], None] = lambda: None
+        self.hold: asyncio.Event | None = None  # until then no slice of a decided file is taken
 
     async def submit(self, command: Command[T]) -> T:
         await asyncio.sleep(0)
+        if self.hold is not None and self._fleet.published.unfinished:
+            await self.hold.wait()
         self.before()
         if len(self._fleet.commits) >= self._last:
             raise Killed

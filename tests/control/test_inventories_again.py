@@ -58,11 +58,13 @@ def test_a_replay_is_answered_after_the_last_slice_though_the_first_sender_left(
     applying = Applying(fleet)
 
     async def work() -> tuple[Sent, bool]:
+        applying.writer.hold = asyncio.Event()
         first = asyncio.ensure_future(send(applying.inventories, groups(5)))
         await until(lambda: bool(fleet.published.unfinished), "it is decided")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert first.cancelled()
+        applying.writer.hold.set()
         again = await send(applying.inventories, groups(5))
         return again, bool(fleet.published.unfinished)
 
