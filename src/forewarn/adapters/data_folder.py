@@ -31,7 +31,6 @@ from pathlib import Path
 
 from forewarn.adapters.private_files import leave_to_owner, sync_folder
 from forewarn.adapters.system import SystemClock
-from forewarn.adapters.wal_frames import find_damage
 from forewarn.logs import Log
 from forewarn.ports import BACKUP_SCRATCH_PREFIX
 
@@ -281,6 +280,8 @@ def refuse_wal(data_dir: Path) -> None:
         return
     with (data_dir / DATABASE_NAME).open("rb") as file:
         pages = int.from_bytes(file.read(_PAGE_SIZE_AT.stop)[_PAGE_SIZE_AT], "big")
+    from forewarn.adapters.wal_frames import find_damage  # noqa: PLC0415 - an emulator has no WAL
+
     with wal.open("rb") as file:
         found = find_damage(file, size=size, page_bytes=65_536 if pages == 1 else pages)
     if found is None:

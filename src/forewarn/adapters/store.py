@@ -14,10 +14,10 @@ from pathlib import Path
 from sqlite3 import Row
 
 from forewarn.adapters import store_rows as rows
-from forewarn.adapters.backup import write_backup
 from forewarn.adapters.data_folder import damaged, refuse_damaged
 from forewarn.adapters.database_opening import open_database
 from forewarn.adapters.sqlite_database import Database, Reading, Unstorable
+from forewarn.core import document
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (
     Change,
@@ -203,6 +203,9 @@ class SqliteStore:
         `data_folder.FileExists` if it exists and `overwrite` was not asked for, and StoreFailed
         (never a fatal one) if it cannot be written.
         """
+        # With the first backup: an emulator makes none.
+        from forewarn.adapters.backup import write_backup  # noqa: PLC0415 - see above
+
         write_backup(self._database, target, overwrite=overwrite)
 
     def close(self) -> None:
@@ -332,12 +335,11 @@ class _Saving:
                 raise Unstorable(f"VM {vm.name} of scope {scope.name} is in another scope already")
 
     def _save_events(self, before: Scope | None, scope: Scope) -> None:
-        known = {} if before is None else {event.event_id: event for event in before.events}
-        for event in scope.events:
-            event_before = known.pop(event.event_id, None)
-            if event_before is not event and event_before != event:
+        moved = document.moved(before, scope)
+        for event_before, event in moved.pairs:
+            if event_before != event:
                 self._save_event(scope.name, event_before, event)
-        for event in known.values():
+        for event in moved.gone:
             if not event.phase.ended:
                 raise Unstorable(f"event {event.event_id} left scope {scope.name} without an end")
 

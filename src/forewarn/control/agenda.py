@@ -62,10 +62,11 @@ class Agenda:
             for name in change.removed_scopes:
                 self._tell(name, frozenset())
                 self._at_ms.pop(name, None)
-            for _, scope in change.scopes:
-                now = self._fleet.scope(scope.name)
-                if now is not None:
-                    self._changed(now)
+        names = (scope.name for change in changes for _, scope in change.scopes)
+        for name in dict.fromkeys(names):
+            now = self._fleet.scope(name)
+            if now is not None:
+                self._changed(now)
 
     def told_hosts(self) -> Collection[str]:
         """The hosts on which a notice runs."""

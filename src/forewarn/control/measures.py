@@ -10,7 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from forewarn.control.receipt import Kept, judge
-from forewarn.core import notice
+from forewarn.core import document, notice
 from forewarn.core.model import (
     SECOND_MS,
     Cause,
@@ -168,12 +168,9 @@ class Measures:
     # Counting.
 
     def _scope_changed(self, before: Scope | None, after: Scope) -> None:
-        known = {} if before is None else {event.event_id: event for event in before.events}
-        moved = len(known) != len(after.events)
-        for event in after.events:
-            earlier = known.get(event.event_id)
-            if earlier is event:
-                continue
+        pairs, gone = document.moved(before, after)
+        moved = bool(gone)
+        for earlier, event in pairs:
             moved = moved or earlier is None or earlier.phase is not event.phase
             if event.started_ms is not None and (earlier is None or earlier.started_ms is None):
                 self._count_start(event, event.started_ms)

@@ -106,6 +106,11 @@ class Showing:
         same = now.same is then.same and now.vms is then.vms
         return same and now.unconfirmed == then.unconfirmed
 
+    def waits_as(self, before: Showing) -> bool:
+        """True if hosts surely have the same left to confirm as before."""
+        now, then = self.prepared, before.prepared
+        return now is not None and then is not None and now.unconfirmed is then.unconfirmed
+
     def differs(self, before: Showing, host: str) -> bool:
         """Whether the host is shown something else than before, as far as that was looked at."""
         now, then = self.prepared, before.prepared

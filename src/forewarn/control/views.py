@@ -304,7 +304,11 @@ class Views:
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
         showing = Showing(scope, before.showing if before else None)
-        unconfirmed = _unconfirmed(scope)
+        unconfirmed = (
+            before.unconfirmed
+            if before is not None and showing.waits_as(before.showing)
+            else _unconfirmed(scope)
+        )
         if before is not None and mention_the_same(before.showing.scope, scope):
             now = replace(before, showing=showing, unconfirmed=unconfirmed, revision=self.revision)
         else:

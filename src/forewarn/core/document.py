@@ -7,6 +7,9 @@ How it looks on the wire, per api-version, is `wire.documents`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from forewarn.core.model import EventSource, EventType, Phase, ScheduledEvent, Scope
 
 # Everything of an event that the newest api-version shows, in no particular order.
@@ -23,16 +26,45 @@ def content(scope: Scope) -> tuple[Content, ...]:
     return tuple(map(_content, visible(scope)))
 
 
+class Moved(NamedTuple):
+    """What became of the events of a scope. Those that are the same value are not named.
+
+    `pairs` are those that changed or came, each with what it was, None if it is new.
+    """
+
+    pairs: Sequence[tuple[ScheduledEvent | None, ScheduledEvent]]
+    gone: Sequence[ScheduledEvent] = ()
+
+
+def moved(before: Scope | None, after: Scope) -> Moved:
+    """The events that are not as they were. Cheap while a scope with many events changes few."""
+    old_events = before.events if before is not None else ()
+    in_place = _in_place(old_events, after.events)
+    if in_place is not None:
+        return Moved(in_place)
+    known = {event.event_id: event for event in old_events}
+    found = [(known.pop(event.event_id, None), event) for event in after.events]
+    return Moved([(old, new) for old, new in found if old is not new], tuple(known.values()))
+
+
 def changed(before: Scope, after: Scope) -> bool:
     """Whether `content` is another one. Events that are the same value are not looked into."""
-    if before.events is after.events:
-        return False
-    if len(before.events) == len(after.events):
-        both = zip(before.events, after.events, strict=True)
-        moved = [(old, new) for old, new in both if old is not new]
-        if all(old.event_id == new.event_id for old, new in moved):
-            return any(_shown(old) != _shown(new) for old, new in moved)
-    return content(before) != content(after)
+    pairs = _in_place(before.events, after.events)
+    if pairs is None:
+        return content(before) != content(after)
+    return any(_shown(old) != _shown(new) for old, new in pairs)
+
+
+def _in_place(
+    before: Sequence[ScheduledEvent], after: Sequence[ScheduledEvent]
+) -> list[tuple[ScheduledEvent, ScheduledEvent]] | None:
+    """The events that changed, if all are where they were; None if one came, went or moved."""
+    if before is after:
+        return []
+    if len(before) != len(after):
+        return None
+    pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
+    return pairs if all(old.event_id == new.event_id for old, new in pairs) else None
 
 
 def _shown(event: ScheduledEvent) -> Content | None:

@@ -32,10 +32,14 @@ def whole_second_ms(at_ms: int) -> int:
 
 def with_event(scope: Scope, event: ScheduledEvent) -> Scope:
     """The scope with `event` in place of the one of the same id, or added as the newest."""
-    if scope.event(event.event_id) is None:
-        return replace(scope, events=(*scope.events, event))
-    events = tuple(event if e.event_id == event.event_id else e for e in scope.events)
-    return replace(scope, events=events)
+    events = list(scope.events)
+    for place, known in enumerate(events):
+        if known.event_id == event.event_id:
+            events[place] = event
+            break
+    else:
+        events.append(event)
+    return replace(scope, events=tuple(events))
 
 
 def with_vm(scope: Scope, vm: Vm) -> Scope:

@@ -22,18 +22,15 @@ def check(before: Scope | None, after: Scope, now_ms: int) -> None:
     if before is None:
         return
     _check_counting(before, after)
-    known = {event.event_id: event for event in before.events}
-    for event in after.events:
-        earlier = known.get(event.event_id)
-        if earlier is event:
-            continue  # the same value: it has not moved
+    moved = document.moved(before, after)
+    for earlier, event in moved.pairs:
         _check_move(earlier, event)
         started = event.phase is Phase.STARTED
         if started and (earlier is None or earlier.phase is not Phase.STARTED):
             _check_start(after, event, now_ms)
-    gone = known.keys() - {event.event_id for event in after.events}
-    if gone:
-        raise InvariantBroken(f"I3: events vanished without an end: {sorted(gone)}")
+    if moved.gone:
+        gone = sorted(event.event_id for event in moved.gone)
+        raise InvariantBroken(f"I3: events vanished without an end: {gone}")
     _check_one_started_per_vm(after)
 
 
@@ -91,10 +88,10 @@ def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
     if event.event_type not in RULED or _impacts_nobody(after, event):
         return
     for other in after.events:
-        both = event.breaks_domains and other.operation_id == event.operation_id
-        if _impacts_nobody(after, other) or both:
+        if other.phase is not Phase.STARTED or other.update_domain == event.update_domain:
             continue
-        if other.phase is Phase.STARTED and other.update_domain != event.update_domain:
+        both = event.breaks_domains and other.operation_id == event.operation_id
+        if not both and not _impacts_nobody(after, other):
             raise InvariantBroken(
                 f"I2: {event.event_id} starts while domain {other.update_domain} is started"
             )

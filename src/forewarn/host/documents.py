@@ -205,7 +205,11 @@ def _tell_the_same(one: Scope, other: Scope) -> bool:
     """Whether both show the same events in the same phases."""
     if one.events is other.events:  # hosts of one process are most often shown the same values
         return True
-    return len(one.events) == len(other.events) and all(
-        a is b or (a.event_id == b.event_id and a.phase is b.phase and a.silent == b.silent)
-        for a, b in zip(one.events, other.events, strict=True)
-    )
+    if len(one.events) != len(other.events):
+        return False
+    for a, b in zip(one.events, other.events, strict=True):
+        if a is b:
+            continue
+        if a.event_id != b.event_id or a.phase is not b.phase or a.silent != b.silent:
+            return False
+    return True

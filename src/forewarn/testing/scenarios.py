@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forewarn.core.errors import Invalid
-from forewarn.emulator import scenario_library
-from forewarn.emulator.scenario import Scenario
-from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
-from forewarn.emulator.scenario_runner import Run, StepPhase
 from forewarn.testing.background import Background
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, event_of
 from forewarn.wiring.simulate import Emulator
+
+# What reads and runs scenarios is imported with the first of them: most tests have none.
+if TYPE_CHECKING:
+    from forewarn.emulator.scenario import Scenario
+    from forewarn.emulator.scenario_runner import Run
 
 OWN_SCRIPT = "script"  # what a script without a name is called
 __tracebackhide__ = for_refusals
@@ -46,6 +48,8 @@ class ScenarioRun:
     def refused(self) -> tuple[str, ...]:
         """Why steps were refused when their time had come; the other steps went on."""
 
+        from forewarn.emulator.scenario_runner import StepPhase  # noqa: PLC0415 - see above
+
         async def work(_: Emulator) -> tuple[str, ...]:
             steps = [step for step in self._run.steps if step.phase is StepPhase.REFUSED]
             return tuple(f"Step {step.step.number}: {step.said}" for step in steps)
@@ -70,6 +74,9 @@ def scenario_of(script: str | Path) -> Scenario:
 
     A Path, or a text that ends in .toml, is a file. Raises NotFound or Invalid.
     """
+    from forewarn.emulator import scenario_library  # noqa: PLC0415 - see above
+    from forewarn.emulator.scenario_file import parse  # noqa: PLC0415
+
     if isinstance(script, str) and "\n" in script:
         return parse(script, name=OWN_SCRIPT)
     if isinstance(script, Path) or script.endswith(".toml"):
@@ -79,6 +86,8 @@ def scenario_of(script: str | Path) -> Scenario:
 
 
 def _text(file: Path) -> str:
+    from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX  # noqa: PLC0415 - see above
+
     try:
         with file.open("rb") as stream:
             content = stream.read(SCENARIO_BYTES_MAX + 1)

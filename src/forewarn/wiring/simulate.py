@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from forewarn.emulator.faulty_endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
-from forewarn.emulator.scenario_runner import ScenarioRunner
 from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
@@ -36,6 +35,7 @@ from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
 if TYPE_CHECKING:
     from forewarn.api.route_table import RouteSpec
+    from forewarn.emulator.scenario_runner import ScenarioRunner
 
 # Where the clock starts if a seed is given: two runs are the same to the byte, dates included.
 LINK_LOCAL_ADDRESS = "169.254.169.254"
@@ -95,12 +95,6 @@ class Emulator:
             more_instants=self._more_instants,
         )
         self.control = SettledControl(parts.control, self.pacer)
-        self.scenarios = ScenarioRunner(
-            pacer=self.pacer,
-            control=parts.control,
-            machines=parts.hypervisor,
-            faults=self.faults,
-        )
         self.visits = Visits(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
@@ -116,6 +110,18 @@ class Emulator:
         self._first_vm = ""
         self._closing = False
         self._pacing: asyncio.Task[None] | None = None
+
+    @cached_property
+    def scenarios(self) -> ScenarioRunner:
+        """All runs of scenarios. Most emulators have none, and its imports take their time."""
+        from forewarn.emulator.scenario_runner import ScenarioRunner  # noqa: PLC0415 - see above
+
+        return ScenarioRunner(
+            pacer=self.pacer,
+            control=self._parts.control,
+            machines=self._parts.hypervisor,
+            faults=self.faults,
+        )
 
     async def start(self) -> None:
         """Have the fleet and its listeners. Raises one of CannotStart; `close` it all the same."""
