@@ -28,7 +28,7 @@ LIFECYCLES ?= 10
 SPEED ?= 1
 
 # Tests wait more than they compute.
-PYTEST := $(BIN)/python -m pytest -n 4
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # What test-bare leaves for test-skipped: the ids of the tests that a bare machine has skipped.
 BARE := .venv-bare
 NOTES := $(CURDIR)/$(BARE)
