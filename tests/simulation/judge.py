@@ -6,6 +6,7 @@ answered to whom. It never looks at our rows except where a promise is about the
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class Judge:
         self.domains: dict[str, tuple[str, int]] = {}  # vm -> (scope, update domain), for good
         self.events: dict[str, Published] = {}
         self.documents: dict[str, tuple[int, str]] = {}  # scope -> newest committed
+        self._vms_of: dict[str, set[str]] = {}
         self.seen: dict[str, tuple[int, str]] = {}  # vm -> last (incarnation, content)
         self.impacts: dict[str, Impact] = {}
         self.answered: set[str] = set()
@@ -134,23 +136,18 @@ class Judge:
 
     # What the service committed.
 
-    def committed(
-        self,
-        scope: str,
-        document: dict[str, Any],
-        text: str,
-        wall_ms: int,
-        *,
-        vm_comes: bool = False,
-    ) -> None:
-        """A new document of a scope is durable.
+    def committed(self, scope: str, text: str, wall_ms: int, *, vm_ids: set[str]) -> None:
+        """A new document of a scope is durable, and these are its VMs.
 
-        If a VM comes with it that may have read another number, the incarnation may go on above
+        If one of them is new it may have read another number, and the incarnation may go on above
         that though the content is the same.
         """
+        document = json.loads(text)
         incarnation = document["DocumentIncarnation"]
         content = text.partition(",")[2]
         before = self.documents.get(scope)
+        vm_comes = not vm_ids <= self._vms_of.get(scope, set())
+        self._vms_of[scope] = vm_ids
         if before is not None:
             if incarnation < before[0]:
                 raise Broken(f"I4: incarnation of {scope} went back: {before[0]} {incarnation}")

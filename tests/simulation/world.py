@@ -169,17 +169,14 @@ class World:
     def _committed(self, changes: Sequence[Change]) -> None:
         """After a commit and before anybody is answered: the judge is told."""
         for change in changes:
-            for before, after in change.scopes:
-                self._observe(before, after)
+            for _, after in change.scopes:
+                self._observe(after)
                 self._forget_ended(after)
 
-    def _observe(self, before: Scope | None, scope: Scope) -> None:
-        text = documents.render(scope, NEWEST)
-        had = {vm.vm_id for vm in before.vms} if before is not None else set()
-        comes = any(vm.vm_id not in had for vm in scope.vms)
-        self.judge.committed(
-            scope.name, json.loads(text), text.decode(), self.clock.now_ms(), vm_comes=comes
-        )
+    def _observe(self, scope: Scope) -> None:
+        text = documents.render(scope, NEWEST).decode()
+        vm_ids = {vm.vm_id for vm in scope.vms}
+        self.judge.committed(scope.name, text, self.clock.now_ms(), vm_ids=vm_ids)
 
     def _forget_ended(self, after: Scope) -> None:
         for event in after.events:
