@@ -138,7 +138,7 @@ class Daemon:
             keep=self._mark,
             took_over=self._took_over,
             reconnected=self._reconnected,
-            hurry=lambda: self.identity.waiting,
+            hurry=lambda: self.identity.waiting > 0,
         )
 
     async def _carry(self, name: str, body: bytes) -> tuple[int, bytes]:
@@ -215,7 +215,7 @@ class Daemon:
 
     def _follow_on(self) -> None:
         """Ask again, though nobody rang: at once while control does not answer or a VM waits."""
-        waits = self.identity.waiting or not self.follower.up
+        waits = self.identity.waiting > 0 or not self.follower.up
         if waits or self._clock.real_ms >= self._follow_ms:
             self.follow()
 

@@ -12,6 +12,7 @@ from core_fleet import TurnedClock
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import HOUR_MS
 from forewarn.host.loopback_channels import LoopbackChannels
+from forewarn.wiring.host_measures import host_measures
 from host_world import DOCUMENT, Cloud, a_vm, cloud, run, scheduled, until
 
 HOSTS = {
@@ -74,6 +75,7 @@ def test_a_vm_reads_nothing_older_on_a_host_that_lost_control_before_it_came(
             await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
             reply = await _ask(there, target)
             assert (reply.status_code, int(reply.headers["Retry-After"]) > 0) == (503, True)
+            assert "\nforewarn_vms_waiting_for_control 1" in host_measures(host).text().decode()
 
             monkeypatch.undo()
             await until(lambda: host.identity.by_name("web_0"), "control has said what it reads")

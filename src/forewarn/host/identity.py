@@ -137,7 +137,7 @@ class WitnessedIdentity(Identity):
     is on show here counts for it only if control said so after it came (I4). A document that has
     the VM here says that control knew it had come; one that has it elsewhere, on its way, may be
     from before, so that only the answer to a question asked since then will do. Until then it is
-    told to ask again. VMs that were here at the first look have read nothing elsewhere.
+    told to ask again. VMs that were here at the first look are taken for never having left.
     """
 
     def __init__(
@@ -176,9 +176,9 @@ class WitnessedIdentity(Identity):
         return was if was.runs_ms is not None else replace(was, runs_ms=now_ms)
 
     @property
-    def waiting(self) -> bool:
-        """Whether a VM that runs here is told to ask again until control has answered."""
-        return any(
+    def waiting(self) -> int:
+        """How many VMs that run here are told to ask again until control has answered."""
+        return sum(
             seen.runs_ms is not None
             and (guest := self.guest(name)) is not None
             and guest.vm.vm_id.casefold() == seen.vm_id

@@ -174,7 +174,7 @@ class HostService:
             wants=self.watch.adopt,
             reconnected=self._reconnected,
             judged=self.hosts.beat,
-            hurry=lambda: self.identity.waiting,
+            hurry=lambda: self.identity.waiting > 0,
         )
 
     @cached_property

@@ -11,6 +11,7 @@ from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
 from forewarn.host.follower import Follower
 from forewarn.host.guests import LinkedGuests
+from forewarn.host.identity import WitnessedIdentity
 from forewarn.host.measures import HostMeasures
 from forewarn.host.watching import Watch
 
@@ -24,6 +25,7 @@ class Measured(Protocol):
     follower: Follower
     guests: LinkedGuests
     hosts: Hosts
+    identity: WitnessedIdentity
     watch: Watch
 
     @property
@@ -64,6 +66,10 @@ def _gauges(host: Measured) -> Numbers:
         "forewarn_vms_seen": (
             "VMs on this hypervisor; absent while it is away.",
             lambda: None if watch.seen is None else len(watch.seen),
+        ),
+        "forewarn_vms_waiting_for_control": (
+            "VMs that came here and get 503 until control has said what they are to read.",
+            lambda: host.identity.waiting,
         ),
         "forewarn_vm_problems": (
             "VMs that cannot be used as they are.",
