@@ -247,6 +247,16 @@ def test_another_vm_of_that_name_has_a_power_of_its_own(fleet: SightingFleet) ->
     assert not fleet.vm("web-0").off
 
 
+def test_another_vm_that_gets_the_name_of_one_that_was_off_is_not_off_for_that(
+    fleet: SightingFleet,
+) -> None:
+    shows_for(fleet, 30, OFF, seen("other"))
+    shows_for(fleet, 400, seen("other"))
+    assert "web-0" not in fleet.index.vms
+    fleet.shows("h1", web(0, power=Power.OFF, vm_id=id_of("another")), seen("other"))
+    assert not fleet.vm("web-0").off
+
+
 def test_it_is_durable_and_a_changed_description_does_not_undo_it(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, World, get, post, running
-from forewarn.core.errors import Unavailable
 from forewarn.endpoint.limits import Limits
+from forewarn.endpoint.pages import NotYet
 from forewarn.endpoint.routes import RequestRules
 
 PATH = "/metadata/scheduledevents"
@@ -170,16 +170,22 @@ def test_nobody_is_refused_also_when_a_guest_has_just_sent_the_same_bytes(world:
 def test_who_is_not_known_yet_is_told_to_ask_again_and_nothing_else(
     world: World, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    guest = world.identity.by_address("127.0.0.1")
+    assert guest is not None
+
     def early(_address: str) -> None:
-        raise Unavailable("control has not said yet")
+        raise NotYet(guest)
 
     monkeypatch.setattr(world.identity, "by_address", early)
+    had = set(guest.connections)
     client = world.client()
+    world.until(lambda: len(guest.connections - had) == 1)  # it is no stranger
     answer = client.ask(request_bytes)
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     assert answer.headers["connection"] == "close"
     assert client.is_closed()
+    world.until(lambda: not guest.connections - had)
     monkeypatch.undo()
     assert world.client().ask(POLL).status == 200
 

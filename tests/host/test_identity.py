@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from endpoint_world import WEB, a_vm
-from forewarn.core.errors import Invalid, Unavailable
+from forewarn.core.errors import Invalid
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.endpoint.limits import Bucket
-from forewarn.endpoint.pages import Guest, Page
+from forewarn.endpoint.pages import Guest, NotYet, Page
 from forewarn.host.identity import Identity, WitnessedIdentity, plain_address
 
 
@@ -99,7 +99,6 @@ class Here:
     def __init__(self) -> None:
         self.now_ms = 1_000
         self.asked_ms: int | None = None
-        self.answered_ms: int | None = None
         self.questions = 0
         self.identity = WitnessedIdentity(
             "h1", follower=lambda: self, monotonic_ms=lambda: self.now_ms
@@ -111,7 +110,7 @@ class Here:
     def answer(self, *, asked_ms: int) -> None:
         """Control answers now what was asked then."""
         self.now_ms += 100
-        self.asked_ms, self.answered_ms = asked_ms, self.now_ms
+        self.asked_ms = asked_ms
 
     def look(self, power: Power | None = Power.RUNNING) -> int:
         """The VM is seen like this, or not at all; when."""
@@ -135,8 +134,8 @@ class Here:
     def waits(self) -> bool:
         try:
             assert self.identity.by_channel("a") is self.guest
-        except Unavailable:
-            return True
+        except NotYet as early:
+            return early.guest is self.guest
         return False
 
 
@@ -160,7 +159,9 @@ def test_a_vm_that_comes_later_is_answered_once_control_has_spoken_since_then() 
     assert not here.answers, "it may have read something newer elsewhere"
     assert here.questions == 1, "control is asked at once"
     here.answer(asked_ms=came_ms - 50)
-    assert here.answers, "control, which knows that it is here, has spoken since"
+    assert not here.answers, "what was asked before it came may be answered from before as well"
+    here.answer(asked_ms=came_ms + 1)
+    assert here.answers
     here.look()
     assert here.questions == 1
 
@@ -191,6 +192,38 @@ def test_after_a_restart_a_vm_that_was_on_its_way_waits_for_control() -> None:
     assert not here.answers
     here.answer(asked_ms=runs_ms + 1)
     assert here.answers
+
+
+def test_a_question_asked_while_a_vm_was_still_on_its_way_does_not_count() -> None:
+    here = Here()
+    here.show(on="h1")
+    here.look(None)
+    came_ms = here.look(Power.PAUSED)
+    here.answer(asked_ms=came_ms + 1)
+    runs_ms = here.look()
+    assert not here.answers, "it ran, and read, elsewhere after that question"
+    here.answer(asked_ms=runs_ms + 1)
+    assert here.answers
+    here.look(Power.PAUSED)
+    here.look()
+    assert here.answers, "it was frozen, here"
+    assert here.questions == 1
+
+
+def test_only_a_vm_that_runs_here_and_is_the_one_that_is_meant_is_asked_for() -> None:
+    here = Here()
+    here.show(on="h2")
+    here.look(None)
+    here.look(Power.PAUSED)
+    assert (here.identity.waiting, here.questions) == (0, 0), "it is on its way"
+    here.look()
+    assert (here.identity.waiting, here.questions) == (1, 1)
+    here.guest.vm = replace(here.guest.vm, vm_id="11111111-2222-4333-8444-555555555555")
+    assert here.identity.waiting == 0, "another VM has its name"
+    here.look()
+    assert here.identity.waiting == 1
+    here.answer(asked_ms=here.now_ms)
+    assert here.identity.waiting == 1, "it has just come"
 
 
 def test_a_vm_that_left_and_came_back_has_to_be_spoken_of_anew() -> None:

@@ -23,12 +23,12 @@ UNBROKEN_MS = 75 * SECOND_MS
 
 
 class Powers:
-    """For how long VMs have been off, by name."""
+    """For how long VMs have been off."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Since when, and how often its host had been silent by then.
-        self._off_since: dict[str, tuple[int, int]] = {}
+        # By host, then by VM (its id): since when, and how often the host had been silent by then.
+        self._off_since: dict[str, dict[str, tuple[int, int]]] = {}
         self._seen_ms: dict[str, int] = {}  # by host
 
     def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
@@ -40,6 +40,8 @@ class Powers:
         _switch_on_arrived(tx, host, powers)
         quiet = _quiet(tx, host) and not broken
         waits = False
+        before = self._off_since.get(host, {})
+        still: dict[str, tuple[int, int]] = {}  # of VMs that are not here any more nothing is kept
         for scope in tx.scopes_on(host):
             on: list[str] = []
             off: list[str] = []
@@ -48,29 +50,26 @@ class Powers:
                 if vm.host != host or shown is None:
                     continue
                 if shown is not Power.OFF:
-                    self._off_since.pop(vm.name, None)
                     if vm.off or vm.went_down:
                         on.append(vm.name)
                 elif vm.off or vm.went_down:
-                    self._off_since.pop(vm.name, None)
+                    continue
                 elif not quiet or acted_on(scope, vm.name):
-                    self._off_since.pop(vm.name, None)
                     waits = True  # a report that says the same again must not pass for settled
-                elif self._off_ms(vm.name, tx.silences(host)) >= power.OFF_AFTER_MS:
-                    off.append(vm.name)
                 else:
-                    waits = True
+                    still[vm.vm_id] = _off_since(before.get(vm.vm_id), now_ms, tx.silences(host))
+                    if now_ms - still[vm.vm_id][0] >= power.OFF_AFTER_MS:
+                        off.append(vm.name)
+                    else:
+                        waits = True
             _take_over(tx, scope, on, off)
+        self._off_since[host] = still
         return waits
 
-    def _off_ms(self, name: str, silences: int) -> int:
-        """For how long a VM has been off by now, while its host was not silent."""
-        now_ms = self._clock.monotonic_ms()
-        since_ms, silences_then = self._off_since.get(name, (now_ms, silences))
-        if silences != silences_then:
-            since_ms = now_ms
-        self._off_since[name] = (since_ms, silences)
-        return now_ms - since_ms
+
+def _off_since(then: tuple[int, int] | None, now_ms: int, silences: int) -> tuple[int, int]:
+    """Since when a VM has been off while its host was not silent, and the silences till now."""
+    return then if then is not None and then[1] == silences else (now_ms, silences)
 
 
 def _take_over(tx: Transaction, scope: Scope, on: Collection[str], off: Collection[str]) -> None:

@@ -105,6 +105,7 @@ class _View:
     ring: asyncio.Event = field(default_factory=asyncio.Event)
     asked: int = 0  # questions so far that wait or waited
     waiting: list[int] = field(default_factory=list)  # those that do, by number, the oldest first
+    forgotten: bool = False  # the host has left since; a question that still looks here begins anew
 
 
 class Views:
@@ -156,7 +157,9 @@ class Views:
         """
         for host in hosts:
             self.ring(host)
-            self._views.pop(host, None)
+            view = self._views.pop(host, None)
+            if view is not None:
+                view.forgotten = True
             self._rung.discard(host)
 
     def waiting(self) -> int:
@@ -227,12 +230,11 @@ class Views:
         try:
             while True:
                 await _rung(ring, give_up_s - loop.time())
-                if number not in view.waiting:
-                    return None
                 ring = _unrung(view)
                 await self._refresh_all(host, view)
                 found = self._look(host, view, known)
-                if found is not None or self._closed or loop.time() >= give_up_s:
+                over = self._closed or number not in view.waiting or loop.time() >= give_up_s
+                if found is not None or over:
                     return found
         finally:
             if number in view.waiting:
@@ -274,7 +276,7 @@ class Views:
             view.in_order = tuple(sorted(view.names))
         return _Told(
             epoch=self.epoch,
-            revision=self.revision,
+            revision=0 if view.forgotten else self.revision,
             names=view.in_order,
             scopes=tuple(scopes),
             work=work,

@@ -207,3 +207,11 @@ class Guest:
         """Close its connections: it is gone, or it is now somebody else."""
         for connection in tuple(self.connections):
             connection.cut()
+
+
+class NotYet(Exception):  # noqa: N818 - says what is the case
+    """It is known who asks, and not yet what it is to be told: it is to ask again soon."""
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(f"control has not said yet what VM {guest.name} is to read here")
+        self.guest = guest

@@ -19,7 +19,7 @@ from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
 from forewarn.endpoint.limits import REFUSAL_WAITS_S, REFUSALS_AT_ONCE, REFUSALS_PER_S
 from forewarn.endpoint.messages import Message, MessageReader
-from forewarn.endpoint.pages import Document, Guest, Link
+from forewarn.endpoint.pages import Document, Guest, Link, NotYet
 from forewarn.endpoint.routes import Ask, Request
 from forewarn.endpoint.stages import BODY, BUSY, CLOSING, HEAD, IDLE, LINGERING, PARKED
 from forewarn.wire import approvals, problems
@@ -28,7 +28,7 @@ from forewarn.wire.problems import GuestProblem
 if TYPE_CHECKING:
     from forewarn.endpoint.endpoint import Endpoint
 
-# Who is at the other end; raises Unavailable if that cannot be told yet.
+# Who is at the other end; raises NotYet if that is known and what it is to be told is not.
 Identify = Callable[[asyncio.BaseTransport], Guest | None]
 
 RETRY_AFTER_S = 2
@@ -43,10 +43,10 @@ class Connection(asyncio.Protocol):
         "_at",
         "_blank_bytes",
         "_blank_since_s",
+        "_counted",
         "_discarded",
         "_drained",
         "_draining",
-        "_early",
         "_endpoint",
         "_guest",
         "_heads",
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._endpoint = endpoint
         self._identify = identify
         self._guest: Guest | None = None
-        self._early = False  # it comes before anybody can know what it is to be told
+        self._counted: Guest | None = None  # whose connection it is, also if it is told nothing yet
         self._heads = endpoint.heads
         self._reader: MessageReader | None = None
         self._at: int = IDLE
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._time_s = asyncio.get_running_loop().time
         self._since_s = self._time_s()
         endpoint.opened(self)
-        guest = self._guest = self._who(transport)
+        guest = self._counted = self._who(transport)
         connects = endpoint.connects_of_strangers if guest is None else guest.connects
         if connects.take(self._since_s):
             endpoint.counters.refusals["connects"] += 1
@@ -112,22 +112,24 @@ class Connection(asyncio.Protocol):
         most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
         if len(crowd) >= most:
             nobody = guest is None
-            problem = self._nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
+            problem = problems.nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
             self._refuse(problem, close=True)
             self._close()  # without lingering: these are the ones that are too many
             return
         crowd.add(self)
 
     def _who(self, transport: asyncio.BaseTransport) -> Guest | None:
+        """Whose connection it is. One that is not to be told anything yet is not our guest."""
         try:
-            return self._identify(transport)
-        except Unavailable:
-            self._early = True
-            return None
+            self._guest = self._identify(transport)
+        except NotYet as early:
+            return early.guest
+        return self._guest
 
     def _nobody(self) -> GuestProblem:
         """What whoever is nobody is told: who is not known yet asks again."""
-        return problems.unavailable(RETRY_AFTER_S) if self._early else problems.nobody()
+        stranger = self._counted is None
+        return problems.nobody() if stranger else problems.unavailable(RETRY_AFTER_S)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._at == PARKED:
@@ -135,8 +137,8 @@ class Connection(asyncio.Protocol):
         self._stop_waiting()
         self._at = CLOSING
         self._drop_reader()
-        if self._guest is not None:
-            self._guest.connections.discard(self)
+        if self._counted is not None:
+            self._counted.connections.discard(self)
         self._endpoint.closed(self)
 
     def data_received(self, data: bytes) -> None:

@@ -140,8 +140,7 @@ class Follower:
         self._heard_ms: int | None = None
         self._asking_ms = 0
         self._now = asyncio.Event()
-        self.asked_ms: int | None = None  # the last question that was answered and taken over
-        self.answered_ms: int | None = None  # when it was
+        self.asked_ms: int | None = None  # the last question whose answer is on show
         self.answers = 0
         self.failures = 0
         self.epochs = 0
@@ -261,7 +260,8 @@ class Follower:
             if self._accepts():
                 await self._accept()
             await self._take_over(await question())
-            self.asked_ms, self.answered_ms = self._asking_ms, self._monotonic_ms()
+            if not self._refused:  # else what is on show is not what control said
+                self.asked_ms = self._asking_ms
         except (Refusal, Unavailable) as why:
             self._lost(str(why))
             return False

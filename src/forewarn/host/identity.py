@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
-from forewarn.core.errors import Invalid, Unavailable
+from forewarn.core.errors import Invalid
 from forewarn.core.machines import Power, SeenVm
-from forewarn.endpoint.pages import Guest
+from forewarn.endpoint.pages import Guest, NotYet
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}")
@@ -83,7 +83,7 @@ class Identity:
         return self.guest(vm)
 
     def by_channel(self, vm: str) -> Guest | None:
-        """The same for who asks by it. Raises Unavailable if it is to ask again soon."""
+        """The same for who asks by it. Raises NotYet if it is to ask again soon."""
         return self.by_name(vm)
 
     def by_address(self, address: str) -> Guest | None:
@@ -102,15 +102,12 @@ class Identity:
 class Following(Protocol):
     """Who asks control what to show: `host.follower.Follower`.
 
-    When it asked the last question that was answered, and when the answer was on show, both by
-    this machine's monotonic clock; None if there was none.
+    When it asked the last question whose answer is on show, by this machine's monotonic clock;
+    None if there was none.
     """
 
     @property
     def asked_ms(self) -> int | None: ...
-
-    @property
-    def answered_ms(self) -> int | None: ...
 
     def ask_now(self) -> None: ...
 
@@ -134,10 +131,9 @@ class WitnessedIdentity(Identity):
     must not read its document, nor approve for it, whoever gave it that name.
 
     A VM that has just come may have read a newer document on another host than this one has: what
-    is on show here counts for it only if control said so after it came (I4). A document that has
-    the VM here says that control knew it had come; one that has it elsewhere, on its way, may be
-    from before, so that only the answer to a question asked since then will do. Until then it is
-    told to ask again. VMs that were here at the first look are taken for never having left.
+    is on show here counts for it only once control has answered a question that was asked since it
+    runs here (I4). Until then it is told to ask again. VMs that were here at the first look, and
+    that their document has here, are taken for never having left.
     """
 
     def __init__(
@@ -171,9 +167,10 @@ class WitnessedIdentity(Identity):
         was = None if before is None else before.get(vm.name)
         if was is None or was.vm_id != vm_id:
             was = _Seen(vm_id, came_ms=None if before is None else now_ms, runs_ms=None)
-        if vm.power is not Power.RUNNING:
-            return replace(was, runs_ms=None)
-        return was if was.runs_ms is not None else replace(was, runs_ms=now_ms)
+        if vm.power is Power.RUNNING:
+            return was if was.runs_ms is not None else replace(was, runs_ms=now_ms)
+        # One that ran here and is frozen now is still here; one that is off may start elsewhere.
+        return was if vm.power is Power.PAUSED else replace(was, runs_ms=None)
 
     @property
     def waiting(self) -> int:
@@ -188,15 +185,17 @@ class WitnessedIdentity(Identity):
 
     def _proved(self, guest: Guest, seen: _Seen) -> bool:
         """Whether the VM has surely read nothing newer elsewhere than what is on show here."""
-        follower = self._follower()
-        if guest.vm.host == self._host:
-            return seen.came_ms is None or _after(follower.answered_ms, seen.came_ms)
-        return seen.runs_ms is not None and _after(follower.asked_ms, seen.runs_ms)
+        here = guest.vm.host == self._host
+        if here and seen.came_ms is None:
+            return True
+        since_ms = seen.came_ms if seen.runs_ms is None and here else seen.runs_ms
+        asked_ms = self._follower().asked_ms
+        return since_ms is not None and asked_ms is not None and asked_ms > since_ms
 
     def by_name(self, vm: str) -> Guest | None:
         try:
             return self.by_channel(vm)
-        except Unavailable:
+        except NotYet:
             return None
 
     def by_channel(self, vm: str) -> Guest | None:
@@ -204,9 +203,5 @@ class WitnessedIdentity(Identity):
         if guest is None or seen is None or seen.vm_id != guest.vm.vm_id.casefold():
             return None
         if not self._proved(guest, seen):
-            raise Unavailable(f"control has not said yet what VM {vm} is to read here")
+            raise NotYet(guest)
         return guest
-
-
-def _after(then_ms: int | None, since_ms: int) -> bool:
-    return then_ms is not None and then_ms > since_ms
