@@ -40,6 +40,7 @@ T = TypeVar("T")
 ENDPOINT = "169.254.169.254"
 ENDPOINT6 = "fe80::a9fe:a9fe"
 NOBODY = "nobody"  # refused as a stranger
+NOT_YET = "not yet"  # told to ask again
 SILENCE = "silence"  # no answer at all
 ASK_S = 0.7  # how long a guest waits for one answer
 ATTEMPTS = 8  # how often it asks where an answer is expected
@@ -224,7 +225,7 @@ def who(ns: Namespace, *headers: str, source: str = "", v6: str = "") -> str:
 
 
 def who_at_once(ns: Namespace, *headers: str, source: str = "", v6: str = "") -> str:
-    """Whom the endpoint takes the namespace for: a VM, NOBODY or SILENCE."""
+    """Whom the endpoint takes the namespace for: a VM, NOBODY, NOT_YET or SILENCE."""
     try:
         with connected(ns, source=source, v6=v6) as made:
             status, body = answered(made, request(NAME, *headers))
@@ -232,7 +233,7 @@ def who_at_once(ns: Namespace, *headers: str, source: str = "", v6: str = "") ->
         return SILENCE
     if status == 200:
         return body.decode()
-    return NOBODY if status == 403 else SILENCE
+    return {403: NOBODY, 503: NOT_YET}.get(status, SILENCE)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from channels_world import (
     ENDPOINT,
     ENDPOINT6,
     NOBODY,
+    NOT_YET,
     SILENCE,
     HostNet,
     a_host,
@@ -30,6 +31,7 @@ from endpoint_world import PATIENCE_S
 from forewarn.adapters.link_addresses import LinkAddresses
 from forewarn.adapters.nft_rules import NftRules
 from forewarn.core.machines import Nic, Power, SeenVm
+from forewarn.endpoint.pages import NotYet
 from forewarn.host.channel_plan import Mode
 from forewarn.host.channels import take_down
 
@@ -128,6 +130,25 @@ def test_a_vm_that_control_has_not_told_of_is_nobody() -> None:
         host.call(host.documents.drop, "alpha")
         host.arrange()
         assert alpha.who() == NOBODY
+
+
+@pytest.mark.parametrize(("mode", "bridge"), [(Mode.BRIDGE, "br0"), (Mode.TAP, None)])
+def test_a_vm_that_has_just_come_is_told_to_ask_again(
+    mode: Mode, bridge: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_host(mode) as host:
+        alpha = host.guest("alpha", number=1, bridge=bridge)
+        host.arrange()
+        guest = host.identity.by_name("alpha")
+        assert guest is not None
+
+        def early(_vm: str) -> None:
+            raise NotYet(guest)
+
+        monkeypatch.setattr(host.identity, "by_channel", early)
+        assert alpha.who() == NOT_YET
+        monkeypatch.undo()
+        assert alpha.who() == "alpha"
 
 
 def test_taps_without_a_bridge_are_served_also_with_one_address() -> None:
