@@ -197,6 +197,7 @@ class Service:
             "COLUMNS": "200",
             **(QUICK if settings is None else settings),
         }
+        self.with_inventory = True
         self._launches = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -209,7 +210,7 @@ class Service:
         assert self._process is None, "it runs already"
         self._launches += 1
         command = [*under, str(FOREWARN), "serve", "--data", str(self.data)]
-        command += ["--inventory", str(self.inventory)]
+        command += ["--inventory", str(self.inventory)] if self.with_inventory else []
         command += ["--guest", "127.0.0.1:0", "--operator", "127.0.0.1:0", *options]
         with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
             self._process = subprocess.Popen(

@@ -111,6 +111,15 @@ def test_after_a_stop_it_starts_again_at_the_same_ports_with_the_same_token(
         assert service.look(f"events/{event_id}")["phase"] == "completed"
 
 
+def test_started_without_an_inventory_it_goes_on_with_the_one_it_has(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        vms = [vm["name"] for vm in service.look("vms")["items"]]
+        assert service.stop() == 0
+        service.with_inventory = False
+        service.start()
+        assert [vm["name"] for vm in service.look("vms")["items"]] == vms
+
+
 def test_a_second_service_on_the_same_folder_is_refused_and_the_first_goes_on(
     tmp_path: Path,
 ) -> None:

@@ -137,8 +137,10 @@ class Service:
 
         A service that stays down because of a file gives no notice at all, so a fleet that is
         there goes on as it is; a file that is wrong, or a first one that does not work, stops
-        the start.
+        the start. Without a file the fleet is what was applied last, and the demo the first time.
         """
+        if self._settings.inventory is None and self._parts.fleet.inventory is not None:
+            return
         text = self._settings.inventory_text()
         if text == self._parts.fleet.inventory:
             return  # decided before; reading a large file takes longer than all the rest
