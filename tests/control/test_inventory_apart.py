@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.writer import Command
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Inventory
-from forewarn.core.membership import Members
+from forewarn.core.membership import Member, Members
 from forewarn.core.model import EventType
 from forewarn.wiring.inventory_child import MODULE
 from host_world import until
@@ -384,6 +385,27 @@ def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.Monk
 
     run(main())
     assert failures == []
+
+
+def test_a_host_that_joins_again_while_the_file_is_read_keeps_its_place() -> None:
+    fleet, files = InventoryFleet(), ReadFiles()
+    for name in ("h4", "h5"):
+        fleet.run(host_joined(name, by="test"))
+
+    async def main() -> None:
+        membership = nobody_joined(fleet, files)
+        files.reading = True
+        await membership.settle()
+        again = Member(name="h5", key="k5", since_ms=0)
+        membership._members = replace(membership._members, members={"h5": again})
+        running = asyncio.ensure_future(membership.run())
+        files.reading = False
+        await until(lambda: "h4" not in fleet.index.hosts, "the other's place is taken")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(main())
+    assert fleet.host("h5").joined
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limits are read from /proc")
