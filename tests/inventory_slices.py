@@ -69,11 +69,13 @@ class Submitting:
 class Applying:
     """`Inventories` on a fleet, with its loop beside it."""
 
-    def __init__(self, fleet: InventoryFleet, *, commits: int = 1_000_000) -> None:
+    def __init__(
+        self, fleet: InventoryFleet, *, commits: int = 1_000_000, slice_vms: int = SLICE_VMS
+    ) -> None:
         self.fleet = fleet
         self.writer = Submitting(fleet, commits=commits)
         fleet.control._writer = self.writer
-        self.inventories = Inventories(fleet.control, slice_vms=SLICE_VMS)
+        self.inventories = Inventories(fleet.control, slice_vms=slice_vms)
 
     async def apply(self, text: str) -> tuple[Applied, tuple[str, ...]]:
         return await self.inventories.apply(text, by="operator", guard=lambda command: command)

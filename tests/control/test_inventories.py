@@ -351,6 +351,58 @@ def test_what_an_event_that_began_meanwhile_forbids_waits_and_the_rest_does_not(
     assert len(facts(fleet)) == 2
 
 
+MANY = 20  # VMs: ten scopes of two are one slice
+
+
+def zones(fleet: InventoryFleet) -> dict[str, set[str | None]]:
+    return {name: {vm.zone for vm in one.vms} for name, one in fleet.index.scopes.items()}
+
+
+@pytest.mark.parametrize("waiting_scopes", [("s3",), ("s0", "s3", "s9"), ("s12", "s13")])
+def test_of_many_scopes_in_one_slice_only_those_that_clash_wait(
+    fleet: InventoryFleet, waiting_scopes: Sequence[str]
+) -> None:
+    fleet.apply(groups(30))
+    text = groups(30, tag="b")
+    for name in waiting_scopes:
+        text = text.replace(f"198.51.{name[1:]}.1", f"203.0.113.{name[1:]}")
+    applying = Applying(fleet, slice_vms=MANY)
+    made = len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for name in waiting_scopes:
+                fleet.order(f"{name}-0", EventType.REBOOT)
+
+    applying.writer.before = order
+    _, waiting = applying.applied(text)
+    assert len(waiting) == len(waiting_scopes)
+    assert {name for name, found in zones(fleet).items() if found == {"a"}} == set(waiting_scopes)
+    assert all(any(f"{name}-0" in words for words in waiting) for name in waiting_scopes)
+
+    applying.writer.before = lambda: None
+    for name in waiting_scopes:
+        fleet.approve(fleet.scope(name).events[0])
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+    assert set().union(*zones(fleet).values()) == {"b"}
+
+
+def test_scopes_between_which_a_vm_moves_wait_together_and_the_rest_of_the_slice_does_not(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(30))
+    text = groups(30, tag="b").replace('name = "s3-0"\nscope = "s3"', 'name = "s3-0"\nscope = "s4"')
+    assert text.count('scope = "s4"') == 3
+    applying = Applying(fleet, slice_vms=MANY)
+    order_after(fleet, applying, 1, "s3-0")
+    _, waiting = applying.applied(text)
+    assert len(waiting) == 1
+    assert {name for name, found in zones(fleet).items() if found == {"a"}} == {"s3", "s4"}
+
+
 def test_what_waits_is_gone_on_with_after_a_restart_too(fleet: InventoryFleet) -> None:
     fleet.apply(groups(5))
     applying = Applying(fleet)

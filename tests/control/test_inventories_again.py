@@ -266,6 +266,20 @@ def test_a_slice_that_breaks_is_said_once_and_holds_no_other_up(fleet: Inventory
     assert content(fleet) == content(at_once(groups(5)))
 
 
+def test_of_many_scopes_in_one_slice_only_the_one_that_breaks_waits(
+    fleet: InventoryFleet,
+) -> None:
+    breaking(fleet, TypeError("unhashable"), "s3")
+    applying = Applying(fleet, slice_vms=20)
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(30))
+    words = "the part of the inventory with scope s3 broke, and is tried again: TypeError: "
+    assert waiting == (words + "unhashable",)
+    assert set(fleet.index.scopes) == {f"s{n}" for n in range(30)} - {"s3"}
+    assert len(of_kind(lines, "inventory_slice_broke")) == applying.inventories.failures == 1
+    assert of_kind(lines, "command_failed") == []
+
+
 def test_a_slice_that_breaks_is_tried_again_later_each_time(fleet: InventoryFleet) -> None:
     store = breaking(fleet, TypeError("unhashable"), "s0")
     applying = Applying(fleet)

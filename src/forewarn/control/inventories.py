@@ -3,8 +3,9 @@
 A file is read apart, compared on a thread and checked whole. What fits one slice is one commit. Of
 a larger one the text is made durable first: from then on it is decided. Then it is applied slice by
 slice (`core.slicing`), and what others ask goes between. What was cut off is gone on with at the
-next start; what an event that began meanwhile forbids waits until that has ended. A slice that
-breaks is tried again, later each time, and holds no other up.
+next start; what an event that began meanwhile forbids waits until that has ended. What breaks is
+tried again, later each time. Neither holds anything else up: a slice that cannot be applied whole
+is halved until only the scopes that go together are left.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BROKEN_REMEDY = (
     " this line. Until it is mended, forewarn inventory apply FILE with a file that leaves these"
     " scopes as they are takes its place"
 )
-_THE_END = ()  # what is tried after the last slice, among what can break
+_THE_END: slicing.Slice = ()  # what is tried after the last slice, among what can break
 _COMPARING = "comparing"  # a file that was decided before with the fleet
 
 log = Log(__name__)
@@ -75,10 +76,22 @@ class _Work:
 
     text: str
     wanted: slicing.ByScope
-    left: deque[tuple[str, ...]]
+    left: deque[slicing.Slice]
     passed: asyncio.Future[tuple[str, ...]]
     told: set[str] = field(default_factory=set)
     broken: Retries = field(default_factory=Retries)
+
+    def first(self) -> slicing.Slice:
+        """The next to try. Whatever comes of it, another is the first of the next pass."""
+        self.left.rotate(-1)
+        return self.left[-1]
+
+    def halve(self, part: slicing.Slice) -> int:
+        """Have the halves of the last that was tried tried next: how many there are."""
+        halves = slicing.halves(part)
+        self.left.pop()
+        self.left.extendleft(reversed(halves))
+        return len(halves)
 
     def next_pass(self) -> asyncio.Future[tuple[str, ...]]:
         """What the next pass comes to: what the last came to may not be true any more."""
@@ -87,7 +100,7 @@ class _Work:
         return self.passed
 
 
-def _work(text: str, wanted: slicing.ByScope, slices: Iterable[tuple[str, ...]]) -> _Work:
+def _work(text: str, wanted: slicing.ByScope, slices: Iterable[slicing.Slice]) -> _Work:
     return _Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
 
 
@@ -235,7 +248,7 @@ class Inventories:
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
-            names = checked.slices[0] if checked.slices else ()
+            names = slicing.names_of(checked.slices[0] if checked.slices else ())
             command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
             try:
                 return await self._control.submit(guard(command)), None
@@ -343,7 +356,8 @@ class Inventories:
     async def go_on(self) -> None:
         """Try every slice that is left once; then, if none is left, the inventory is applied.
 
-        A slice that broke a short while ago is passed over.
+        A slice that cannot be applied whole is halved: only what is in the way of itself waits.
+        What broke a short while ago is passed over.
         """
         fleet = self._control.fleet
         if not fleet.unfinished:
@@ -352,13 +366,17 @@ class Inventories:
             return None
         work = await self._present_work()
         words: list[str] = []
-        for _ in range(len(work.left)):
-            names = work.left[0]
-            work.left.rotate(-1)  # whatever comes of it, another is the first of the next pass
-            command = inventory_steps.take_slice(work.text, work.wanted, names)
-            found = await self._tried(work, names, command)
+        untried = len(work.left)
+        while untried:
+            untried -= 1
+            part = work.first()
+            command = inventory_steps.take_slice(work.text, work.wanted, slicing.names_of(part))
+            found = await self._tried(work, part, command)
             if found is None:
                 return await self._replaced()
+            if found and len(part) > 1:
+                untried += work.halve(part)
+                continue
             if not found:
                 work.left.pop()
             words.extend(found)
@@ -374,23 +392,25 @@ class Inventories:
         return None
 
     async def _tried(
-        self, work: _Work, names: tuple[str, ...], command: Command[tuple[Clash, ...] | None]
+        self, work: _Work, part: slicing.Slice, command: Command[tuple[Clash, ...] | None]
     ) -> Sequence[str] | None:
         """Try a part: why it has to wait, in words, or None if another file took the place."""
         now_ms = self._control.clock.monotonic_ms()
-        if not work.broken.due(names, now_ms):
-            return [work.broken.said(names)]
+        if not work.broken.due(part, now_ms):
+            return [work.broken.said(part)]
         try:
             clashes = await self._control.submit(LoggedByCaller(command))
         except Unavailable:
             raise
         except Exception as error:
-            words = _broken_words(names, error)
+            words = _broken_words(slicing.names_of(part), error)
+            if len(part) > 1:
+                return [words]  # its halves are tried
             self.failures += 1
-            if work.broken.broke(names, words, now_ms):
+            if work.broken.broke(part, words, now_ms):
                 log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
             return [words]
-        work.broken.mended(names)
+        work.broken.mended(part)
         return None if clashes is None else [clash.refused for clash in clashes]
 
     async def _replaced(self) -> None:
@@ -404,7 +424,7 @@ class Inventories:
         await asyncio.to_thread(work.wanted.let_go)
 
     def _passed(self, work: _Work, words: Sequence[str]) -> None:
-        said = {work.broken.said(names) for names in (*work.left, _THE_END)}
+        said = {work.broken.said(part) for part in (*work.left, _THE_END)}
         for word in words:
             if word not in work.told and word not in said:
                 log.warning("inventory_waits", why=word)

@@ -58,7 +58,7 @@ class Checked:
 
     applied: Applied
     touched: frozenset[str]
-    slices: Sequence[tuple[str, ...]]
+    slices: Sequence[slicing.Slice]
     mistakes: Sequence[Mistake]
 
 
