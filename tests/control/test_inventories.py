@@ -516,6 +516,33 @@ def test_a_host_that_a_vm_came_to_meanwhile_stays_until_it_is_empty(fleet: Inven
     assert fleet.published.unfinished
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_host_that_goes_does_not_wait_for_a_scope_unless_it_is_needed_and_is_named_then(
+    fleet: InventoryFleet, *, needed: bool
+) -> None:
+    last = scope("s4") + "".join(
+        vm(f"s4-{n}", scope="s4", host="h4" if needed else "h1", address=f"198.51.4.{n}")
+        for n in (1, 2)
+    )
+    fleet.apply(groups(4) + '[[host]]\nname = "h4"\n' + last)
+    applying = Applying(fleet)
+    order_after(fleet, applying, 1, "s4-1")
+    changed, (scope_waits, *hosts_wait) = applying.applied(groups(4, tag="b"))
+    assert changed.hosts.removed == ("h4",)
+    assert "VM s4-1 is not in the file, but the scheduled Reboot" in scope_waits
+    words = "host h4 is not in the file, but VMs are there: s4-1, s4-2."
+    assert hosts_wait == ([words] if needed else [])
+    assert ("h4" in fleet.index.hosts) is needed
+
+    (event,) = fleet.scope("s4").events
+    fleet.approve(event)
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+    assert "h4" not in fleet.index.hosts
+
+
 # Two files.
 
 

@@ -380,13 +380,12 @@ class Inventories:
             if not found:
                 work.left.pop()
             words.extend(found)
-        if not work.left:
-            command = inventory_steps.finish(work.text, work.wanted)
-            found = await self._tried(work, _THE_END, command)
-            if found is None:
-                return await self._replaced()
-            words.extend(found)
-        self._passed(work, words)
+        command = inventory_steps.finish(work.text, work.wanted, all_applied=not work.left)
+        found = await self._tried(work, _THE_END, command)
+        if found is None:
+            return await self._replaced()
+        self._passed(work, [*words, *found])
+        words.extend(found)
         if not words:
             await asyncio.to_thread(work.wanted.let_go)
         return None
