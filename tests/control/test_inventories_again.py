@@ -13,12 +13,13 @@ from structlog.testing import capture_logs
 
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.control import idempotency, retries
+from forewarn.control import idempotency, maintenance, retries
 from forewarn.control.inventories import Inventories
 from forewarn.control.measures import Measures
 from forewarn.control.writer import Command
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory import Applied
+from forewarn.core.model import EventType
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone
@@ -206,6 +207,95 @@ def test_what_was_read_of_a_file_that_was_replaced_is_let_go(fleet: InventoryFle
     fleet.apply(groups(5))
     applying.run(lambda: until(lambda: applying.inventories._work is None, "it is let go"))
     assert not work.wanted.vms
+
+
+# What waits is looked at seldom.
+
+
+class Waiting:
+    """A file of which s4 waits for an event, and when anything of it is tried."""
+
+    def __init__(self, fleet: InventoryFleet) -> None:
+        self.fleet = fleet
+        fleet.apply(groups(5))
+        self.applying = Applying(fleet)
+        order_after(fleet, self.applying, 2, "s4-0")
+        assert len(self.applying.applied(groups(4, tag="b"))[1]) == 1
+        self.tries = 0
+        self.applying.writer.before = self._tried
+
+    def _tried(self) -> None:
+        self.tries += 1
+
+    def look(self, seconds: int = 0) -> bool:
+        """Whether a look tries anything, so much later."""
+        self.fleet.clock.now += seconds * 1_000
+        before = self.tries
+        asyncio.run(self.applying.inventories._go_on_safely())
+        return self.tries > before
+
+    def end_the_event(self) -> None:
+        (event,) = self.fleet.scope("s4").events
+        self.fleet.approve(event)
+        self.fleet.tick()
+        self.fleet.hosts_do_their_work()
+        self.fleet.tick()
+
+
+def test_what_waits_is_tried_later_each_time_while_no_commit_touches_it(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    assert [second for second in range(1, 190) if waiting.look(1)] == [2, 6, 14, 30, 62, 122, 182]
+    assert "s4-0 is not in the file" in waiting.applying.inventories.waits()[0]
+
+
+def test_what_waits_is_tried_at_the_next_look_after_a_commit_that_touched_it_and_no_other(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    for _ in range(9):
+        assert waiting.look(60)
+    fleet.order("s1-0", EventType.REBOOT)
+    assert not waiting.look()
+    waiting.end_the_event()
+    assert waiting.look()
+    assert fleet.published.unfinished == ""
+
+
+def test_a_new_vm_that_waits_for_a_host_is_tried_when_its_operation_has_ended(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(3))
+    applying, made = Applying(fleet), len(fleet.commits) + 1
+    text = groups(3) + "".join(
+        alone(f"n{n}", host="h2", address=f"192.0.2.{n}") for n in range(1, 5)
+    )
+
+    def maintain() -> None:
+        if len(fleet.commits) == made:
+            fleet.run(maintenance.maintain_host("h2", EventType.FREEZE, by="operator"))
+
+    applying.writer.before = maintain
+    assert applying.applied(text)[1]
+    applying.writer.before = lambda: None
+    (event,) = fleet.scope("s1").events
+    fleet.run(maintenance.cancel_event(event.event_id, by="operator"))
+    asyncio.run(applying.inventories._go_on_safely())  # the clock stands still
+    assert (fleet.published.unfinished, fleet.vm("n4").host) == ("", "h2")
+
+
+def test_what_waits_is_tried_within_a_minute_though_every_ring_is_lost(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    for _ in range(9):
+        waiting.look(60)
+    fleet.published._readers.clear()
+    waiting.end_the_event()
+    assert not waiting.look()
+    assert waiting.look(60)
+    assert fleet.published.unfinished == ""
 
 
 # A part that breaks.

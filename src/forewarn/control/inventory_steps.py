@@ -193,15 +193,17 @@ def finish(
     return command
 
 
+def going(hosts: Mapping[str, Host], wanted: slicing.ByScope) -> list[str]:
+    """The hosts that the file drops, in name order."""
+    return sorted(
+        name for name, host in hosts.items() if name not in wanted.hosts and not host.joined
+    )
+
+
 def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
     """Drop the hosts that go and that nothing needs: why the others stay."""
-    gone = {
-        name
-        for name, host in tx.hosts_by_name.items()
-        if name not in wanted.hosts and not host.joined
-    }
     clashes: list[Clash] = []
-    for name in sorted(gone):
+    for name in going(tx.hosts_by_name, wanted):
         needed = list(placing.still_needed({name}, tx.scopes_on(name), tx))
         clashes.extend(needed)
         if not needed:
