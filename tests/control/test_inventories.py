@@ -527,7 +527,7 @@ def test_a_host_that_goes_does_not_wait_for_a_scope_unless_it_is_needed_and_is_n
     fleet.apply(groups(4) + '[[host]]\nname = "h4"\n' + last)
     applying = Applying(fleet)
     order_after(fleet, applying, 1, "s4-1")
-    changed, (scope_waits, *hosts_wait) = applying.applied(groups(4, tag="b"))
+    changed, (*hosts_wait, scope_waits) = applying.applied(groups(4, tag="b"))
     assert changed.hosts.removed == ("h4",)
     assert "VM s4-1 is not in the file, but the scheduled Reboot" in scope_waits
     words = "host h4 is not in the file, but VMs are there: s4-1, s4-2."

@@ -20,6 +20,7 @@ from forewarn.control.writer import Command
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType
+from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone
@@ -298,6 +299,27 @@ def test_what_waits_is_tried_within_a_minute_though_every_ring_is_lost(
     assert fleet.published.unfinished == ""
 
 
+def test_of_much_that_waits_the_first_are_named_and_how_many_more_there_are(
+    fleet: InventoryFleet,
+) -> None:
+    """In the answer, which is what the command line prints, in the health and in the log."""
+    fleet.apply(groups(40))
+    applying, made = Applying(fleet, slice_vms=20), len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for number in range(40):
+                fleet.order(f"s{number}-0", EventType.REBOOT)
+
+    applying.writer.before = order
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(40).replace("198.51.", "198.52."))
+    assert len(waiting) == MISTAKES_NAMED_MAX + 1
+    assert waiting[-1] == f"... and {40 - MISTAKES_NAMED_MAX} more."
+    assert applying.inventories.waits() == waiting
+    assert [line["why"] for line in of_kind(lines, "inventory_waits")] == list(waiting)
+
+
 # A part that breaks.
 
 
@@ -368,6 +390,18 @@ def test_of_many_scopes_in_one_slice_only_the_one_that_breaks_waits(
     assert set(fleet.index.scopes) == {f"s{n}" for n in range(30)} - {"s3"}
     assert len(of_kind(lines, "inventory_slice_broke")) == applying.inventories.failures == 1
     assert of_kind(lines, "command_failed") == []
+
+
+def test_of_many_scopes_that_break_the_first_are_logged(fleet: InventoryFleet) -> None:
+    breaking(fleet, TypeError("unhashable"), *(f"s{n}" for n in range(30)))
+    applying = Applying(fleet, slice_vms=20)
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(31))
+    assert set(fleet.index.scopes) == {"s30"}
+    said = [line["why"] for line in of_kind(lines, "inventory_slice_broke")]
+    assert said == list(waiting)
+    assert said[MISTAKES_NAMED_MAX:] == [f"... and {30 - MISTAKES_NAMED_MAX} more."]
+    assert applying.inventories.failures == 30
 
 
 def test_a_slice_that_breaks_is_tried_again_later_each_time(fleet: InventoryFleet) -> None:

@@ -24,6 +24,7 @@ from forewarn.control.writer import Command, LoggedByCaller
 from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied, Clash, Inventory
+from forewarn.core.spelling import MISTAKES_NAMED_MAX, first_of
 from forewarn.logs import Log
 from forewarn.ports import Change
 from forewarn.wire import packed
@@ -361,8 +362,8 @@ class Inventories:
         found = await self._tried(work, THE_END, command)
         if found is None:
             return await self._replaced()
-        self._passed(work, [*words, *found])
-        words.extend(found)
+        words = [*found, *words]  # hosts first: they are few
+        self._passed(work, words)
         if not words:
             await asyncio.to_thread(work.wanted.let_go)
         return None
@@ -384,7 +385,9 @@ class Inventories:
                 return [words]  # its halves are tried
             self.failures += 1
             if work.broken.broke(part, (words,), now_ms):
-                log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
+                work.broke_now += 1
+                if work.broke_now <= MISTAKES_NAMED_MAX:
+                    log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
             return [words]
         work.broken.mended(part)
         if clashes is None:
@@ -409,16 +412,20 @@ class Inventories:
 
     def _passed(self, work: Work, words: Sequence[str]) -> None:
         said = {word for part in (*work.left, THE_END) for word in work.broken.said(part)}
-        for word in words:
-            if word not in work.told and word not in said:
-                log.warning("inventory_waits", why=word)
+        news = [word for word in words if word not in work.told and word not in said]
+        for word in first_of(news, ""):
+            log.warning("inventory_waits", why=word)
+        more = work.broke_now - MISTAKES_NAMED_MAX
+        if more > 0:
+            log.error("inventory_slice_broke", why=f"... and {more} more.", remedy=BROKEN_REMEDY)
+        work.broke_now = 0
         work.told = set(words)
-        self._waits = tuple(words)
+        self._waits = tuple(first_of(words, ""))
         if not words and work is self._work:
             log.info("inventory_applied")
             self._work = None
         if not work.passed.done():
-            work.passed.set_result(tuple(words))
+            work.passed.set_result(self._waits)
 
     async def _present_work(self) -> Work:
         """What is left of the file that is decided and not applied whole."""

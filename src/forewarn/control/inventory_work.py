@@ -31,6 +31,7 @@ class Work:
     left: deque[slicing.Slice]
     passed: asyncio.Future[tuple[str, ...]]
     told: set[str] = field(default_factory=set)
+    broke_now: int = 0  # parts that broke in this pass, and did not before
     broken: Retries = field(default_factory=Retries)
     waiting: Retries = field(default_factory=lambda: Retries(WAITS_MS_MAX))
     touching: dict[Key, set[slicing.Slice]] = field(default_factory=dict)
