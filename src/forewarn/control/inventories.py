@@ -189,6 +189,21 @@ class Inventories:
             self._comparing.mended(_COMPARING)
         return await self._passing(work)
 
+    async def was_replaced(self, text: str) -> bool:
+        """Whether the fleet is what another file says than this one, which was applied once."""
+        async with self._turn:
+            last = self._control.fleet.inventory
+            if last is None or last == text:
+                return False
+            try:  # the same content in other words is not kept
+                return await self._content(last) != await self._content(text)
+            except BadInventory:
+                return True  # one of them was written under older rules
+
+    async def _content(self, text: str) -> Inventory:
+        known = self._files.known(text) if self._files is not None else None
+        return known or await self._reads.read(text, needs_channels=False)
+
     async def _passing(self, work: Work) -> tuple[str, ...]:
         if self._stopped:
             raise Unavailable(STOPPING)
@@ -436,8 +451,7 @@ class Inventories:
 
     async def _found_unfinished(self, text: str) -> Work:
         """What an earlier life of the service has decided, or a caller that left."""
-        known = self._files.known(text) if self._files is not None else None
-        wanted = known or await self._reads.read(text, needs_channels=False)
+        wanted = await self._content(text)
         checked = await self._check(wanted, {})
         log.info("inventory_gone_on_with", slices=len(checked.slices))
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
