@@ -15,6 +15,7 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.control import idempotency, maintenance, retries
 from forewarn.control.inventories import Inventories
+from forewarn.control.inventory_work import Work
 from forewarn.control.measures import Measures
 from forewarn.control.writer import Command
 from forewarn.core.errors import Unavailable
@@ -196,6 +197,30 @@ def test_a_file_that_another_replaced_is_not_said_to_be_applied(fleet: Inventory
     assert [line["event"] for line in said] == ["inventory_decided", "inventory_replaced"]
     assert (fleet.index.inventory, fleet.published.unfinished) == (small, "")
     assert content(fleet) == content(at_once(small))
+
+
+def test_a_large_file_that_takes_the_place_of_a_large_one_is_logged(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+
+    async def work() -> Work | None:
+        assert (await applying.apply(groups(4, tag="b")))[1]
+        old = applying.inventories._work
+        assert (await applying.apply(groups(5, tag="c")))[1] == ()
+        return old
+
+    with capture_logs() as said:
+        old = applying.run(work)
+    decided, _, replaced, *rest = said
+    assert (replaced["event"], replaced["slices_left"]) == ("inventory_replaced", 1)
+    assert [line["event"] for line in (decided, *rest)] == [
+        "inventory_decided",
+        "inventory_decided",
+        "inventory_applied",
+    ]
+    assert old is not None
+    assert not old.wanted.vms  # what was read of it is let go
 
 
 def test_what_was_read_of_a_file_that_was_replaced_is_let_go(fleet: InventoryFleet) -> None:

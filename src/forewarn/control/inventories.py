@@ -244,6 +244,7 @@ class Inventories:
         done = await self._control.submit(
             guard(inventory_steps.decide(text, kept, parts, applied, by=by))
         )
+        await self._replaced()
         self._work = inventory_work.begin(text, parts, checked.slices)
         self._comparing.mended(_COMPARING)
         self._waits = ()
@@ -416,7 +417,7 @@ class Inventories:
         return found
 
     async def _replaced(self) -> None:
-        """Another file took the place of the one whose slices were left, in one commit."""
+        """Another file took the place of the one whose slices were left, if any were."""
         work, self._work = self._work, None
         if work is None:
             return
@@ -446,6 +447,7 @@ class Inventories:
         """What is left of the file that is decided and not applied whole."""
         text = self._control.fleet.inventory or ""
         if self._work is None or self._work.text is not text:
+            await self._replaced()
             self._work = await self._found_unfinished(text)
         return self._work
 
