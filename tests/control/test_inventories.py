@@ -20,7 +20,6 @@ from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.machines import Power
 from forewarn.core.model import EventType
-from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
 from inventory_slices import (
@@ -29,10 +28,12 @@ from inventory_slices import (
     Killed,
     applied,
     at_once,
+    at_random,
     content,
     facts,
     groups,
     order_after,
+    refuse_what_may_not_be_between_commits,
     scope,
 )
 from sighting_fleet import SightingFleet, seen
@@ -636,35 +637,6 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
 
 
 # Anything at all.
-
-
-def at_random(chance: random.Random) -> str:
-    hosts = ["h1", "h2", *chance.sample(["h3", "h4", "h5"], chance.randrange(4))]
-    text = "".join(f'[[host]]\nname = "{host}"\n' for host in hosts)
-    addresses = chance.sample(range(1, 30), 14)
-    members: dict[str, str] = {}
-    for number in chance.sample(range(14), chance.randrange(4, 14)):
-        name = f"v{number}" if chance.random() < 0.9 else f"V{number}"
-        where = chance.choice(["s0", "s1", "s2", "s3", "s4", "s5", None])
-        keys = {"host": chance.choice(["h1", "h2"]), "address": f"192.0.2.{addresses.pop()}"}
-        if where is None:
-            text += alone(name, **keys)
-        else:
-            members[where] = members.get(where, "") + vm(
-                name, scope=where, update_domain=chance.randrange(2), **keys
-            )
-    return text + "".join(scope(name) + vms for name, vms in members.items())
-
-
-def refuse_what_may_not_be_between_commits(fleet: InventoryFleet) -> None:
-    """No two VMs are known by the same channel, nor by names that differ in case only."""
-
-    def look(_: Sequence[Change]) -> None:
-        vms = [one for found in fleet.published.scopes.values() for one in found.vms]
-        assert len({one.address for one in vms}) == len(vms)
-        assert len({one.name.casefold() for one in vms}) == len(vms)
-
-    fleet.published.on_publish(look)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,17 @@ from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone
-from inventory_slices import WAIT_S, Applying, applied, at_once, content, groups, order_after
+from inventory_slices import (
+    WAIT_S,
+    Applying,
+    applied,
+    at_once,
+    at_random,
+    content,
+    groups,
+    order_after,
+    refuse_what_may_not_be_between_commits,
+)
 from simulation.faulty_store import FaultyStore
 
 Sent = tuple[idempotency.Answer, tuple[str, ...]]
@@ -343,6 +354,40 @@ def test_of_much_that_waits_the_first_are_named_and_how_many_more_there_are(
     assert waiting[-1] == f"... and {40 - MISTAKES_NAMED_MAX} more."
     assert applying.inventories.waits() == waiting
     assert [line["why"] for line in of_kind(lines, "inventory_waits")] == list(waiting)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_waits_comes_to_the_same_in_the_end_whatever_the_files_are(seed: int) -> None:
+    chance = random.Random(seed)
+    fleet = InventoryFleet()
+    refuse_what_may_not_be_between_commits(fleet)
+    fleet.apply(at_random(chance))
+    applying, made = Applying(fleet, slice_vms=chance.choice([3, 5, 8])), len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for name in chance.sample(sorted(fleet.index.scope_of_vm), 3):
+                fleet.order(name, EventType.REBOOT)
+
+    applying.writer.before = order
+    text = at_random(chance)
+    _, waiting = applying.applied(text)
+    assert bool(fleet.published.unfinished) is bool(waiting)
+    applying.writer.before = lambda: None
+    for event in [event for one in fleet.index.scopes.values() for event in one.events]:
+        fleet.approve(event)
+    for _ in range(4):  # events of one scope follow each other
+        fleet.tick()
+        fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+
+    def members(one: InventoryFleet) -> dict[str, tuple[str, str | None]]:
+        found = one.index.scope_of_vm
+        return {name: (scope, one.vm(name).address) for name, scope in found.items()}
+
+    assert members(fleet) == members(at_once(text))
+    assert fleet.index.hosts.keys() == at_once(text).index.hosts.keys()
 
 
 # A part that breaks.
