@@ -6,7 +6,8 @@ No test lives here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,8 +15,9 @@ from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Command
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, FactKind, Scope
+from forewarn.ports import Change
 from host_world import until
-from inventory_fleet import HOSTS, InventoryFleet, vm
+from inventory_fleet import HOSTS, InventoryFleet, alone, vm
 
 T = TypeVar("T")
 
@@ -69,11 +71,13 @@ class Submitting:
 class Applying:
     """`Inventories` on a fleet, with its loop beside it."""
 
-    def __init__(self, fleet: InventoryFleet, *, commits: int = 1_000_000) -> None:
+    def __init__(
+        self, fleet: InventoryFleet, *, commits: int = 1_000_000, slice_vms: int = SLICE_VMS
+    ) -> None:
         self.fleet = fleet
         self.writer = Submitting(fleet, commits=commits)
         fleet.control._writer = self.writer
-        self.inventories = Inventories(fleet.control, slice_vms=SLICE_VMS)
+        self.inventories = Inventories(fleet.control, slice_vms=slice_vms)
 
     async def apply(self, text: str) -> tuple[Applied, tuple[str, ...]]:
         return await self.inventories.apply(text, by="operator", guard=lambda command: command)
@@ -144,3 +148,32 @@ def order_after(fleet: InventoryFleet, applying: Applying, commits: int, vm_name
             fleet.order(vm_name, EventType.REBOOT)
 
     applying.writer.before = order
+
+
+def at_random(chance: random.Random) -> str:
+    hosts = ["h1", "h2", *chance.sample(["h3", "h4", "h5"], chance.randrange(4))]
+    text = "".join(f'[[host]]\nname = "{host}"\n' for host in hosts)
+    addresses = chance.sample(range(1, 30), 14)
+    members: dict[str, str] = {}
+    for number in chance.sample(range(14), chance.randrange(4, 14)):
+        name = f"v{number}" if chance.random() < 0.9 else f"V{number}"
+        where = chance.choice(["s0", "s1", "s2", "s3", "s4", "s5", None])
+        keys = {"host": chance.choice(["h1", "h2"]), "address": f"192.0.2.{addresses.pop()}"}
+        if where is None:
+            text += alone(name, **keys)
+        else:
+            members[where] = members.get(where, "") + vm(
+                name, scope=where, update_domain=chance.randrange(2), **keys
+            )
+    return text + "".join(scope(name) + vms for name, vms in members.items())
+
+
+def refuse_what_may_not_be_between_commits(fleet: InventoryFleet) -> None:
+    """No two VMs are known by the same channel, nor by names that differ in case only."""
+
+    def look(_: Sequence[Change]) -> None:
+        vms = [one for found in fleet.published.scopes.values() for one in found.vms]
+        assert len({one.address for one in vms}) == len(vms)
+        assert len({one.name.casefold() for one in vms}) == len(vms)
+
+    fleet.published.on_publish(look)

@@ -207,3 +207,6 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
     said = json.loads(waits.text)
     assert said == {**answer, "waiting": ["VM a is not in the file, but an event names it."]}
     assert mistakes(said, schema, document, "answer") == []
+    replaced = json.loads(orders.with_replaced(given).text)
+    assert replaced == {**answer, "replaced": True, "note": orders.REPLACED_NOTE}
+    assert mistakes(replaced, schema, document, "answer") == []

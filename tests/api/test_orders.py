@@ -203,6 +203,36 @@ def test_a_held_scope_is_released(world: World) -> None:
 # Idempotency.
 
 
+def test_a_replay_of_an_inventory_that_another_replaced_says_so(world: World) -> None:
+    def send(text: str, key: str) -> tuple[dict[str, object], bool]:
+        answer = world.call("POST", "/v1/inventory", text, headers={"Idempotency-Key": key})
+        assert answer.status == 200
+        return answer.json, "idempotency-replayed" in {name.lower() for name in answer.headers}
+
+    def with_host(name: str) -> str:
+        return f'{FLEET}\n[[host]]\nname = "{name}"\n'
+
+    first, _ = send(with_host("h8"), "one")
+    same, _ = send("# The same in other words\n" + with_host("h8"), "same")
+    assert same["differs"] is False
+    assert send(with_host("h8"), "one") == (first, True)
+    assert send("# The same in other words\n" + with_host("h8"), "same") == (same, True)
+
+    send(with_host("h9"), "two")
+    for text, key, before in (
+        (with_host("h8"), "one", first),
+        ("# The same in other words\n" + with_host("h8"), "same", same),
+    ):
+        again, replayed = send(text, key)
+        note = again.pop("note")
+        assert (again, replayed) == ({**before, "replaced": True}, True)
+        assert "Another inventory was applied since" in str(note)
+    assert "h8" not in {host["name"] for host in world.get("/v1/hosts")["items"]}
+
+    send(with_host("h8"), "three")  # it counts again
+    assert send(with_host("h8"), "one") == (first, True)
+
+
 def test_the_same_key_and_order_get_the_same_answer_and_one_event(world: World) -> None:
     first = world.call("POST", "/v1/vms/spotty/evict", headers={"Idempotency-Key": "k1"})
     world.order(f"/v1/events/{first.json['event_id']}/cancel")

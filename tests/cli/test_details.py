@@ -133,3 +133,11 @@ def test_what_of_an_inventory_has_to_wait_is_said() -> None:
         waiting=["VM a is not in the file, but an event names it."]
     )
     assert "Waits" not in applied()
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_an_inventory_that_another_has_replaced_is_said_to_be(*, differs: bool) -> None:
+    said = applied(differs=differs, replaced=True, note="Another inventory was applied since.")
+    assert said.startswith("Replaced: Another inventory was applied since.")
+    assert "applied last" not in said
+    assert "Replaced" not in applied()

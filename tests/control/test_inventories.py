@@ -20,7 +20,6 @@ from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.machines import Power
 from forewarn.core.model import EventType
-from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
 from inventory_slices import (
@@ -29,10 +28,12 @@ from inventory_slices import (
     Killed,
     applied,
     at_once,
+    at_random,
     content,
     facts,
     groups,
     order_after,
+    refuse_what_may_not_be_between_commits,
     scope,
 )
 from sighting_fleet import SightingFleet, seen
@@ -351,6 +352,58 @@ def test_what_an_event_that_began_meanwhile_forbids_waits_and_the_rest_does_not(
     assert len(facts(fleet)) == 2
 
 
+MANY = 20  # VMs: ten scopes of two are one slice
+
+
+def zones(fleet: InventoryFleet) -> dict[str, set[str | None]]:
+    return {name: {vm.zone for vm in one.vms} for name, one in fleet.index.scopes.items()}
+
+
+@pytest.mark.parametrize("waiting_scopes", [("s3",), ("s0", "s3", "s9"), ("s12", "s13")])
+def test_of_many_scopes_in_one_slice_only_those_that_clash_wait(
+    fleet: InventoryFleet, waiting_scopes: Sequence[str]
+) -> None:
+    fleet.apply(groups(30))
+    text = groups(30, tag="b")
+    for name in waiting_scopes:
+        text = text.replace(f"198.51.{name[1:]}.1", f"203.0.113.{name[1:]}")
+    applying = Applying(fleet, slice_vms=MANY)
+    made = len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for name in waiting_scopes:
+                fleet.order(f"{name}-0", EventType.REBOOT)
+
+    applying.writer.before = order
+    _, waiting = applying.applied(text)
+    assert len(waiting) == len(waiting_scopes)
+    assert {name for name, found in zones(fleet).items() if found == {"a"}} == set(waiting_scopes)
+    assert all(any(f"{name}-0" in words for words in waiting) for name in waiting_scopes)
+
+    applying.writer.before = lambda: None
+    for name in waiting_scopes:
+        fleet.approve(fleet.scope(name).events[0])
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+    assert set().union(*zones(fleet).values()) == {"b"}
+
+
+def test_scopes_between_which_a_vm_moves_wait_together_and_the_rest_of_the_slice_does_not(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(30))
+    text = groups(30, tag="b").replace('name = "s3-0"\nscope = "s3"', 'name = "s3-0"\nscope = "s4"')
+    assert text.count('scope = "s4"') == 3
+    applying = Applying(fleet, slice_vms=MANY)
+    order_after(fleet, applying, 1, "s3-0")
+    _, waiting = applying.applied(text)
+    assert len(waiting) == 1
+    assert {name for name, found in zones(fleet).items() if found == {"a"}} == {"s3", "s4"}
+
+
 def test_what_waits_is_gone_on_with_after_a_restart_too(fleet: InventoryFleet) -> None:
     fleet.apply(groups(5))
     applying = Applying(fleet)
@@ -464,6 +517,33 @@ def test_a_host_that_a_vm_came_to_meanwhile_stays_until_it_is_empty(fleet: Inven
     assert fleet.published.unfinished
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_host_that_goes_does_not_wait_for_a_scope_unless_it_is_needed_and_is_named_then(
+    fleet: InventoryFleet, *, needed: bool
+) -> None:
+    last = scope("s4") + "".join(
+        vm(f"s4-{n}", scope="s4", host="h4" if needed else "h1", address=f"198.51.4.{n}")
+        for n in (1, 2)
+    )
+    fleet.apply(groups(4) + '[[host]]\nname = "h4"\n' + last)
+    applying = Applying(fleet)
+    order_after(fleet, applying, 1, "s4-1")
+    changed, (*hosts_wait, scope_waits) = applying.applied(groups(4, tag="b"))
+    assert changed.hosts.removed == ("h4",)
+    assert "VM s4-1 is not in the file, but the scheduled Reboot" in scope_waits
+    words = "host h4 is not in the file, but VMs are there: s4-1, s4-2."
+    assert hosts_wait == ([words] if needed else [])
+    assert ("h4" in fleet.index.hosts) is needed
+
+    (event,) = fleet.scope("s4").events
+    fleet.approve(event)
+    fleet.tick()
+    fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+    assert "h4" not in fleet.index.hosts
+
+
 # Two files.
 
 
@@ -557,35 +637,6 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
 
 
 # Anything at all.
-
-
-def at_random(chance: random.Random) -> str:
-    hosts = ["h1", "h2", *chance.sample(["h3", "h4", "h5"], chance.randrange(4))]
-    text = "".join(f'[[host]]\nname = "{host}"\n' for host in hosts)
-    addresses = chance.sample(range(1, 30), 14)
-    members: dict[str, str] = {}
-    for number in chance.sample(range(14), chance.randrange(4, 14)):
-        name = f"v{number}" if chance.random() < 0.9 else f"V{number}"
-        where = chance.choice(["s0", "s1", "s2", "s3", "s4", "s5", None])
-        keys = {"host": chance.choice(["h1", "h2"]), "address": f"192.0.2.{addresses.pop()}"}
-        if where is None:
-            text += alone(name, **keys)
-        else:
-            members[where] = members.get(where, "") + vm(
-                name, scope=where, update_domain=chance.randrange(2), **keys
-            )
-    return text + "".join(scope(name) + vms for name, vms in members.items())
-
-
-def refuse_what_may_not_be_between_commits(fleet: InventoryFleet) -> None:
-    """No two VMs are known by the same channel, nor by names that differ in case only."""
-
-    def look(_: Sequence[Change]) -> None:
-        vms = [one for found in fleet.published.scopes.values() for one in found.vms]
-        assert len({one.address for one in vms}) == len(vms)
-        assert len({one.name.casefold() for one in vms}) == len(vms)
-
-    fleet.published.on_publish(look)
 
 
 @pytest.mark.parametrize("seed", range(40))

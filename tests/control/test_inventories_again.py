@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,16 +14,29 @@ from structlog.testing import capture_logs
 
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.control import idempotency, retries
+from forewarn.control import idempotency, maintenance, retries
 from forewarn.control.inventories import Inventories
+from forewarn.control.inventory_work import Work
 from forewarn.control.measures import Measures
 from forewarn.control.writer import Command
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory import Applied
+from forewarn.core.model import EventType
+from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone
-from inventory_slices import WAIT_S, Applying, applied, at_once, content, groups, order_after
+from inventory_slices import (
+    WAIT_S,
+    Applying,
+    applied,
+    at_once,
+    at_random,
+    content,
+    groups,
+    order_after,
+    refuse_what_may_not_be_between_commits,
+)
 from simulation.faulty_store import FaultyStore
 
 Sent = tuple[idempotency.Answer, tuple[str, ...]]
@@ -196,6 +210,30 @@ def test_a_file_that_another_replaced_is_not_said_to_be_applied(fleet: Inventory
     assert content(fleet) == content(at_once(small))
 
 
+def test_a_large_file_that_takes_the_place_of_a_large_one_is_logged(fleet: InventoryFleet) -> None:
+    fleet.apply(groups(5))
+    applying = Applying(fleet)
+    order_after(fleet, applying, 2, "s4-0")
+
+    async def work() -> Work | None:
+        assert (await applying.apply(groups(4, tag="b")))[1]
+        old = applying.inventories._work
+        assert (await applying.apply(groups(5, tag="c")))[1] == ()
+        return old
+
+    with capture_logs() as said:
+        old = applying.run(work)
+    decided, _, replaced, *rest = said
+    assert (replaced["event"], replaced["slices_left"]) == ("inventory_replaced", 1)
+    assert [line["event"] for line in (decided, *rest)] == [
+        "inventory_decided",
+        "inventory_decided",
+        "inventory_applied",
+    ]
+    assert old is not None
+    assert not old.wanted.vms  # what was read of it is let go
+
+
 def test_what_was_read_of_a_file_that_was_replaced_is_let_go(fleet: InventoryFleet) -> None:
     fleet.apply(groups(5))
     applying = Applying(fleet)
@@ -206,6 +244,150 @@ def test_what_was_read_of_a_file_that_was_replaced_is_let_go(fleet: InventoryFle
     fleet.apply(groups(5))
     applying.run(lambda: until(lambda: applying.inventories._work is None, "it is let go"))
     assert not work.wanted.vms
+
+
+# What waits is looked at seldom.
+
+
+class Waiting:
+    """A file of which s4 waits for an event, and when anything of it is tried."""
+
+    def __init__(self, fleet: InventoryFleet) -> None:
+        self.fleet = fleet
+        fleet.apply(groups(5))
+        self.applying = Applying(fleet)
+        order_after(fleet, self.applying, 2, "s4-0")
+        assert len(self.applying.applied(groups(4, tag="b"))[1]) == 1
+        self.tries = 0
+        self.applying.writer.before = self._tried
+
+    def _tried(self) -> None:
+        self.tries += 1
+
+    def look(self, seconds: int = 0) -> bool:
+        """Whether a look tries anything, so much later."""
+        self.fleet.clock.now += seconds * 1_000
+        before = self.tries
+        asyncio.run(self.applying.inventories._go_on_safely())
+        return self.tries > before
+
+    def end_the_event(self) -> None:
+        (event,) = self.fleet.scope("s4").events
+        self.fleet.approve(event)
+        self.fleet.tick()
+        self.fleet.hosts_do_their_work()
+        self.fleet.tick()
+
+
+def test_what_waits_is_tried_later_each_time_while_no_commit_touches_it(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    assert [second for second in range(1, 190) if waiting.look(1)] == [2, 6, 14, 30, 62, 122, 182]
+    assert "s4-0 is not in the file" in waiting.applying.inventories.waits()[0]
+
+
+def test_what_waits_is_tried_at_the_next_look_after_a_commit_that_touched_it_and_no_other(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    for _ in range(9):
+        assert waiting.look(60)
+    fleet.order("s1-0", EventType.REBOOT)
+    assert not waiting.look()
+    waiting.end_the_event()
+    assert waiting.look()
+    assert fleet.published.unfinished == ""
+
+
+def test_a_new_vm_that_waits_for_a_host_is_tried_when_its_operation_has_ended(
+    fleet: InventoryFleet,
+) -> None:
+    fleet.apply(groups(3))
+    applying, made = Applying(fleet), len(fleet.commits) + 1
+    text = groups(3) + "".join(
+        alone(f"n{n}", host="h2", address=f"192.0.2.{n}") for n in range(1, 5)
+    )
+
+    def maintain() -> None:
+        if len(fleet.commits) == made:
+            fleet.run(maintenance.maintain_host("h2", EventType.FREEZE, by="operator"))
+
+    applying.writer.before = maintain
+    assert applying.applied(text)[1]
+    applying.writer.before = lambda: None
+    (event,) = fleet.scope("s1").events
+    fleet.run(maintenance.cancel_event(event.event_id, by="operator"))
+    asyncio.run(applying.inventories._go_on_safely())  # the clock stands still
+    assert (fleet.published.unfinished, fleet.vm("n4").host) == ("", "h2")
+
+
+def test_what_waits_is_tried_within_a_minute_though_every_ring_is_lost(
+    fleet: InventoryFleet,
+) -> None:
+    waiting = Waiting(fleet)
+    for _ in range(9):
+        waiting.look(60)
+    fleet.published._readers.clear()
+    waiting.end_the_event()
+    assert not waiting.look()
+    assert waiting.look(60)
+    assert fleet.published.unfinished == ""
+
+
+def test_of_much_that_waits_the_first_are_named_and_how_many_more_there_are(
+    fleet: InventoryFleet,
+) -> None:
+    """In the answer, which is what the command line prints, in the health and in the log."""
+    fleet.apply(groups(40))
+    applying, made = Applying(fleet, slice_vms=20), len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for number in range(40):
+                fleet.order(f"s{number}-0", EventType.REBOOT)
+
+    applying.writer.before = order
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(40).replace("198.51.", "198.52."))
+    assert len(waiting) == MISTAKES_NAMED_MAX + 1
+    assert waiting[-1] == f"... and {40 - MISTAKES_NAMED_MAX} more."
+    assert applying.inventories.waits() == waiting
+    assert [line["why"] for line in of_kind(lines, "inventory_waits")] == list(waiting)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_waits_comes_to_the_same_in_the_end_whatever_the_files_are(seed: int) -> None:
+    chance = random.Random(seed)
+    fleet = InventoryFleet()
+    refuse_what_may_not_be_between_commits(fleet)
+    fleet.apply(at_random(chance))
+    applying, made = Applying(fleet, slice_vms=chance.choice([3, 5, 8])), len(fleet.commits) + 1
+
+    def order() -> None:
+        if len(fleet.commits) == made:
+            for name in chance.sample(sorted(fleet.index.scope_of_vm), 3):
+                fleet.order(name, EventType.REBOOT)
+
+    applying.writer.before = order
+    text = at_random(chance)
+    _, waiting = applying.applied(text)
+    assert bool(fleet.published.unfinished) is bool(waiting)
+    applying.writer.before = lambda: None
+    for event in [event for one in fleet.index.scopes.values() for event in one.events]:
+        fleet.approve(event)
+    for _ in range(4):  # events of one scope follow each other
+        fleet.tick()
+        fleet.hosts_do_their_work()
+    fleet.tick()
+    applying.finished()
+
+    def members(one: InventoryFleet) -> dict[str, tuple[str, str | None]]:
+        found = one.index.scope_of_vm
+        return {name: (scope, one.vm(name).address) for name, scope in found.items()}
+
+    assert members(fleet) == members(at_once(text))
+    assert fleet.index.hosts.keys() == at_once(text).index.hosts.keys()
 
 
 # A part that breaks.
@@ -264,6 +446,32 @@ def test_a_slice_that_breaks_is_said_once_and_holds_no_other_up(fleet: Inventory
     applying.finished()
     assert applying.inventories.waits() == ()
     assert content(fleet) == content(at_once(groups(5)))
+
+
+def test_of_many_scopes_in_one_slice_only_the_one_that_breaks_waits(
+    fleet: InventoryFleet,
+) -> None:
+    breaking(fleet, TypeError("unhashable"), "s3")
+    applying = Applying(fleet, slice_vms=20)
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(30))
+    words = "the part of the inventory with scope s3 broke, and is tried again: TypeError: "
+    assert waiting == (words + "unhashable",)
+    assert set(fleet.index.scopes) == {f"s{n}" for n in range(30)} - {"s3"}
+    assert len(of_kind(lines, "inventory_slice_broke")) == applying.inventories.failures == 1
+    assert of_kind(lines, "command_failed") == []
+
+
+def test_of_many_scopes_that_break_the_first_are_logged(fleet: InventoryFleet) -> None:
+    breaking(fleet, TypeError("unhashable"), *(f"s{n}" for n in range(30)))
+    applying = Applying(fleet, slice_vms=20)
+    with capture_logs() as lines:
+        _, waiting = applying.applied(groups(31))
+    assert set(fleet.index.scopes) == {"s30"}
+    said = [line["why"] for line in of_kind(lines, "inventory_slice_broke")]
+    assert said == list(waiting)
+    assert said[MISTAKES_NAMED_MAX:] == [f"... and {30 - MISTAKES_NAMED_MAX} more."]
+    assert applying.inventories.failures == 30
 
 
 def test_a_slice_that_breaks_is_tried_again_later_each_time(fleet: InventoryFleet) -> None:

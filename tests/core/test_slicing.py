@@ -38,7 +38,8 @@ def cut(
 ) -> list[tuple[str, ...]]:
     scopes = {one.name: one for one in before}
     names = changed or {*scopes, *(one.name for one in after.scopes)}
-    return slicing.slices(names, after, scopes=scopes, vms_max=vms_max)
+    found = slicing.slices(names, after, scopes=scopes, vms_max=vms_max)
+    return [slicing.names_of(part) for part in found]
 
 
 def test_slices_are_filled_with_whole_scopes_by_name() -> None:
@@ -103,6 +104,16 @@ def test_what_moves_in_a_chain_is_one_slice_and_the_rest_is_not() -> None:
     moved = [entry(f"of-s{n}", f"s{n + 1}") for n in range(3)]
     after = wanted(*moved, entry("of-s4", "s4"), entry("new", "s0"))
     assert cut(after, *before) == [("s0", "s1", "s2", "s3"), ("s4",)]
+
+
+def test_a_slice_is_halved_down_to_the_scopes_that_go_together() -> None:
+    before = {"s0": scope("s0", vm("a")), "s1": scope("s1")}
+    after = wanted(entry("a", "s1"), entry("b", "s0"), entry("c", "s2"), entry("d", "s3"))
+    (whole,) = slicing.slices({"s0", "s1", "s2", "s3"}, after, scopes=before, vms_max=9)
+    assert whole == (("s0", "s1"), ("s2",), ("s3",))
+    one, rest = slicing.halves(whole)
+    assert (one, slicing.halves(rest)) == ((("s0", "s1"),), ((("s2",),), (("s3",),)))
+    assert slicing.halves(one) == (one,)
 
 
 def test_free_ports_bind_nobody() -> None:

@@ -282,6 +282,8 @@ SCHEMAS: dict[str, Schema] = {
             still_deleted=NAMES,
         ),
         waiting=NAMES,  # in words: what has to wait for something that began meanwhile, or broke
+        replaced=YES_NO,  # true if it is sent again and another was applied since
+        note=TEXT,  # what that means; with `replaced`
     ),
     "JournalPage": _page("Fact", end=WHOLE),
     "Health": _object(

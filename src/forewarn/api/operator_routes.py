@@ -119,6 +119,8 @@ class OperatorRoutes:
                 guard=lambda apply: once(orders.applied_inventory(apply)),
                 before=once.before,
             )
+            if answer.repeated and await self._inventories.was_replaced(text):
+                return orders.with_replaced(answer)
             return orders.with_waiting(answer, waiting) if waiting else answer
 
         return self._taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)

@@ -187,6 +187,13 @@ def release_scope(name: str) -> Command[Json]:
     return command
 
 
+REPLACED_NOTE = (
+    "Another inventory was applied since, and the fleet is what that one says. Nothing was changed"
+    " now; listed is what this one changed, or was to change, when it was first sent. Send it under"
+    " another Idempotency-Key to have it applied again."
+)
+
+
 def inventory_text(body: bytes) -> str:
     """The inventory file in a body. Raises BadInventory."""
     try:
@@ -218,6 +225,13 @@ def with_waiting(answer: idempotency.Answer, waiting: Sequence[str]) -> idempote
     """The answer to an inventory of which something has to wait: with the words why."""
     said: Json = msgspec.json.decode(answer.text)
     text = msgspec.json.encode({**said, "waiting": list(waiting)}).decode()
+    return replace(answer, text=text)
+
+
+def with_replaced(answer: idempotency.Answer) -> idempotency.Answer:
+    """The answer to an inventory that is sent again, after another one was applied."""
+    said: Json = msgspec.json.decode(answer.text)
+    text = msgspec.json.encode({**said, "replaced": True, "note": REPLACED_NOTE}).decode()
     return replace(answer, text=text)
 
 

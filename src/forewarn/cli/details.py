@@ -332,9 +332,9 @@ def ordered_host(answer: Json, now: datetime) -> RenderableType:
 
 def applied(answer: Json) -> RenderableType:
     """What applying an inventory did."""
-    if not answer["differs"]:
+    if not answer["differs"] and not answer.get("replaced"):
         return "Nothing changed: this is the inventory that was applied last."
-    lines = []
+    lines = [f"Replaced: {answer['note']}"] if answer.get("replaced") else []
     for what in ("hosts", "scopes", "vms"):
         for how, names in answer[what].items():
             if names:

@@ -3,35 +3,37 @@
 A file is read apart, compared on a thread and checked whole. What fits one slice is one commit. Of
 a larger one the text is made durable first: from then on it is decided. Then it is applied slice by
 slice (`core.slicing`), and what others ask goes between. What was cut off is gone on with at the
-next start; what an event that began meanwhile forbids waits until that has ended. A slice that
-breaks is tried again, later each time, and holds no other up.
+next start; what an event that began meanwhile forbids waits until that has ended. What breaks is
+tried again, later each time. Neither holds anything else up: a slice that cannot be applied whole
+is halved until only the scopes that go together are left.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from forewarn.control import inventory, inventory_steps
+from forewarn.control import inventory, inventory_steps, inventory_work
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.inventory_work import THE_END, Work
 from forewarn.control.retries import Retries
 from forewarn.control.writer import Command, LoggedByCaller
 from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied, Clash, Inventory
+from forewarn.core.spelling import MISTAKES_NAMED_MAX, first_of
 from forewarn.logs import Log
+from forewarn.ports import Change
 from forewarn.wire import packed
 
 T = TypeVar("T")
 Guard = Callable[[Command[Applied]], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
-LOOK_AGAIN_S = 2.0  # at what has to wait, or was decided without a ring
+LOOK_AGAIN_S = 2.0  # whether anything is due, or was decided without a ring
 READ_ATTEMPTS_MAX = 5  # at a start; then whoever needs the file reads it himself
 READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
 SCOPES_NAMED_MAX = 5  # of a slice that broke, in what is said of it
@@ -41,7 +43,6 @@ BROKEN_REMEDY = (
     " this line. Until it is mended, forewarn inventory apply FILE with a file that leaves these"
     " scopes as they are takes its place"
 )
-_THE_END = ()  # what is tried after the last slice, among what can break
 _COMPARING = "comparing"  # a file that was decided before with the fleet
 
 log = Log(__name__)
@@ -67,28 +68,6 @@ class ReadsOnThread:
 
     async def words(self, text: str, found: Sequence[Mistake]) -> tuple[str, str]:
         return await asyncio.to_thread(in_words, text, found)
-
-
-@dataclass(slots=True)
-class _Work:
-    """A decided file and the slices of it that are left. `passed` is set after the next pass."""
-
-    text: str
-    wanted: slicing.ByScope
-    left: deque[tuple[str, ...]]
-    passed: asyncio.Future[tuple[str, ...]]
-    told: set[str] = field(default_factory=set)
-    broken: Retries = field(default_factory=Retries)
-
-    def next_pass(self) -> asyncio.Future[tuple[str, ...]]:
-        """What the next pass comes to: what the last came to may not be true any more."""
-        if self.passed.done():
-            self.passed = asyncio.get_running_loop().create_future()
-        return self.passed
-
-
-def _work(text: str, wanted: slicing.ByScope, slices: Iterable[tuple[str, ...]]) -> _Work:
-    return _Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
 
 
 def _broken_words(names: Sequence[str], error: Exception) -> str:
@@ -125,7 +104,7 @@ class Inventories:
         self._files = files
         self._turn = asyncio.Lock()
         self._ring = asyncio.Event()
-        self._work: _Work | None = None
+        self._work: Work | None = None
         # Slices of a file that waits must not come between the check of another and its decision.
         self._at_work = asyncio.Lock()
         self._not_understood: str | None = None
@@ -133,6 +112,11 @@ class Inventories:
         self._waits: tuple[str, ...] = ()
         self._stopped = False
         self.failures = 0  # parts that broke, each time that they were tried
+        control.fleet.on_publish(self._saw)
+
+    def _saw(self, changes: Sequence[Change]) -> None:
+        if self._work is not None:
+            self._work.saw(changes)
 
     def waits(self) -> tuple[str, ...]:
         """What of the decided file had to wait, or broke, when it was last tried; in words."""
@@ -205,7 +189,22 @@ class Inventories:
             self._comparing.mended(_COMPARING)
         return await self._passing(work)
 
-    async def _passing(self, work: _Work) -> tuple[str, ...]:
+    async def was_replaced(self, text: str) -> bool:
+        """Whether the fleet is what another file says than this one, which was applied once."""
+        async with self._turn:
+            last = self._control.fleet.inventory
+            if last is None or last == text:
+                return False
+            try:  # the same content in other words is not kept
+                return await self._content(last) != await self._content(text)
+            except BadInventory:
+                return True  # one of them was written under older rules
+
+    async def _content(self, text: str) -> Inventory:
+        known = self._files.known(text) if self._files is not None else None
+        return known or await self._reads.read(text, needs_channels=False)
+
+    async def _passing(self, work: Work) -> tuple[str, ...]:
         if self._stopped:
             raise Unavailable(STOPPING)
         passed = work.next_pass()
@@ -224,7 +223,7 @@ class Inventories:
 
     async def _apply_large(
         self, text: str, wanted: Inventory, deaf: Mapping[str, str], *, by: str, guard: Guard[T]
-    ) -> tuple[T, _Work | None]:
+    ) -> tuple[T, Work | None]:
         """Check a file, then apply it if it fits one commit, else decide it: what is left to do."""
         checked = await self._check(wanted, deaf)
         if checked.mistakes:
@@ -235,7 +234,7 @@ class Inventories:
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
-            names = checked.slices[0] if checked.slices else ()
+            names = slicing.names_of(checked.slices[0] if checked.slices else ())
             command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
             try:
                 return await self._control.submit(guard(command)), None
@@ -245,7 +244,8 @@ class Inventories:
         done = await self._control.submit(
             guard(inventory_steps.decide(text, kept, parts, applied, by=by))
         )
-        self._work = _work(text, parts, checked.slices)
+        await self._replaced()
+        self._work = inventory_work.begin(text, parts, checked.slices)
         self._comparing.mended(_COMPARING)
         self._waits = ()
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
@@ -311,7 +311,7 @@ class Inventories:
 
     async def _go_on_safely(self) -> None:
         now_ms = self._control.clock.monotonic_ms()
-        if not self._comparing.due(_COMPARING, now_ms):
+        if not self._comparing.due(_COMPARING, now_ms) or self._nothing_due(now_ms):
             return
         try:
             with self._quietly():
@@ -329,11 +329,18 @@ class Inventories:
             words = f"the inventory cannot be gone on with: {type(error).__name__}: {error}"
             self._waits = (words,)
             self.failures += 1
-            if self._comparing.broke(_COMPARING, words, now_ms):
+            if self._comparing.broke(_COMPARING, (words,), now_ms):
                 log.exception("inventory_broke", remedy=BROKEN_REMEDY)
             self._tell_failed(error)
         else:
             self._comparing.mended(_COMPARING)
+
+    def _nothing_due(self, now_ms: int) -> bool:
+        """Whether all that is left was tried a short while ago, and nobody waits for a pass."""
+        work, fleet = self._work, self._control.fleet
+        if work is None or not work.passed.done() or work.any_due(now_ms):
+            return False
+        return bool(fleet.unfinished) and fleet.inventory is work.text
 
     def _tell_failed(self, error: Exception) -> None:
         if self._work is not None and not self._work.passed.done():
@@ -343,7 +350,8 @@ class Inventories:
     async def go_on(self) -> None:
         """Try every slice that is left once; then, if none is left, the inventory is applied.
 
-        A slice that broke a short while ago is passed over.
+        A slice that cannot be applied whole is halved: only what is in the way of itself waits.
+        What broke, or had to wait, a short while ago is passed over.
         """
         fleet = self._control.fleet
         if not fleet.unfinished:
@@ -352,49 +360,64 @@ class Inventories:
             return None
         work = await self._present_work()
         words: list[str] = []
-        for _ in range(len(work.left)):
-            names = work.left[0]
-            work.left.rotate(-1)  # whatever comes of it, another is the first of the next pass
-            command = inventory_steps.take_slice(work.text, work.wanted, names)
-            found = await self._tried(work, names, command)
+        untried = len(work.left)
+        while untried:
+            untried -= 1
+            part = work.first()
+            command = inventory_steps.take_slice(work.text, work.wanted, slicing.names_of(part))
+            found = await self._tried(work, part, command)
             if found is None:
                 return await self._replaced()
+            if found and len(part) > 1:
+                untried += work.halve(part)
+                continue
             if not found:
-                work.left.pop()
+                work.applied()
             words.extend(found)
-        if not work.left:
-            command = inventory_steps.finish(work.text, work.wanted)
-            found = await self._tried(work, _THE_END, command)
-            if found is None:
-                return await self._replaced()
-            words.extend(found)
+        command = inventory_steps.finish(work.text, work.wanted, all_applied=not work.left)
+        found = await self._tried(work, THE_END, command)
+        if found is None:
+            return await self._replaced()
+        words = [*found, *words]  # hosts first: they are few
         self._passed(work, words)
         if not words:
             await asyncio.to_thread(work.wanted.let_go)
         return None
 
     async def _tried(
-        self, work: _Work, names: tuple[str, ...], command: Command[tuple[Clash, ...] | None]
+        self, work: Work, part: slicing.Slice, command: Command[tuple[Clash, ...] | None]
     ) -> Sequence[str] | None:
         """Try a part: why it has to wait, in words, or None if another file took the place."""
         now_ms = self._control.clock.monotonic_ms()
-        if not work.broken.due(names, now_ms):
-            return [work.broken.said(names)]
+        if not work.due(part, now_ms):
+            return work.said(part)
         try:
             clashes = await self._control.submit(LoggedByCaller(command))
         except Unavailable:
             raise
         except Exception as error:
-            words = _broken_words(names, error)
+            words = _broken_words(slicing.names_of(part), error)
+            if len(part) > 1:
+                return [words]  # its halves are tried
             self.failures += 1
-            if work.broken.broke(names, words, now_ms):
-                log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
+            if work.broken.broke(part, (words,), now_ms):
+                work.broke_now += 1
+                if work.broke_now <= MISTAKES_NAMED_MAX:
+                    log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
             return [words]
-        work.broken.mended(names)
-        return None if clashes is None else [clash.refused for clash in clashes]
+        work.broken.mended(part)
+        if clashes is None:
+            return None
+        found = [clash.refused for clash in clashes]
+        if part == THE_END and (found or work.left):
+            hosts = inventory_steps.going(self._control.fleet.hosts_by_name, work.wanted)
+            work.waits(part, found, hosts, now_ms)
+        elif found and len(part) == 1:
+            work.waits(part, found, (), now_ms)
+        return found
 
     async def _replaced(self) -> None:
-        """Another file took the place of the one whose slices were left, in one commit."""
+        """Another file took the place of the one whose slices were left, if any were."""
         work, self._work = self._work, None
         if work is None:
             return
@@ -403,31 +426,35 @@ class Inventories:
             work.passed.set_result(())
         await asyncio.to_thread(work.wanted.let_go)
 
-    def _passed(self, work: _Work, words: Sequence[str]) -> None:
-        said = {work.broken.said(names) for names in (*work.left, _THE_END)}
-        for word in words:
-            if word not in work.told and word not in said:
-                log.warning("inventory_waits", why=word)
+    def _passed(self, work: Work, words: Sequence[str]) -> None:
+        said = {word for part in (*work.left, THE_END) for word in work.broken.said(part)}
+        news = [word for word in words if word not in work.told and word not in said]
+        for word in first_of(news, ""):
+            log.warning("inventory_waits", why=word)
+        more = work.broke_now - MISTAKES_NAMED_MAX
+        if more > 0:
+            log.error("inventory_slice_broke", why=f"... and {more} more.", remedy=BROKEN_REMEDY)
+        work.broke_now = 0
         work.told = set(words)
-        self._waits = tuple(words)
+        self._waits = tuple(first_of(words, ""))
         if not words and work is self._work:
             log.info("inventory_applied")
             self._work = None
         if not work.passed.done():
-            work.passed.set_result(tuple(words))
+            work.passed.set_result(self._waits)
 
-    async def _present_work(self) -> _Work:
+    async def _present_work(self) -> Work:
         """What is left of the file that is decided and not applied whole."""
         text = self._control.fleet.inventory or ""
         if self._work is None or self._work.text is not text:
+            await self._replaced()
             self._work = await self._found_unfinished(text)
         return self._work
 
-    async def _found_unfinished(self, text: str) -> _Work:
+    async def _found_unfinished(self, text: str) -> Work:
         """What an earlier life of the service has decided, or a caller that left."""
-        known = self._files.known(text) if self._files is not None else None
-        wanted = known or await self._reads.read(text, needs_channels=False)
+        wanted = await self._content(text)
         checked = await self._check(wanted, {})
         log.info("inventory_gone_on_with", slices=len(checked.slices))
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
-        return _work(text, parts, checked.slices)
+        return inventory_work.begin(text, parts, checked.slices)

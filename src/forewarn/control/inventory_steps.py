@@ -58,7 +58,7 @@ class Checked:
 
     applied: Applied
     touched: frozenset[str]
-    slices: Sequence[tuple[str, ...]]
+    slices: Sequence[slicing.Slice]
     mistakes: Sequence[Mistake]
 
 
@@ -172,17 +172,20 @@ def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collec
     )
 
 
-def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...] | None]:
-    """Every slice was applied: drop the hosts that go and say so, or what forbids that now.
+def finish(
+    text: str, wanted: slicing.ByScope, *, all_applied: bool
+) -> Command[tuple[Clash, ...] | None]:
+    """Every slice was tried: drop the hosts that go, and say why others cannot go now.
 
-    None if another file took its place.
+    If every slice was applied and no host has to wait, the inventory is applied whole. None if
+    another file took its place.
     """
 
     def command(tx: Transaction) -> tuple[Clash, ...] | None:
         if tx.inventory is not text or not tx.unfinished:
             return None
         clashes = _drop_hosts(tx, wanted)
-        if not clashes:
+        if all_applied and not clashes:
             tx.note(inventory.unfinished_fact(tx))
             tx.finish_inventory()
         return clashes
@@ -190,18 +193,22 @@ def finish(text: str, wanted: slicing.ByScope) -> Command[tuple[Clash, ...] | No
     return command
 
 
+def going(hosts: Mapping[str, Host], wanted: slicing.ByScope) -> list[str]:
+    """The hosts that the file drops, in name order."""
+    return sorted(
+        name for name, host in hosts.items() if name not in wanted.hosts and not host.joined
+    )
+
+
 def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
-    gone = {
-        name
-        for name, host in tx.hosts_by_name.items()
-        if name not in wanted.hosts and not host.joined
-    }
-    around = {scope.name: scope for name in sorted(gone) for scope in tx.scopes_on(name)}
-    clashes = tuple(placing.still_needed(gone, around.values(), tx))
-    if not clashes:
-        for name in sorted(gone):
+    """Drop the hosts that go and that nothing needs: why the others stay."""
+    clashes: list[Clash] = []
+    for name in going(tx.hosts_by_name, wanted):
+        needed = list(placing.still_needed({name}, tx.scopes_on(name), tx))
+        clashes.extend(needed)
+        if not needed:
             tx.remove_host(name)
-    return clashes
+    return tuple(clashes)
 
 
 def all_at_once(

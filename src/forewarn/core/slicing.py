@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import Scope, Vm
 
+Group = tuple[str, ...]  # the names of scopes that go together
+Slice = tuple[Group, ...]  # groups that do not depend on each other
+
 
 @dataclass(frozen=True, slots=True)
 class ByScope:
@@ -60,10 +63,10 @@ def slices(
     *,
     scopes: Mapping[str, Scope],
     vms_max: int,
-) -> list[tuple[str, ...]]:
+) -> list[Slice]:
     """The names of the scopes that change, in slices of up to so many VMs where that can be.
 
-    A scope is never divided, nor scopes that depend on each other.
+    A scope is never divided, nor scopes that depend on each other: those are a group.
     """
     together = _Together()
     for one, other in _bound(wanted, scopes):
@@ -78,16 +81,27 @@ def slices(
     sizes: dict[str, int] = {}
     for entry in wanted.vms:
         sizes[entry.scope] = sizes.get(entry.scope, 0) + 1
-    cut: list[list[str]] = []
+    cut: list[list[Group]] = []
     room = 0
     for group in sorted(sorted(names) for names in groups.values()):
         size = sum(_size(name, scopes, sizes) for name in group)
         if size > room:
             cut.append([])
             room = vms_max
-        cut[-1].extend(group)
+        cut[-1].append(tuple(group))
         room -= size
-    return [tuple(names) for names in cut]
+    return [tuple(part) for part in cut]
+
+
+def names_of(part: Slice) -> tuple[str, ...]:
+    """The scopes of a slice."""
+    return tuple(name for group in part for name in group)
+
+
+def halves(part: Slice) -> tuple[Slice, ...]:
+    """A slice in two, to find the groups that cannot be applied; one group is left whole."""
+    middle = len(part) // 2
+    return (part[:middle], part[middle:]) if middle else (part,)
 
 
 def closed(

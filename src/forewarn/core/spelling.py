@@ -28,10 +28,10 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
-def first_of(mistakes: Sequence[str]) -> list[str]:
+def first_of(mistakes: Sequence[str], what: str = " mistakes") -> list[str]:
     """The first MISTAKES_NAMED_MAX of them, and how many more there are."""
     more = len(mistakes) - MISTAKES_NAMED_MAX
-    rest = [f"... and {more} more mistakes."] if more > 0 else []
+    rest = [f"... and {more} more{what}."] if more > 0 else []
     return [*mistakes[:MISTAKES_NAMED_MAX], *rest]
 
 
