@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
 from forewarn.control import maintenance
+from forewarn.core import starting
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
     SECOND_MS,
+    Cause,
     EventType,
     FactKind,
     Outcome,
@@ -284,3 +289,42 @@ def test_the_first_failure_is_the_one_that_holds() -> None:
 def test_releasing_a_scope_that_is_not_held_is_refused() -> None:
     with pytest.raises(NotFound, match="not held"):
         Cloud(scope("web", WEB)).run(maintenance.release_scope("web", by="ann"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_events_that_may_start_are_all_that_are_due_and_that_no_domain_holds(seed: int) -> None:
+    """However many wait; the ticker looks into the holds of these only."""
+    rng = random.Random(seed)
+    cloud = Cloud(scope("web", {f"v{n}": (n % 3, f"h{n}") for n in range(8)}))
+    for number in range(8):
+        cloud.order(f"v{number}", rng.choice([EventType.REBOOT, EventType.REDEPLOY]))
+    made = cloud.scope("web")
+    now_ms = cloud.clock.now_ms()
+
+    def some(event: ScheduledEvent) -> ScheduledEvent:
+        started = rng.random() < 0.2
+        return replace(
+            event,
+            phase=Phase.STARTED if started else Phase.SCHEDULED,
+            approved_ms=now_ms if started or rng.random() < 0.5 else None,
+            silent=rng.random() < 0.2,
+            breaks_domains=rng.random() < 0.2,
+            cause=rng.choice([Cause.ORDER, Cause.ORDER, Cause.FAILURE]),
+        )
+
+    vms = tuple(replace(vm, off=seed % 2 == 0 and rng.random() < 0.3) for vm in made.vms)
+    web = replace(made, vms=vms, events=tuple(map(some, made.events)))
+    found = [event.event_id for event in starting.due_events(web, now_ms)]
+    free = [
+        event.event_id
+        for event in web.events
+        if event.phase is Phase.SCHEDULED
+        and starting.due(web, event, now_ms)
+        and HoldReason.DOMAIN_STARTED
+        not in {hold.reason for hold in starting.scope_holds(web, event)}
+    ]
+    assert set(free) <= set(found)
+    due = {e.event_id for e in web.events if starting.due(web, e, now_ms)}
+    assert set(found) <= due
+    if not any(e.breaks_domains or e.silent for e in web.events):
+        assert found == free

@@ -23,9 +23,11 @@ def instants(scope: Scope) -> Iterator[int]:
         yield scope.polled_ms + notice.ENABLED_FOR_MS
     for recovery in scope.recoveries:
         yield recovery.until_ms
+    someone_off = any(vm.off for vm in scope.vms)
     for event in scope.events:
         if event.phase is Phase.SCHEDULED:
-            due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event))
+            unasked = someone_off and starting.unasked(scope, event)
+            due_ms = notice.due_from_ms(event, unasked=unasked)
             if due_ms is not None:
                 yield due_ms
         elif event.phase is Phase.STARTED and event.deadline_ms is not None:
@@ -36,11 +38,15 @@ def _waits(scope: Scope, now_ms: int) -> bool:
     """True while something of the scope is due, also if the clock was set back since, or waits
     for a place.
     """
-    return any(
-        failing.waits_for_place(event)
-        or (event.phase is Phase.SCHEDULED and starting.due(scope, event, now_ms))
-        for event in scope.events
-    )
+    someone_off = any(vm.off for vm in scope.vms)
+    for event in scope.events:
+        if failing.waits_for_place(event):
+            return True
+        if event.phase is Phase.SCHEDULED:
+            unasked = someone_off and starting.unasked(scope, event)
+            if notice.due(event, now_ms, unasked=unasked):
+                return True
+    return False
 
 
 class Agenda:

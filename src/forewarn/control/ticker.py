@@ -171,11 +171,9 @@ def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...
 
 
 def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
-    for event in scope.events:
+    for event in starting.due_events(scope, fleet.now_ms):
         operation = fleet.operation(event.operation_id) if event.operation_id else None
-        if event.phase is not Phase.SCHEDULED or explain.whole_host(operation):
-            continue
-        if not starting.due(scope, event, fleet.now_ms):
+        if explain.whole_host(operation):
             continue
         if starting.event_holds(event, scope, fleet, fleet.now_ms):
             continue

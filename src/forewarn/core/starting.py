@@ -5,7 +5,7 @@ An event or an operation starts if and only if its tuple of holds is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -98,6 +98,25 @@ def unasked(scope: Scope, event: ScheduledEvent) -> bool:
 def due(scope: Scope, event: ScheduledEvent, now_ms: int) -> bool:
     """True once the event has the consent it needs, or its notice was given."""
     return notice.due(event, now_ms, unasked=unasked(scope, event))
+
+
+def due_events(scope: Scope, now_ms: int) -> Iterator[ScheduledEvent]:
+    """The scheduled events of a scope that are due and that no other domain surely holds.
+
+    Whether anything else holds one is for `event_holds` to say. Of a scope with many events most
+    wait: they are looked at once, in one pass.
+    """
+    someone_off = any(vm.off for vm in scope.vms)
+    started = (event for event in scope.events if event.phase is Phase.STARTED)
+    busy = {event.update_domain for event in started if not planning.hits_nobody(scope, event)}
+    for event in scope.events:
+        if event.phase is not Phase.SCHEDULED:
+            continue
+        if not (due(scope, event, now_ms) if someone_off else notice.due(event, now_ms)):
+            continue
+        ruled = obeys_domains(event) and not event.breaks_domains and not event.silent
+        if not (ruled and busy - {event.update_domain}):
+            yield event
 
 
 def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold, ...]:
