@@ -55,6 +55,8 @@ def test_an_action_that_is_begun_again_is_the_same_hit(judge: Judge) -> None:
     polls(judge)
     hit(judge, "first")
     hit(judge, "first")
+    with pytest.raises(Broken, match="I6"):
+        hit(judge, "second")
 
 
 def test_an_order_that_is_not_silent_excuses_nothing(judge: Judge) -> None:

@@ -39,6 +39,11 @@ async def _on_its_way(there: Cloud) -> tuple[str, TurnedClock]:
     return str(await until(expecting, "its next host knows its document")), clock
 
 
+async def _away(*_: object) -> Any:
+    """What a link that is cut says to any question."""
+    raise Unavailable("away")
+
+
 async def _ask(there: Cloud, host: str) -> httpx.Response:
     """What web_0 is answered on that host."""
     channels = there.hosts[host].channels
@@ -56,10 +61,7 @@ def test_a_vm_reads_nothing_older_on_a_host_that_lost_control_before_it_came(
             target, clock = await _on_its_way(there)
             host = there.hosts[target]
 
-            async def away(*_: object) -> Any:
-                raise Unavailable("away")
-
-            monkeypatch.setattr(host.link, "changes", away)
+            monkeypatch.setattr(host.link, "changes", _away)
             host.follower.ask_now()
             await until(lambda: not host.follower.up, "the target hears control no more")
             before = (await there.document("web_0"))["DocumentIncarnation"]
@@ -93,11 +95,8 @@ def test_a_vm_is_answered_where_it_comes_before_its_move_is_reported(
         async with cloud(tmp_path, HOSTS) as there:
             target, clock = await _on_its_way(there)
 
-            async def away(*_: object) -> Any:
-                raise Unavailable("away")
-
             for host in there.hosts.values():
-                monkeypatch.setattr(host.link, "report", away)
+                monkeypatch.setattr(host.link, "report", _away)
             clock.pass_ms(HOUR_MS)
             await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
             await until(lambda: there.hosts[target].identity.by_name("web_0"), "it is answered")
