@@ -573,3 +573,15 @@ def test_when_the_question_was_asked_whose_answer_is_on_show_is_known() -> None:
         assert bench.follower.asked_ms == asked_ms, "what control said then was refused"
 
     run(test)
+
+
+def test_a_control_that_is_refused_is_not_asked_in_a_circle_because_a_vm_waits() -> None:
+    async def test(bench: Bench) -> None:
+        bench.hurry = True
+        await bench.hear(web(2))
+        await bench.hear(web(1), epoch="e2")
+        assert bench.follower.refuses
+        await bench.hear(epoch="e2", names=("web",))
+        assert bench.control.waits == [0, 0, REFUSING_WAIT_S]
+
+    run(test)

@@ -279,11 +279,14 @@ class Follower:
     def _wait_s(self) -> int:
         """After an outage nothing is waited for: whether control is there is news enough.
 
-        Nor while a VM waits to be told what it is to read.
+        Nor while a VM waits to be told what it is to read; but a control that is refused has
+        nothing to say to it, and must not be asked in a circle.
         """
-        if self._why_not or self._hurry():
+        if self._why_not:
             return 0
-        return REFUSING_WAIT_S if self.refuses else WAIT_S
+        if self.refuses:
+            return REFUSING_WAIT_S
+        return 0 if self._hurry() else WAIT_S
 
     def _could_not_keep(self, why: str) -> None:
         """What cannot be marked is not shown: guests keep what they have until it can."""
