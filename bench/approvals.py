@@ -111,6 +111,8 @@ def _figure(
         forewarn(folder, of.inventory(), launcher=launcher) as service,
         lines(service.guest_port, sources) as opened,
     ):
+        # A start takes the word of hosts back. They give it again in a moment, and that is over.
+        Operator(service).wait_until_confirmed(len(event_ids))
         callers = [Caller([]) for _ in range(CALLERS)]
         ids = iter(event_ids)
         for number, line in enumerate(opened):

@@ -19,6 +19,8 @@ from bench.processes import Failed
 ANSWER_LIMIT_S = 30.0
 RECEIVE_BYTES = 256 * 1_024
 ORDERS_AT_ONCE = 64
+CONFIRMED_LIMIT_S = 120.0
+CONFIRMED_LOOK_S = 0.2
 API_VERSION = "2020-07-01"
 TARGET = f"/metadata/scheduledevents?api-version={API_VERSION}"
 
@@ -182,14 +184,25 @@ class Operator:
 
     def metric(self, name: str) -> float:
         """One number of /metrics, added up over its labels."""
-        found = [
-            float(line.rpartition(" ")[2])
-            for line in self.metrics().splitlines()
-            if line.startswith((f"{name} ", f"{name}{{"))
-        ]
+        found = self._numbers(f"{name} ", f"{name}{{")
         if not found:
             raise Failed(f"/metrics has no {name}")
         return sum(found)
+
+    def _numbers(self, *beginnings: str) -> list[float]:
+        return [
+            float(line.rpartition(" ")[2])
+            for line in self.metrics().splitlines()
+            if line.startswith(beginnings)
+        ]
+
+    def wait_until_confirmed(self, events: int) -> None:
+        """Wait until hosts have said of so many events, since the service runs, that they show."""
+        until_s = time.perf_counter() + CONFIRMED_LIMIT_S
+        while sum(self._numbers('forewarn_facts_total{kind="confirmed"}')) < events:
+            if time.perf_counter() > until_s:
+                raise Failed(f"not all of {events} events were confirmed in {CONFIRMED_LIMIT_S} s")
+            time.sleep(CONFIRMED_LOOK_S)
 
 
 def enable(port: int, sources: Sequence[str]) -> None:

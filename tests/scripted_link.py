@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from forewarn.core.model import Action, Outcome
@@ -22,6 +23,8 @@ class ScriptedLink:
         self.claims: list[tuple[str, str]] = []
         self.reports: list[Report] = []
         self.confirmed: list[tuple[str, str, int]] = []
+        self.kept_waiting: dict[str, asyncio.Event] = {}  # confirmations of hosts, until it is set
+        self.asked_to_confirm: list[str] = []
         self.refusals: dict[str, list[Exception]] = {}
         self.lost_claims: set[tuple[str, str, int]] = set()
 
@@ -58,6 +61,9 @@ class ScriptedLink:
         self.reports.append((host, action_id, epoch, outcome, detail))
 
     async def confirm(self, host: str, scope: str, incarnation: int) -> None:
+        self.asked_to_confirm.append(host)
+        if host in self.kept_waiting:
+            await self.kept_waiting[host].wait()
         self._meets("confirm")
         self.confirmed.append((host, scope, incarnation))
 

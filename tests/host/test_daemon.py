@@ -284,6 +284,33 @@ def test_a_host_that_is_not_ours_confirms_nothing() -> None:
     assert bench.link.confirmed == [("h1", "web", 2)]
 
 
+def test_a_host_whose_confirmation_takes_long_keeps_no_other_waiting() -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.kept_waiting["h1"] = asyncio.Event()
+        bench.show(showing(an_event("E1", "h1"), an_event("E2", "h2")))
+        await until(lambda: bench.link.confirmed == [("h2", "web", 2)])
+        bench.link.kept_waiting["h1"].set()
+        await until(lambda: ("h1", "web", 2) in bench.link.confirmed)
+
+    while_working(act)
+
+
+def test_a_host_that_leaves_while_it_confirms_says_no_more() -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.kept_waiting["h1"] = asyncio.Event()
+        bench.show(showing(an_event("E1", "h1")))
+        bench.show(replace(showing(an_event("E2", "h1")), name="api", vms=()))
+        await until(lambda: bool(bench.link.asked_to_confirm))
+        bench.hosts.set_names(["h2"])
+        bench.link.kept_waiting["h1"].set()
+        bench.show(showing(an_event("E3", "h2"), incarnation=3))
+        await until(lambda: ("h2", "web", 3) in bench.link.confirmed)
+
+    bench = while_working(act)
+    assert bench.link.asked_to_confirm == ["h1", "h2"]
+    assert bench.hosts.failures == 0
+
+
 @pytest.mark.parametrize(
     "failure", [Unavailable("down"), NotFound("who are you"), ZeroDivisionError()]
 )

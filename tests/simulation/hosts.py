@@ -229,7 +229,7 @@ class Daemon:
 
     def _say_shown(self) -> None:
         if self.confirming:
-            self.tasks.begin("confirm", lambda: self.confirming.once((self.name,)))
+            self.tasks.begin("confirm", lambda: self.confirming.once(self.name))
 
     def _work(self) -> None:
         now_ms = self._clock.real_ms

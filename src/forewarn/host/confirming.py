@@ -1,11 +1,12 @@
 """The word of hosts that documents show: what is unconfirmed, said to control until it is kept.
 
-`once` is one turn over everything that is unconfirmed. Who drives it decides when the next one is.
+`once` is one turn over everything that a host has not confirmed. Who drives it decides when the
+next one is, and which hosts have theirs at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Collection
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Scope
@@ -35,30 +36,38 @@ class Confirmations:
         self._confirm = confirm
         self._readable = readable
         self._powered = powered
-        self._unconfirmed: dict[tuple[str, str], int] = {}
+        self._unconfirmed: dict[str, dict[str, int]] = {}  # incarnations, by host, then by scope
         self._why_not: dict[tuple[str, str], str] = {}
         self.failures = 0
 
     def __bool__(self) -> bool:
         """True while something is unconfirmed by a host that could say it."""
-        return any(self._powered(host) for host, _ in self._unconfirmed)
+        return any(self._powered(host) for host in self._unconfirmed)
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """Those that have something to confirm, by name."""
+        return sorted(self._unconfirmed)
 
     def shown(self, scope: Scope) -> None:
         """The scope's document is on show; its hosts say so where nobody has yet."""
         for event in scope.events:
             if event.shown_ms is None and event.visible:
-                self._unconfirmed[event.host, scope.name] = scope.incarnation
+                self._unconfirmed.setdefault(event.host, {})[scope.name] = scope.incarnation
 
-    async def once(self, hosts: Container[str]) -> bool:
-        """Confirm what guests can read by now. False if some of it must be sent again.
+    def forget(self, host: str) -> None:
+        """This host is none of ours, or has left: it confirms nothing."""
+        self._unconfirmed.pop(host, None)
 
-        What other hosts than these would have to confirm is forgotten.
-        """
+    async def once(self, host: str) -> bool:
+        """Confirm what guests of the host can read by now. False if some must be sent again."""
         all_kept = True
-        for (host, scope), incarnation in list(self._unconfirmed.items()):
+        for scope, incarnation in list(self._unconfirmed.get(host, {}).items()):
+            if host not in self._unconfirmed:
+                break  # forgotten meanwhile
             shown = self._documents.incarnation_shown(scope)
-            if shown is None or host not in hosts:
-                self._unconfirmed.pop((host, scope), None)
+            if shown is None:
+                self._done(host, scope)
                 continue
             if shown < incarnation or not self._powered(host):
                 continue
@@ -79,9 +88,15 @@ class Confirmations:
             else:
                 self._why_not.pop(("confirmation_not_kept", host), None)
                 self._why_not.pop(("not_readable", host), None)
-                if self._unconfirmed.get((host, scope)) == incarnation:
-                    del self._unconfirmed[host, scope]
+                if self._unconfirmed.get(host, {}).get(scope) == incarnation:
+                    self._done(host, scope)
         return all_kept
+
+    def _done(self, host: str, scope: str) -> None:
+        left = self._unconfirmed.get(host, {})
+        left.pop(scope, None)
+        if not left:
+            self._unconfirmed.pop(host, None)
 
     def _say_once(self, what: str, host: str, why: str, *, scope: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""

@@ -97,6 +97,7 @@ class Hosts:
             self._wanted.add(name)
         for name in sorted(self._executors.keys() - wanted):
             del self._executors[name], self._links[name]
+            self._confirming.forget(name)
             self._why_not = {k: why for k, why in self._why_not.items() if k[1] != name}
 
     def _executor(self, name: str) -> Executor:
@@ -148,7 +149,7 @@ class Hosts:
         them is done host after host, so that it happens in the same order in every run.
         For whoever drives the hosts step by step instead of by `run`; never both.
         """
-        await self._confirming.once(self._executors.keys())
+        await self._confirm_all()
         names, self._wanted = sorted(self._wanted & self._executors.keys()), set()
         await asyncio.gather(*(self._step_one(self._executors[name], work=False) for name in names))
         for name in sorted(name for name, executor in self._executors.items() if executor.busy):
@@ -206,12 +207,21 @@ class Hosts:
     async def _confirmations(self) -> None:
         while True:
             self._newly_shown.clear()  # first: what is shown from here on is not slept through
-            all_kept = await self._confirming.once(self._executors.keys())
+            all_kept = await self._confirm_all()
             if self._confirming:
                 pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
                 await rung(self._newly_shown, pause_s)
             else:
                 await self._newly_shown.wait()
+
+    async def _confirm_all(self) -> bool:
+        """Every host confirms what it shows; they share commits, and none waits for another."""
+        hosts = self._confirming.hosts
+        for name in hosts:
+            if name not in self._executors:
+                self._confirming.forget(name)
+        ours = [name for name in hosts if name in self._executors]
+        return all(await asyncio.gather(*(self._confirming.once(name) for name in ours)))
 
     async def _confirm(self, host: str, scope: str, incarnation: int) -> None:
         async with asyncio.timeout(LINK_TIMEOUT_S):
