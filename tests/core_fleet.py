@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import ordered
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import maintenance, metadata, ticker
-from forewarn.control.dispatch import Dispatch
+from forewarn.control import maintenance, ticker
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command, Writer
+from forewarn.control.writer import Wanted, Writer
 from forewarn.core import explain
 from forewarn.core.model import (
     SECOND_MS,
@@ -39,6 +39,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import Hold, HoldReason
 from forewarn.ports import Change, Store
+from forewarn.wire.host_json import Traces
 from inline_control import Inline, InlineControl
 from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
 
@@ -140,7 +141,7 @@ class Cloud:
         self._open()
         fleet = Decision(scopes=scopes, hosts=tuple(three_hosts() if hosts is None else hosts))
         self.run(lambda tx: tx.apply(fleet))
-        self.run(ticker.heartbeat)
+        self.run(ordered.heartbeat())
 
     def _open(self) -> None:
         snapshot = self.store.load()
@@ -149,7 +150,6 @@ class Cloud:
         self.published = PublishedFleet(
             snapshot, self.observed, policy=self.policy, clock=self.clock
         )
-        self.dispatch = Dispatch(self.clock)
         self.control = InlineControl(
             writer=Inline(self.run),
             store=self.store,
@@ -157,7 +157,6 @@ class Cloud:
             lease_clock=self.clock,
             fleet=self.published,
             observed=self.observed,
-            dispatch=self.dispatch,
         )
         self.timekeeper = Timekeeper(self.clock)
         self.writer = Writer(
@@ -165,10 +164,9 @@ class Cloud:
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,
+            lease_clock=self.clock,
             policy=self.policy,
             ids=self.ids,
-            on_step=ticker.clock_stepped,
-            on_stall=ticker.stalled,
             on_commit=self._committed,
         )
 
@@ -189,9 +187,9 @@ class Cloud:
         self.clock.pass_ms(down_ms)
         self.clock.wall += wall_step_ms
         self._open()
-        self.run(ticker.was_down(self.store.load().heartbeat_ms))
+        self.run(ordered.was_down(self.store.load().heartbeat_ms))
 
-    def run(self, command: Command[T]) -> T:
+    def run(self, command: Wanted[T]) -> T:
         """One command, one commit; its refusal is raised."""
         done = self.writer.run([command])[0]
         if done.error is not None:
@@ -258,42 +256,48 @@ class Cloud:
     # Orders.
 
     def order(self, vm_name: str, event_type: EventType, *, by: str = "owner") -> ScheduledEvent:
-        return self.event(self.run(maintenance.order_vm(vm_name, event_type, by=by)))
+        return self.event(self.run(ordered.order_vm(vm_name, event_type, by=by)))
 
     def maintain(self, host: str, event_type: EventType, **more: Any) -> Operation:
         by = more.pop("by", "operator")
-        return self.run(maintenance.maintain_host(host, event_type, by=by, **more))
+        return self.run(ordered.maintain_host(host, event_type, by=by, **more))
 
     def degrade(self, host: str, **more: Any) -> Operation:
-        return self.run(maintenance.degrade_host(host, by="operator", **more))
+        return self.run(ordered.degrade_host(host, by="operator", **more))
 
     def fail(self, host: str, *, fenced: bool = False) -> None:
-        self.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
+        self.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
 
     def repair(self, host: str) -> None:
-        self.run(maintenance.repair_host(host, by="operator"))
+        self.run(ordered.repair_host(host, by="operator"))
 
     def cancel(self, event: ScheduledEvent) -> None:
-        self.run(maintenance.cancel_event(event.event_id, by="operator"))
+        self.run(ordered.cancel_event(event.event_id, by="operator"))
 
     def approve(self, *events: ScheduledEvent) -> None:
         for event in events:
-            self.run(maintenance.approve_event(event.event_id, by="operator"))
+            self.run(ordered.approve_event(event.event_id, by="operator"))
 
     # Time, hosts and guests.
 
     def polls(self, scope_name: str, vm_name: str) -> None:
         """A VM polls: its scope is enabled, and nobody waits for it any more."""
-        self.run(metadata.enable(scope_name, vm=vm_name))
-        self.run(metadata.returned(vm_name))
-        self.run(metadata.save_polls({scope_name: self.clock.wall}))
+        host = self.where(vm_name)
+        self.run(ordered.enable(host, scope_name, vm_name))
+        traces = Traces(polls={scope_name: 0}, returned=(vm_name,))
+        self.run(ordered.keep_traces(host, traces))
+
+    def approves(self, vm_name: str, event_ids: Iterable[str]) -> None:
+        """A VM says go ahead."""
+        known = self.published.vm(vm_name)
+        self.run(ordered.approve(known.host if known else "h1", vm_name, event_ids))
 
     def show(self) -> None:
         """Every host that is heard shows every document as it is now."""
         for host in self.index.hosts:
             if self.hearing.alive(host):
                 for owner in list(self.index.scopes.values()):
-                    self.run(metadata.confirm(host, owner.name, owner.incarnation))
+                    self.run(ordered.confirm(host, owner.name, owner.incarnation))
 
     def tick(self) -> None:
         for command in self.run(ticker.survey):
@@ -307,13 +311,13 @@ class Cloud:
         self.tick()
 
     def claim(self, host: str, boot_id: str = "boot-1") -> list[Action]:
-        return self.run(self.dispatch.claim(host, boot_id))
+        return list(self.run(ordered.claim(host, boot_id)).actions)
 
     def report(
         self, host: str, action: Action, outcome: Outcome = Outcome.DONE, detail: str = ""
     ) -> None:
         self.run(
-            self.dispatch.report(
+            ordered.report(
                 host, action.action_id, epoch=action.epoch, outcome=outcome, detail=detail
             )
         )

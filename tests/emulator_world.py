@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from forewarn.api import orders
 from forewarn.control import overview
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.model import MINUTE_MS, EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.emulator.pacer import Instant
@@ -39,7 +39,7 @@ class Emulated:
         parts = urlsplit(self.background.call(urls)[vm])
         return Guest((parts.hostname or "", parts.port or 0))
 
-    def order(self, command: Command[Json]) -> Any:
+    def order(self, command: Wanted[Json]) -> Any:
         """Give an order, as the operator API would."""
         return self.background.call(lambda emulator: emulator.control.submit(command))
 

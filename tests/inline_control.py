@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from forewarn.control.control import Control
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.ports import Store
 
 T = TypeVar("T")
@@ -27,10 +27,10 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
 class Inline:
     """Takes commands like a writer's thread, at once; `run` carries one out or raises."""
 
-    def __init__(self, run: Callable[[Command[Any]], Any]) -> None:
+    def __init__(self, run: Callable[[Wanted[Any]], Any]) -> None:
         self._run = run
 
-    async def submit(self, command: Command[T]) -> T:
+    async def submit(self, command: Wanted[T]) -> T:
         found: T = self._run(command)
         return found
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import ordered
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import inventory, maintenance, ticker
-from forewarn.control.dispatch import Dispatch
+from forewarn.control import inventory, ticker
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
-from forewarn.control.writer import Command, Writer
+from forewarn.control.writer import Wanted, Writer
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope, Vm
 from forewarn.ports import Change, JournalLine
@@ -115,7 +115,6 @@ class InventoryFleet:
         self.published = PublishedFleet(
             snapshot, self.observed, policy=self._policy, clock=self.clock
         )
-        self._dispatch = Dispatch(self.clock)
         self.control = InlineControl(
             writer=Inline(self.run),
             store=self.store,
@@ -123,16 +122,15 @@ class InventoryFleet:
             lease_clock=self.clock,
             fleet=self.published,
             observed=self.observed,
-            dispatch=self._dispatch,
         )
         self._writer = Writer(
             index=self.index,
             observed=self.observed,
             store=self.store,
             timekeeper=Timekeeper(self.clock),
+            lease_clock=self.clock,
             policy=self._policy,
             ids=self._ids,
-            on_step=ticker.clock_stepped,
             on_commit=self._committed,
         )
 
@@ -147,14 +145,14 @@ class InventoryFleet:
     def close(self) -> None:
         self.store.close()
 
-    def run(self, command: Command[T]) -> T:
+    def run(self, command: Wanted[T]) -> T:
         done = self._writer.run([command])[0]
         if done.error is not None:
             raise done.error
         value: T = done.value
         return value
 
-    def run_together(self, *commands: Command[Any]) -> list[Any]:
+    def run_together(self, *commands: Wanted[Any]) -> list[Any]:
         """Commands that share one commit; refusals come back as they are."""
         return [done.error or done.value for done in self._writer.run(list(commands))]
 
@@ -190,13 +188,13 @@ class InventoryFleet:
 
     def order(self, vm: str, event_type: EventType) -> ScheduledEvent:
         """Order it; the event as it was committed."""
-        ordered = self.run(maintenance.order_vm(vm, event_type, by="owner"))
-        committed = self.store.event(ordered.event_id)
+        event = self.run(ordered.order_vm(vm, event_type, by="owner"))
+        committed = self.store.event(event.event_id)
         assert committed is not None
         return committed
 
     def approve(self, event: ScheduledEvent) -> None:
-        self.run(maintenance.approve_event(event.event_id, by="owner"))
+        self.run(ordered.approve_event(event.event_id, by="owner"))
 
     def tick(self) -> None:
         for command in self.run(ticker.survey):

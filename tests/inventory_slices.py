@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from forewarn.control.inventories import Inventories
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, FactKind, Scope
 from forewarn.ports import Change
@@ -58,7 +58,7 @@ class Submitting:
         self.before: Callable[[], None] = lambda: None
         self.hold: asyncio.Event | None = None  # until then no slice of a decided file is taken
 
-    async def submit(self, command: Command[T]) -> T:
+    async def submit(self, command: Wanted[T]) -> T:
         await asyncio.sleep(0)
         if self.hold is not None and self._fleet.published.unfinished:
             await self.hold.wait()

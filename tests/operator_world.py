@@ -21,19 +21,19 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.applications import Starlette
 
+import ordered
 from forewarn.adapters.store import SqliteStore
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import inventory, metadata, ticker
 from forewarn.control.control import Control
-from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.measures import Measures
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
-from forewarn.control.writer import Command, Writer, WriterThread
+from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.ports import Change, FirstRead
 
@@ -174,31 +174,40 @@ class World:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(CALL_TIMEOUT_S)
 
-    def submit(self, command: Command[T]) -> T:
+    def submit(self, command: Wanted[T]) -> T:
         return self.run(self.control.submit(command))
 
     def polls(self, scope: str, vm: str) -> None:
         """A guest polls for the first time: the scope is enabled."""
-        self.submit(metadata.enable(scope, vm=vm))
+        self.submit(ordered.enable(self._host_of(vm), scope, vm))
         self.hosts_beat()
 
     def reads(self, scope: str, event_id: str, vm: str) -> None:
-        read = FirstRead(scope=scope, event_id=event_id, vm=vm, read_ms=self.clock.now_ms())
-        self.submit(metadata.save_first_reads([read]))
+        ago = ReadBefore(scope=scope, event_id=event_id, vm=vm, age_ms=0)
+        self.submit(ordered.keep_traces(self._host_of(vm), Traces(first_reads=(ago,))))
+
+    def approves(self, vm: str, event_id: str) -> None:
+        """A guest says go ahead."""
+        self.submit(ordered.approve(self._host_of(vm), vm, [event_id]))
+
+    def _host_of(self, vm: str) -> str:
+        found = self.control.fleet.vm(vm)
+        assert found is not None
+        return found.host
 
     def hosts_beat(self) -> None:
         """Every host is alive and shows every document as it is now."""
         for host in HOSTS:
             self.run(self.control.heartbeats.take(host, {}))
             for scope, incarnation in self.submit(_incarnations):
-                self.submit(metadata.confirm(host, scope, incarnation))
+                self.submit(ordered.confirm(host, scope, incarnation))
 
     def hosts_work(self, outcome: Outcome = Outcome.DONE) -> None:
         """Hosts take what there is to do and report how it ended."""
         for host in HOSTS:
-            for action in self.submit(self.control.dispatch.claim(host, "boot-1")):
+            for action in self.submit(ordered.claim(host, "boot-1")):
                 self.submit(
-                    self.control.dispatch.report(
+                    ordered.report(
                         host, action.action_id, epoch=action.epoch, outcome=outcome, detail=""
                     )
                 )
@@ -291,9 +300,9 @@ def _control(
         observed=observed,
         store=store,
         timekeeper=Timekeeper(clock),
+        lease_clock=clock,
         policy=Policy(),
         ids=CountingIds(),
-        on_step=ticker.clock_stepped,
         on_commit=kept,
     )
     threads.append(thread := WriterThread(writer, publish=fleet.publish, on_fatal=on_fatal))
@@ -304,7 +313,6 @@ def _control(
         lease_clock=clock,
         fleet=fleet,
         observed=observed,
-        dispatch=Dispatch(clock),
     )
     return control, thread
 

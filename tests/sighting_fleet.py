@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from forewarn.control import host_places, maintenance, sightings
+import ordered
+from forewarn.control import host_places, sightings
 from forewarn.control.report_slices import SLICE_VMS_MAX, digested
 from forewarn.control.sightings import ReportStep, Sightings
 from forewarn.control.transaction import Transaction
@@ -114,7 +115,7 @@ class SightingFleet(InventoryFleet):
 
     def maintain(self, host: str, event_type: EventType) -> Operation:
         return self.run(
-            maintenance.maintain_host(
+            ordered.maintain_host(
                 host,
                 event_type,
                 by="operator",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ordered
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
@@ -178,7 +179,7 @@ def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
             assert sorted(asked) == [f"v{n}" for n in range(5)]
             asked.clear()
             parts.fleet_changed.clear()
-            await parts.control.submit(parts.control.dispatch.claim("h1", "boot-1"))
+            await parts.control.submit(ordered.claim("h1", "boot-1"))
             assert not parts.fleet_changed.is_set()  # a boot is nothing to arrange
             more = fleet + one.format(9) + host.format(3)
             await parts.control.submit(inventory.apply(more, by="operator"))

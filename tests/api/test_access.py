@@ -17,7 +17,7 @@ from forewarn.api.orders import BODY_BYTES_MAX
 from forewarn.api.requests import read_body
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from operator_world import TOKEN, World, running
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
 class BrokenControl(Control):
     """A control plane with a bug in it."""
 
-    async def submit(self, command: Command[T]) -> T:  # noqa: ARG002
+    async def submit(self, command: Wanted[T]) -> T:  # noqa: ARG002
         raise RuntimeError("the secret of the house")
 
 
@@ -188,7 +188,6 @@ def test_an_error_of_ours_says_nothing_internal_and_is_counted(world: World) -> 
         lease_clock=world.clock,
         fleet=world.control.fleet,
         observed=world.control.observed,
-        dispatch=world.control.dispatch,
     )
     app = create_app(control, token=TOKEN, measures=measures)
     sent: list[MutableMapping[str, Any]] = []

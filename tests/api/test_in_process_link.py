@@ -13,7 +13,7 @@ from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import EVENT_IDS_MAX, HOLDING_MAX, LinkRoutes
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
 from forewarn.wire.host_json import ReadBefore, Since, Traces
@@ -136,7 +136,7 @@ def test_a_host_with_nothing_to_do_asks_for_work_without_a_turn_of_the_writer(
     turns = 0
     run = cloud.control._writer.submit
 
-    async def counted(command: Command[Any]) -> Any:
+    async def counted(command: Wanted[Any]) -> Any:
         nonlocal turns
         turns += 1
         return await run(command)

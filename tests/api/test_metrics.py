@@ -120,7 +120,7 @@ def test_an_approval_by_a_guest_is_counted_apart(world: World) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
 
-    world.submit(metadata.approve("web-0", [event_id]))
+    world.approves("web-0", event_id)
 
     assert numbers(world)["forewarn_approvals_total", ("guest",)] == 1
 

@@ -20,7 +20,7 @@ from core_fleet import TurnedClock
 from forewarn.adapters.control_link import ControlLink
 from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import LinkRoutes
-from forewarn.control.dispatch import LEASE_MS
+from forewarn.control.leases import LEASE_MS
 from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Action, Fact, FactKind, Outcome, Phase, ScheduledEvent

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import maintenance, metadata
-from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX, LEASE_MS, TWO_DAEMONS_MS
+from forewarn.control.dispatch import CLAIMS_PER_CALL_MAX
+from forewarn.control.leases import LEASE_MS, TWO_DAEMONS_MS
 from forewarn.control.observed import NOT_YET, Observed
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, HostHeard, NotFound, Refusal, StaleReport
@@ -99,7 +100,7 @@ def shown_for(cloud: Beating, ms: int) -> ScheduledEvent:
     """A reboot of web_0 that its host has shown for this long."""
     cloud.beat("h1")
     event = cloud.order("web_0", EventType.REBOOT)
-    cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation))
+    cloud.run(ordered.confirm("h1", "web", cloud.scope().incarnation))
     while ms > 0:
         cloud.clock.pass_ms(min(ms, 5_000))
         ms -= 5_000
@@ -322,14 +323,14 @@ def test_what_a_daemon_that_died_had_claimed_is_free_for_the_next_one_of_its_hos
     cloud: Beating,
 ) -> None:
     cloud.started()
-    (first,) = cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d1"))
-    assert cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d1")) == []
-    assert cloud.run(cloud.dispatch.claim("h1", "b1")) == []  # nothing is said of a daemon
+    (first,) = cloud.run(ordered.claim("h1", "b1", daemon="d1"))
+    assert cloud.run(ordered.claim("h1", "b1", daemon="d1")) == []
+    assert cloud.run(ordered.claim("h1", "b1")) == []  # nothing is said of a daemon
 
-    (again,) = cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d2"))
+    (again,) = cloud.run(ordered.claim("h1", "b1", daemon="d2"))
     assert (again.action_id, again.epoch) == (first.action_id, first.epoch + 1)
-    assert not cloud.run(cloud.dispatch.holds("h1", first.action_id, first.epoch))
-    assert cloud.run(cloud.dispatch.claim("h1", "b1", daemon="d2")) == []
+    assert not cloud.run(ordered.holds("h1", first.action_id, first.epoch))
+    assert cloud.run(ordered.claim("h1", "b1", daemon="d2")) == []
 
 
 def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_one_is_silent(
@@ -337,7 +338,7 @@ def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_on
 ) -> None:
     def claims(daemon: str) -> list[Action]:
         cloud.clock.pass_ms(5_000)
-        return cloud.run(cloud.dispatch.claim("h1", "b1", daemon=daemon))
+        return cloud.run(ordered.claim("h1", "b1", daemon=daemon))
 
     assert claims("true") == []
     assert claims("copy") == []  # the first may have died
@@ -355,7 +356,7 @@ def test_a_control_that_has_just_started_takes_no_host_for_off(cloud: Beating) -
     """The host has not had the time to speak to it yet."""
     cloud.beat("h1")
     cloud.crash(down_ms=1_000)
-    fencing = maintenance.fail_host("h1", by="op", fenced=True)
+    fencing = ordered.fail_host("h1", by="op", fenced=True)
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS - 1)
     with pytest.raises(HostHeard, match="control has listened for it for less than 15 s"):
         cloud.run(fencing)
@@ -374,7 +375,7 @@ def test_a_control_that_stood_still_does_not_take_its_own_deafness_for_a_hosts_s
     cloud: Beating,
 ) -> None:
     """What the host said meanwhile waits in its socket."""
-    fencing = maintenance.fail_host("h1", by="op", fenced=True)
+    fencing = ordered.fail_host("h1", by="op", fenced=True)
     cloud.observed.pulse()
     cloud.beat("h1")
     beat_the_pulse(cloud, 1_000)
@@ -396,7 +397,7 @@ def test_a_host_that_speaks_after_control_stood_still_is_heard(cloud: Beating) -
     cloud.clock.pass_ms(60_000)
     cloud.beat("h1")
     with pytest.raises(HostHeard, match="it was heard 0 s ago"):
-        cloud.run(maintenance.fail_host("h1", by="op", fenced=True))
+        cloud.run(ordered.fail_host("h1", by="op", fenced=True))
 
 
 def test_a_start_that_takes_long_is_no_silence_of_hosts(cloud: Beating) -> None:
@@ -405,10 +406,10 @@ def test_a_start_that_takes_long_is_no_silence_of_hosts(cloud: Beating) -> None:
     cloud.observed.pulse()
     cloud.clock.pass_ms(120_000)
     with pytest.raises(HostHeard, match="may be on"):
-        cloud.run(maintenance.fail_host("h1", by="op", fenced=True))
+        cloud.run(ordered.fail_host("h1", by="op", fenced=True))
     cloud.observed.pulse()
     with pytest.raises(HostHeard, match="may be on"):
-        cloud.run(maintenance.fail_host("h1", by="op", fenced=True))
+        cloud.run(ordered.fail_host("h1", by="op", fenced=True))
 
 
 # Said twice at once.
@@ -427,10 +428,10 @@ def test_a_report_that_comes_twice_in_one_commit_is_taken_once(
     else:
         cloud.start(cloud.order("web_0", event_type))
     [action] = cloud.claim("h1")
-    report = cloud.dispatch.report(
+    report = ordered.report(
         "h1", action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""
     )
-    failed = cloud.dispatch.report(
+    failed = ordered.report(
         "h1", action.action_id, epoch=action.epoch, outcome=Outcome.FAILED, detail=""
     )
     first, again, other = cloud.writer.run([report, report, failed])

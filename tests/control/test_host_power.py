@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, TurnedClock, scope
-from forewarn.control import idempotency, maintenance
+from forewarn.control import idempotency
 from forewarn.control.host_power import HostPower
 from forewarn.control.observed import Observed
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import FactKind, Health
 from forewarn.ports import StoreFailed
@@ -31,11 +32,11 @@ class Simulated(Cloud):
         return Observed(self.clock, power=self.power)
 
 
-def failing(host: str, *, key: str | None = None) -> Command[idempotency.Answer]:
+def failing(host: str, *, key: str | None = None) -> Wanted[idempotency.Answer]:
     """The order as the operator API gives it to the writer."""
 
     def command(tx: Transaction) -> dict[str, object]:
-        return {"fenced": maintenance.fail_host(host, by="op", fenced=True)(tx).fenced}
+        return {"fenced": ordered.fail_host(host, by="op", fenced=True)(tx).fenced}
 
     return idempotency.once(command, key=key, fingerprint=f"fail {host}")
 
@@ -62,7 +63,7 @@ def test_a_host_that_has_power_again_is_heard_once_it_speaks() -> None:
     cloud = Simulated()
     cloud.run(failing("h1"))
     cloud.observed.lost("h1")
-    cloud.run(maintenance.repair_host("h1", by="op"))
+    cloud.run(ordered.repair_host("h1", by="op"))
     assert cloud.power.on("h1")
     assert not cloud.observed.alive("h1")
     cloud.observed.heard("h1", at_ms=cloud.clock.monotonic_ms())
@@ -72,30 +73,30 @@ def test_a_host_that_has_power_again_is_heard_once_it_speaks() -> None:
 def test_an_order_that_is_repeated_under_its_key_does_not_cut_the_power_again() -> None:
     cloud = Simulated()
     first = cloud.run(failing("h1", key="k"))
-    cloud.run(maintenance.repair_host("h1", by="op"))
+    cloud.run(ordered.repair_host("h1", by="op"))
     again = cloud.run(failing("h1", key="k"))
     assert (again.text, again.repeated) == (first.text, True)
     assert cloud.power.on("h1")
     assert cloud.host("h1").health is Health.OK
 
 
-def two_hosts(second: str) -> Command[None]:
+def two_hosts(second: str) -> Wanted[None]:
     """Both fail, or none: as a step of a scenario that means more than one host."""
 
     def command(tx: Transaction) -> None:
-        maintenance.fail_host("h1", by="op", fenced=True)(tx)
-        maintenance.fail_host(second, by="op", fenced=True)(tx)
+        ordered.fail_host("h1", by="op", fenced=True)(tx)
+        ordered.fail_host(second, by="op", fenced=True)(tx)
 
     return command
 
 
 def broken(tx: Transaction) -> None:
-    maintenance.fail_host("h1", by="op", fenced=True)(tx)
+    ordered.fail_host("h1", by="op", fenced=True)(tx)
     raise Conflict("No.", "Another day.")
 
 
 @pytest.mark.parametrize("order", [two_hosts("nowhere"), broken])
-def test_a_refused_order_has_cut_no_power(order: Command[None]) -> None:
+def test_a_refused_order_has_cut_no_power(order: Wanted[None]) -> None:
     cloud = Simulated()
     with pytest.raises((NotFound, Conflict)):
         cloud.run(order)
@@ -123,7 +124,7 @@ def test_a_repair_that_cannot_be_kept_leaves_the_host_off() -> None:
     cloud.run(failing("h1"))
     store.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
-        cloud.run(maintenance.repair_host("h1", by="op"))
+        cloud.run(ordered.repair_host("h1", by="op"))
     assert not cloud.power.on("h1")
 
 
@@ -136,7 +137,7 @@ def test_a_host_that_leaves_the_fleet_while_it_is_off_has_power_when_it_comes_ba
 
 def test_no_power_is_cut_of_hosts_that_are_machines_of_their_own() -> None:
     cloud = Cloud(scope("web", WEB))
-    cloud.run(maintenance.fail_host("h1", by="op", fenced=False))
+    cloud.run(ordered.fail_host("h1", by="op", fenced=False))
     assert cloud.observed.power is None
     assert cloud.observed.alive("h1")
 

@@ -13,9 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.control import idempotency, inventory, maintenance
+import ordered
+from forewarn.control import idempotency, inventory
 from forewarn.control.inventories import Inventories
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.machines import Power
@@ -307,7 +308,7 @@ def test_a_file_is_applied_though_its_sender_left_before_the_answer(fleet: Inven
     submit = applying.writer.submit
     asked: list[asyncio.Task[object]] = []
 
-    async def submit_and_leave(command: Command[T]) -> T:
+    async def submit_and_leave(command: Wanted[T]) -> T:
         found = await submit(command)
         if fleet.published.unfinished and asked[0].cancel():
             await asyncio.sleep(0)
@@ -493,8 +494,8 @@ def test_vms_of_two_slices_that_change_places_on_full_hosts_wait_for_nothing(
     assert (fleet.vm("b0").host, fleet.vm("b1").host) == ("h2", "h1")
 
 
-def inventory_maintenance(host: str) -> Command[object]:
-    return maintenance.maintain_host(host, EventType.FREEZE, by="operator")
+def inventory_maintenance(host: str) -> Wanted[object]:
+    return ordered.maintain_host(host, EventType.FREEZE, by="operator")
 
 
 def test_a_host_that_a_vm_came_to_meanwhile_stays_until_it_is_empty(fleet: InventoryFleet) -> None:
@@ -614,7 +615,7 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
 ) -> None:
     applying = Applying(fleet)
 
-    def guard(command: Command[Applied]) -> Command[idempotency.Answer]:
+    def guard(command: Wanted[Applied]) -> Wanted[idempotency.Answer]:
         return idempotency.once(
             lambda tx: {"vms": list(command(tx).vms.added)}, key="k1", fingerprint="f"
         )

@@ -12,13 +12,14 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
+import ordered
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.control import idempotency, maintenance, retries
+from forewarn.control import idempotency, retries
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_work import Work
 from forewarn.control.measures import Measures
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType
@@ -50,7 +51,7 @@ def fleet(tmp_path: Path) -> InventoryFleet:
 async def send(inventories: Inventories, text: str, key: str = "k1") -> Sent:
     """As the operator API does, under an idempotency key."""
 
-    def guard(command: Command[Applied]) -> Command[idempotency.Answer]:
+    def guard(command: Wanted[Applied]) -> Wanted[idempotency.Answer]:
         return idempotency.once(
             lambda tx: {"vms": list(command(tx).vms.added)}, key=key, fingerprint="f"
         )
@@ -311,13 +312,13 @@ def test_a_new_vm_that_waits_for_a_host_is_tried_when_its_operation_has_ended(
 
     def maintain() -> None:
         if len(fleet.commits) == made:
-            fleet.run(maintenance.maintain_host("h2", EventType.FREEZE, by="operator"))
+            fleet.run(ordered.maintain_host("h2", EventType.FREEZE, by="operator"))
 
     applying.writer.before = maintain
     assert applying.applied(text)[1]
     applying.writer.before = lambda: None
     (event,) = fleet.scope("s1").events
-    fleet.run(maintenance.cancel_event(event.event_id, by="operator"))
+    fleet.run(ordered.cancel_event(event.event_id, by="operator"))
     asyncio.run(applying.inventories._go_on_safely())  # the clock stands still
     assert (fleet.published.unfinished, fleet.vm("n4").host) == ("", "h2")
 

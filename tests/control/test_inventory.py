@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import ordered
 from forewarn import settings
-from forewarn.control import inventory, maintenance
+from forewarn.control import inventory
 from forewarn.control.inventory import Changes
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, FactKind, Policy, Priority, ScopeKind
@@ -208,7 +209,7 @@ def test_settings_of_a_scope_and_a_host_follow_the_file(fleet: InventoryFleet) -
 
 def test_what_the_operator_said_of_a_host_survives_a_file(fleet: InventoryFleet) -> None:
     fleet.apply(BOTH)
-    fleet.run(maintenance.close_host("h1", by="operator"))
+    fleet.run(ordered.close_host("h1", by="operator"))
 
     fleet.apply(BOTH.replace('name = "h1"', 'name = "h1"\ncapacity = 3'))
 

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+import ordered
 from forewarn.adapters import children
-from forewarn.control.host_places import host_joined
 from forewarn.control.inventories import Inventories, ReadsOnThread
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Inventory
 from forewarn.core.membership import Member, Members
@@ -327,7 +327,7 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_once_a_large_file_is_rea
     fleet, files = InventoryFleet(), WatchedFiles()
     fleet.apply(BOTH)
     for name in ("h3", "h4", "h5"):
-        fleet.run(host_joined(name, by="test"))
+        fleet.run(ordered.host_joined(name, by="test"))
     inventories, membership = Inventories(fleet.control, files=files), nobody_joined(fleet, files)
 
     async def main() -> None:
@@ -349,7 +349,7 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_once_a_large_file_is_rea
 def test_places_of_hosts_that_left_are_taken_at_a_start_with_a_small_file() -> None:
     fleet, files = InventoryFleet(), WatchedFiles()
     fleet.apply(BOTH)
-    fleet.run(host_joined("h4", by="test"))
+    fleet.run(ordered.host_joined("h4", by="test"))
 
     async def main() -> None:
         await Inventories(fleet.control, files=files).prepare()
@@ -363,10 +363,10 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_with_a_small_file() -> N
 def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forewarn.control.membership.PLACES_AGAIN_S", 0.01)
     fleet, files, failures = InventoryFleet(), ReadFiles(), [0, 1]
-    fleet.run(host_joined("h4", by="test"))
+    fleet.run(ordered.host_joined("h4", by="test"))
 
     class FullDisk:
-        async def submit(self, command: Command[T]) -> T:
+        async def submit(self, command: Wanted[T]) -> T:
             if failures:
                 failures.pop()
                 raise Unavailable("the disk is full")
@@ -390,7 +390,7 @@ def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.Monk
 def test_a_host_that_joins_again_while_the_file_is_read_keeps_its_place() -> None:
     fleet, files = InventoryFleet(), ReadFiles()
     for name in ("h4", "h5"):
-        fleet.run(host_joined(name, by="test"))
+        fleet.run(ordered.host_joined(name, by="test"))
 
     async def main() -> None:
         membership = nobody_joined(fleet, files)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.control.inventory import Changes
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import EventType, FactKind, Phase, Policy
@@ -152,7 +152,7 @@ def test_a_silent_event_binds_scope_and_domain_but_not_the_address(
     unpolled: InventoryFleet,
 ) -> None:
     unpolled.apply(BOTH)
-    unpolled.run(maintenance.degrade_host("h1", by="op"))
+    unpolled.run(ordered.degrade_host("h1", by="op"))
     (event,) = unpolled.scope("web").events
     assert event.silent
 
@@ -163,7 +163,7 @@ def test_a_silent_event_binds_scope_and_domain_but_not_the_address(
 
 def test_a_removed_vm_leaves_its_silent_events(unpolled: InventoryFleet) -> None:
     unpolled.apply(HOSTS + WEB + vm("web_0") + vm("web_1") + alone("lonely"))
-    unpolled.run(maintenance.degrade_host("h1", by="op"))
+    unpolled.run(ordered.degrade_host("h1", by="op"))
     (event,) = unpolled.scope("web").events
     (lonely,) = unpolled.scope("lonely").events
 
@@ -197,9 +197,9 @@ def test_a_vm_whose_silent_event_has_started_cannot_be_removed(unpolled: Invento
 
 def test_a_new_vm_is_not_placed_on_a_closed_degraded_or_failed_host(fleet: InventoryFleet) -> None:
     fleet.apply(BOTH)
-    fleet.run(maintenance.close_host("h1", by="op"))
-    fleet.run(maintenance.degrade_host("h2", by="op"))
-    fleet.run(maintenance.fail_host("h3", by="op", fenced=False))
+    fleet.run(ordered.close_host("h1", by="op"))
+    fleet.run(ordered.degrade_host("h2", by="op"))
+    fleet.run(ordered.fail_host("h3", by="op", fenced=False))
 
     text = BOTH + vm("a") + vm("b", host="h2") + vm("c", host="h3")
     message = refusal(fleet, text)
@@ -215,7 +215,7 @@ def test_a_new_vm_is_not_placed_on_a_closed_degraded_or_failed_host(fleet: Inven
 
 def test_a_new_vm_is_not_placed_on_a_host_with_an_open_operation(fleet: InventoryFleet) -> None:
     fleet.apply(BOTH)
-    operation = fleet.run(maintenance.maintain_host("h1", EventType.REBOOT, by="op"))
+    operation = fleet.run(ordered.maintain_host("h1", EventType.REBOOT, by="op"))
 
     message = refusal(fleet, BOTH + vm("a"))
 
@@ -284,7 +284,7 @@ def test_a_host_that_still_has_vms_cannot_be_removed(fleet: InventoryFleet) -> N
 def test_a_host_with_an_open_operation_cannot_be_removed(fleet: InventoryFleet) -> None:
     fleet.apply(BOTH)
     operation = fleet.run(
-        maintenance.maintain_host("h3", EventType.FREEZE, by="op", not_before_ms=2**42)
+        ordered.maintain_host("h3", EventType.FREEZE, by="op", not_before_ms=2**42)
     )
 
     message = refusal(fleet, BOTH.replace('[[host]]\nname = "h3"\n', ""))

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, scope
-from forewarn.control import maintenance, ticker
 from forewarn.control.control import Control
 from forewarn.control.loops import (
     TickerLoop,
@@ -34,9 +34,9 @@ class Service:
             observed=cloud.observed,
             store=cloud.store,
             timekeeper=Timekeeper(cloud.clock),
+            lease_clock=cloud.clock,
             policy=cloud.policy,
             ids=cloud.ids,
-            on_step=ticker.clock_stepped,
             on_commit=self._committed,
         )
         self.writer = WriterThread(writer, publish=self._published, on_fatal=self._fatal)
@@ -47,7 +47,6 @@ class Service:
             lease_clock=cloud.clock,
             fleet=cloud.published,
             observed=cloud.observed,
-            dispatch=cloud.dispatch,
         )
         self.measures = Measures(version=lambda: "test")
         self.ticker = TickerLoop(self.control, self.measures)
@@ -124,9 +123,9 @@ def test_a_ring_makes_the_ticker_look_again(cloud: Cloud) -> None:
         async with running(cloud) as service:
             loop = asyncio.ensure_future(service.ticker.run())
             await until(lambda: service.heartbeats() > 0)
-            order = maintenance.order_vm("web_0", EventType.REBOOT, by="owner")
+            order = ordered.order_vm("web_0", EventType.REBOOT, by="owner")
             event = await service.control.submit(order)
-            await service.control.submit(maintenance.approve_event(event.event_id, by="owner"))
+            await service.control.submit(ordered.approve_event(event.event_id, by="owner"))
             service.ticker.ring()
             await until(lambda: cloud.event(event).phase is Phase.STARTED)
             loop.cancel()

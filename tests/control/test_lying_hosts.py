@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.control import own_vms
+import ordered
 from forewarn.control.sightings import LONG_LOOK_MS, Sightings
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.machines import Power
@@ -112,7 +112,7 @@ def test_a_vm_that_no_file_lists_neither_reads_nor_approves_in_a_scope_that_is_s
     assert "only VMs that the inventory file lists" in problems["evil"]
     assert fleet.names() == ["web_0", "web_1"]
     with pytest.raises(NotFound):
-        fleet.run(own_vms.approve("h3", "evil", (order.event_id,)))
+        fleet.run(ordered.approve("h3", "evil", (order.event_id,)))
     fleet.shows("h3", seen("evil"))
     problems = fleet.shows("h3", seen("evil", scope="web", update_domain=7))
     assert "only VMs that the inventory file lists" in problems["evil"]

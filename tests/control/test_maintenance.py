@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, scope, spot
-from forewarn.control import maintenance
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
 from forewarn.core.model import (
     Cause,
@@ -25,21 +25,21 @@ def cloud() -> Cloud:
 @pytest.mark.parametrize("event_type", [EventType.PREEMPT, EventType.TERMINATE])
 def test_a_host_can_only_be_frozen_rebooted_or_emptied(event_type: EventType) -> None:
     with pytest.raises(Invalid, match="Freeze, Reboot or Redeploy"):
-        maintenance.maintain_host("h1", event_type, by="operator")
+        ordered.maintain_host("h1", event_type, by="operator")
 
 
 @pytest.mark.parametrize(
     "order",
     [
-        maintenance.maintain_host("no", EventType.FREEZE, by="o"),
-        maintenance.degrade_host("no", by="o"),
-        maintenance.fail_host("no", by="o", fenced=False),
-        maintenance.repair_host("no", by="o"),
-        maintenance.close_host("no", by="o"),
-        maintenance.open_host("no", by="o"),
-        maintenance.release_scope("no", by="o"),
-        maintenance.approve_event("no", by="o"),
-        maintenance.order_vm("no", EventType.REBOOT, by="o"),
+        ordered.maintain_host("no", EventType.FREEZE, by="o"),
+        ordered.degrade_host("no", by="o"),
+        ordered.fail_host("no", by="o", fenced=False),
+        ordered.repair_host("no", by="o"),
+        ordered.close_host("no", by="o"),
+        ordered.open_host("no", by="o"),
+        ordered.release_scope("no", by="o"),
+        ordered.approve_event("no", by="o"),
+        ordered.order_vm("no", EventType.REBOOT, by="o"),
     ],
 )
 def test_an_order_for_something_that_is_not_there_is_refused(cloud: Cloud, order: object) -> None:
@@ -50,7 +50,7 @@ def test_an_order_for_something_that_is_not_there_is_refused(cloud: Cloud, order
 
 
 def test_an_order_answers_the_event_it_made(cloud: Cloud) -> None:
-    event = cloud.run(maintenance.order_vm("spotty", EventType.PREEMPT, by="placer"))
+    event = cloud.run(ordered.order_vm("spotty", EventType.PREEMPT, by="placer"))
     assert (event.cause, event.ordered_by, event.phase) == (
         Cause.EVICTION,
         "placer",
@@ -61,7 +61,7 @@ def test_an_order_answers_the_event_it_made(cloud: Cloud) -> None:
 def test_an_auto_approved_order_is_one_commit() -> None:
     cloud = Cloud(scope("web", WEB, auto_approve=frozenset({EventType.REBOOT})))
     commits = len(cloud.commits)
-    event = cloud.run(maintenance.order_vm("web_0", EventType.REBOOT, by="owner"))
+    event = cloud.run(ordered.order_vm("web_0", EventType.REBOOT, by="owner"))
     assert event.phase is Phase.STARTED
     assert len(cloud.commits) == commits + 1
 
@@ -78,11 +78,11 @@ def test_an_order_for_a_host_is_one_commit_over_all_its_scopes() -> None:
 
 def test_an_operator_may_approve_in_the_name_of_a_scope(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
-    approved = cloud.run(maintenance.approve_event(event.event_id.lower(), by="ann"))
+    approved = cloud.run(ordered.approve_event(event.event_id.lower(), by="ann"))
     assert approved.approved_by == "ann"
 
 
-@pytest.mark.parametrize("order", [maintenance.approve_event, maintenance.cancel_event])
+@pytest.mark.parametrize("order", [ordered.approve_event, ordered.cancel_event])
 def test_an_event_that_has_ended_says_how(cloud: Cloud, order: object) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.cancel(event)
@@ -92,9 +92,9 @@ def test_an_event_that_has_ended_says_how(cloud: Cloud, order: object) -> None:
 
 def test_health_orders_answer_the_host_as_it_is_now(cloud: Cloud) -> None:
     cloud.degrade("h1")
-    failed = cloud.run(maintenance.fail_host("h1", by="ann", fenced=True, force=True))
+    failed = cloud.run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
     assert (failed.health, failed.fenced) == (Health.FAILED, True)
-    repaired = cloud.run(maintenance.repair_host("h1", by="ann"))
+    repaired = cloud.run(ordered.repair_host("h1", by="ann"))
     assert (repaired.health, repaired.fenced) == (Health.OK, False)
     assert cloud.facts(FactKind.HOST_REPAIRED)[-1].detail == {"was": "failed"}
 
@@ -116,10 +116,10 @@ def test_an_aborted_maintenance_leaves_no_host_closed_and_no_event_behind(cloud:
 
 
 def test_every_order_says_in_the_journal_who_gave_it(cloud: Cloud) -> None:
-    cloud.run(maintenance.order_vm("web_0", EventType.REBOOT, by="owner"))
+    cloud.run(ordered.order_vm("web_0", EventType.REBOOT, by="owner"))
     cloud.maintain("h2", EventType.FREEZE, by="ann")
-    cloud.run(maintenance.close_host("h3", by="bob"))
-    cloud.run(maintenance.fail_host("h1", by="eve", fenced=False))
+    cloud.run(ordered.close_host("h3", by="bob"))
+    cloud.run(ordered.fail_host("h1", by="eve", fenced=False))
     kinds = (FactKind.SCHEDULED, FactKind.ORDERED, FactKind.HOST_CLOSED, FactKind.HOST_FAILED)
     named = [{fact.by for fact in cloud.facts(kind)} for kind in kinds]
     assert named == [{"owner", "ann", "eve"}, {"ann"}, {"bob"}, {"eve"}]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import metadata
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.model import EventType, Policy
 from forewarn.ports import FirstRead
+from forewarn.wire.host_json import ReadBefore, Traces
 
 
 @pytest.fixture
@@ -18,13 +19,13 @@ def cloud() -> Cloud:
 
 def test_enabling_is_durable_before_it_is_answered(cloud: Cloud) -> None:
     quiet = Cloud(scope("web", WEB, enabled=False))
-    quiet.run(metadata.enable("web", vm="web_0"))
+    quiet.run(ordered.enable("h1", "web", "web_0"))
     assert quiet.store.load().scopes[0].enabled
 
 
 def test_an_approval_survives_a_restart(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
-    cloud.run(metadata.approve("web_0", [event.event_id]))
+    cloud.approves("web_0", [event.event_id])
     cloud.crash(down_ms=1)
     assert cloud.scope().events[0].approved_by == "web_0"
 
@@ -36,57 +37,59 @@ def test_an_approval_of_an_event_that_has_ended_is_accepted_after_a_restart_too(
     cloud.carry_out(event)
     cloud.crash(down_ms=1)
     before = cloud.everything()
-    cloud.run(metadata.approve("web_1", [event.event_id]))
+    cloud.approves("web_1", [event.event_id])
     assert cloud.everything() == before
 
 
 def test_many_unknown_ids_are_counted_and_only_some_are_named(cloud: Cloud) -> None:
     with pytest.raises(UnknownEventIds, match="and 7 more"):
-        cloud.run(metadata.approve("web_0", [f"ID-{i}" for i in range(10)]))
+        cloud.approves("web_0", [f"ID-{i}" for i in range(10)])
 
 
 def test_an_approval_by_a_vm_that_is_gone_is_refused(cloud: Cloud) -> None:
     with pytest.raises(NotFound):
-        cloud.run(metadata.approve("nobody", []))
+        cloud.approves("nobody", [])
 
 
 def test_the_return_of_a_vm_that_is_gone_is_no_error(cloud: Cloud) -> None:
     before = cloud.everything()
-    cloud.run(metadata.returned("nobody"))
+    cloud.run(ordered.keep_traces("h1", Traces(returned=("nobody",))))
     assert cloud.everything() == before
 
 
 def test_a_return_that_nobody_waits_for_writes_nothing(cloud: Cloud) -> None:
     commits = len(cloud.commits)
-    cloud.run(metadata.returned("web_0"))
+    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0",))))
     assert len(cloud.commits) == commits
 
 
 def test_a_return_is_durable() -> None:
     cloud = Cloud(scope("web", WEB), policy=Policy(domain_recovery_ms=minutes(10)))
     cloud.carry_out(cloud.order("web_0", EventType.REBOOT))
-    cloud.run(metadata.returned("web_0"))
+    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0",))))
     assert cloud.store.load().scopes[0].recoveries == ()
 
 
 def test_polls_are_saved_for_enabled_scopes_and_never_go_back(cloud: Cloud) -> None:
+    cloud.clock.pass_ms(10_000)
     now = cloud.clock.wall
-    cloud.run(metadata.save_polls({"web": now + 5_000, "api": now + 9_000, "gone": now}))
-    cloud.run(metadata.save_polls({"web": now + 1_000}))
+    polls = {"web": 5_000, "api": 1_000, "gone": 0}
+    cloud.run(ordered.keep_traces("h1", Traces(polls=polls)))
+    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 9_000})))
     saved = {owner.name: owner.polled_ms for owner in cloud.store.load().scopes}
-    assert saved == {"web": now + 5_000, "api": now + 9_000}
+    assert saved == {"web": now - 5_000, "api": now - 1_000}
 
 
 def test_a_late_poll_does_not_enable_a_scope_that_fell_silent() -> None:
     cloud = Cloud(scope("web", WEB, enabled=False))
-    cloud.run(metadata.save_polls({"web": cloud.clock.wall}))
+    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 0})))
     assert not cloud.scope().enabled
     assert cloud.scope().polled_ms is None
 
 
 def test_a_confirmation_for_a_scope_that_is_gone_is_no_error(cloud: Cloud) -> None:
     before = cloud.everything()
-    cloud.run(metadata.confirm("h1", "gone", 1))
+    cloud.run(ordered.confirm("h1", "gone", 1))
     assert cloud.everything() == before
 
 
@@ -104,5 +107,6 @@ def test_a_confirmation_counts_once(cloud: Cloud) -> None:
 def test_receipts_are_kept(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     read = FirstRead(scope="web", event_id=event.event_id, vm="web_1", read_ms=cloud.clock.wall)
-    cloud.run(metadata.save_first_reads([read]))
+    ago = ReadBefore(scope="web", event_id=event.event_id, vm="web_1", age_ms=0)
+    cloud.run(ordered.keep_traces("h2", Traces(first_reads=(ago,))))
     assert list(cloud.store.first_reads(event.event_id)) == [read]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import own_vms
 from forewarn.core.errors import Conflict, NotFound, NotYours
@@ -63,28 +64,28 @@ def test_a_vm_of_another_host_cannot_be_spoken_for(cloud: Cloud) -> None:
 
     for host in ("h2", "h3", "nobody"):
         with pytest.raises(NotYours, match="cannot speak for VM web_0, which is on h1"):
-            cloud.run(own_vms.approve(host, "web_0", (event.event_id,)))
+            cloud.run(ordered.approve(host, "web_0", (event.event_id,)))
 
     assert cloud.event(event).approved_ms is None
-    cloud.run(own_vms.approve("h1", "web_0", (event.event_id,)))
+    cloud.run(ordered.approve("h1", "web_0", (event.event_id,)))
     assert cloud.event(event).approved_by == "web_0"
 
 
 def test_a_vm_that_does_not_exist_is_not_found(cloud: Cloud) -> None:
     with pytest.raises(NotFound, match="There is no VM web_9"):
-        cloud.run(own_vms.approve("h1", "web_9", ()))
+        cloud.run(ordered.approve("h1", "web_9", ()))
 
 
 def test_a_host_enables_only_the_scope_of_its_own_vm() -> None:
     cloud = Cloud(scope("web", WEB, enabled=False), scope("db", {"db_0": (0, "h2")}, enabled=False))
 
     with pytest.raises(NotYours, match="VM web_0 is in scope web, not in db"):
-        cloud.run(own_vms.enable("h1", "db", "web_0"))
+        cloud.run(ordered.enable("h1", "db", "web_0"))
     with pytest.raises(NotYours):
-        cloud.run(own_vms.enable("h1", "db", "db_0"))
+        cloud.run(ordered.enable("h1", "db", "db_0"))
     assert not cloud.scope("db").enabled
 
-    cloud.run(own_vms.enable("h1", "web", "web_0"))
+    cloud.run(ordered.enable("h1", "web", "web_0"))
     assert cloud.scope("web").enabled
 
 
@@ -93,14 +94,14 @@ def test_an_incarnation_that_does_not_exist_yet_is_confirmed_by_nobody(cloud: Cl
     now = cloud.scope().incarnation
 
     with pytest.raises(Conflict):
-        cloud.run(own_vms.confirm("h1", "web", now + 1))
+        cloud.run(ordered.confirm("h1", "web", now + 1))
     assert cloud.event(event).shown_ms is None
-    cloud.run(own_vms.confirm("h2", "web", now))  # the event is on h1
+    cloud.run(ordered.confirm("h2", "web", now))  # the event is on h1
     assert cloud.event(event).shown_ms is None
 
-    cloud.run(own_vms.confirm("h1", "web", now))
+    cloud.run(ordered.confirm("h1", "web", now))
     assert cloud.event(event).shown_ms is not None
-    cloud.run(own_vms.confirm("h1", "nothing", 1))  # dropped meanwhile: no word to refuse
+    cloud.run(ordered.confirm("h1", "nothing", 1))  # dropped meanwhile: no word to refuse
 
 
 def test_first_reads_are_kept_for_own_vms_and_known_events_only(cloud: Cloud) -> None:
@@ -114,7 +115,7 @@ def test_first_reads_are_kept_for_own_vms_and_known_events_only(cloud: Cloud) ->
         ReadBefore("nothing", known, "web_0", 0),
     )
 
-    cloud.run(own_vms.keep_traces("h1", Traces(first_reads=reads)))
+    cloud.run(ordered.keep_traces("h1", Traces(first_reads=reads)))
 
     (kept,) = cloud.store.first_reads(known)
     assert (kept.vm, kept.read_ms) == ("web_0", cloud.clock.wall - 1_500)
@@ -127,7 +128,7 @@ def test_what_was_done_in_passing_was_never_done_in_the_future(
     event = cloud.order("web_0", EventType.REBOOT)
     read = ReadBefore("web", event.event_id, "web_0", age_ms)
 
-    cloud.run(own_vms.keep_traces("h1", Traces(first_reads=(read,))))
+    cloud.run(ordered.keep_traces("h1", Traces(first_reads=(read,))))
 
     (kept,) = cloud.store.first_reads(event.event_id)
     assert kept.read_ms == (0 if at_ms is None else cloud.clock.wall + at_ms)
@@ -137,7 +138,7 @@ def test_polls_count_for_scopes_with_own_vms_only(cloud: Cloud) -> None:
     before = cloud.scope("db").polled_ms
     cloud.clock.pass_ms(60_000)
 
-    cloud.run(own_vms.keep_traces("h1", Traces(polls={"web": 1_000, "db": 0, "nothing": 0})))
+    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 1_000, "db": 0, "nothing": 0})))
 
     assert cloud.scope("web").polled_ms == cloud.clock.wall - 1_000
     assert cloud.scope("db").polled_ms == before
@@ -148,10 +149,10 @@ def test_a_host_brings_back_only_its_own_vms() -> None:
     cloud.carry_out(cloud.order("web_0", EventType.REBOOT))
     assert cloud.scope().recoveries
 
-    cloud.run(own_vms.keep_traces("h2", Traces(returned=("web_0",))))
+    cloud.run(ordered.keep_traces("h2", Traces(returned=("web_0",))))
     assert cloud.scope().recoveries
 
-    cloud.run(own_vms.keep_traces("h1", Traces(returned=("web_0", "gone_since"))))
+    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0", "gone_since"))))
     assert not cloud.scope().recoveries
     assert cloud.facts(FactKind.RECOVERED)
 

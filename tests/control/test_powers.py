@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.core.machines import Power
 from forewarn.core.model import EventType, FactKind
 from inline_control import run_now
@@ -213,7 +213,7 @@ def test_what_is_off_for_an_operation_of_its_host_does_not_count(fleet: Sighting
 
 def test_a_failed_host_proves_nothing(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=False))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=False))
     shows_for(fleet, 120, OFF)
     assert not fleet.vm("web-0").off
 
@@ -273,7 +273,7 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
     fleet.shows("h2")
     fleet.shows("h3")
     shows_for(fleet, 60, OFF, seen("other"))
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True, force=True))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=True, force=True))
     fleet.tick()
     kinds = {a.vm: a.kind.value for host in ("h2", "h3") for a in fleet.claim(host)}
     assert kinds == {"web-0": "define-vm", "other": "start-vm"}

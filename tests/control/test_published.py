@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.adapters.store import SqliteStore
-from forewarn.control import maintenance, overview, ticker
+from forewarn.control import overview, ticker
 from forewarn.control.agenda import Agenda
 from forewarn.control.observed import Observed
 from forewarn.control.published import NAMES_PLACED_MAX, SortedNames
@@ -81,7 +82,7 @@ def test_a_reader_of_the_store_during_a_rollback_sees_the_last_commit(tmp_path: 
         with ThreadPoolExecutor(1) as reader:
             seen.append(reader.submit(read).result())
 
-    order = maintenance.order_vm("web_0", EventType.REBOOT, by="owner")
+    order = ordered.order_vm("web_0", EventType.REBOOT, by="owner")
     store.fault = Fault.DISK_FULL
     with pytest.raises(StoreFailed):
         cloud.writer.run([order, looking])

@@ -14,7 +14,7 @@ import pytest
 from forewarn.control import host_places, report_slices
 from forewarn.control.control import Control
 from forewarn.control.sightings import Sightings
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound, NotMember, Unavailable
 from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import Decision, FactKind, Scope, ScopeKind, Vm
@@ -283,10 +283,10 @@ class Batches:
     def __init__(self, fleet: SightingFleet) -> None:
         self._fleet = fleet
         self.fleet, self.observed = fleet.published, fleet.observed
-        self._queue: list[tuple[str, Command[Any], asyncio.Future[Any]]] = []
+        self._queue: list[tuple[str, Wanted[Any], asyncio.Future[Any]]] = []
         self.batches: list[list[str]] = []
 
-    async def submit(self, command: Command[T], what: str = "slice") -> T:
+    async def submit(self, command: Wanted[T], what: str = "slice") -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append((what, command, future))
         return await future
@@ -421,7 +421,7 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
             self.fleet, self.observed = fleet.published, fleet.observed
             self.taken = 0
 
-        async def submit(self, command: Command[T]) -> T:
+        async def submit(self, command: Wanted[T]) -> T:
             self.taken += 1
             if full and self.taken > 2:
                 raise Unavailable(str(StoreFailed("the disk is full", fatal=False)))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import maintenance, seen_vms
+import ordered
+from forewarn.control import seen_vms
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import (
@@ -182,7 +183,7 @@ def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: Sighti
 def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
     event = fleet.order("web-0", EventType.REBOOT)
-    fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     read = fleet.scope("web").incarnation
     fleet.shows("h1", web(0, scope="api"))
     assert fleet.scope("api").incarnation > read
@@ -196,7 +197,7 @@ def test_a_vm_that_comes_back_into_a_group_reads_no_lower_incarnation_than_alone
     """Its host knows what it has read, and would refuse this control as an old one."""
     fleet.shows("h1", seen("web-0"), seen("other"))
     event = fleet.order("web-0", EventType.REBOOT)
-    fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     read = fleet.scope("web-0").incarnation
     fleet.shows("h1", seen("other"))
     fleet.later(GRACE_MS / 1_000)
@@ -218,11 +219,11 @@ def test_a_vm_that_comes_back_reads_no_lower_incarnation_than_in_the_group_it_le
     if alone_before:
         fleet.shows("h1", seen("web-0"), *others)
         event = fleet.order("web-0", EventType.REBOOT)
-        fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+        fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     fleet.shows("h1", web(0), *others)
     for _ in range(3):
         event = fleet.order("web-0", EventType.REBOOT)
-        fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+        fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     read = fleet.scope("web").incarnation
     fleet.shows("h1", *others)
     fleet.later(GRACE_MS / 1_000)
@@ -242,7 +243,7 @@ def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: Sightin
     problems = fleet.shows("h1", changed)
     assert event.event_id in problems["web-0"]
     assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("web", "192.0.2.1")
-    fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     assert fleet.shows("h1", changed) == {}
     assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("api", "192.0.2.2")
 
@@ -253,7 +254,7 @@ def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: SightingFleet) 
     changed = web(0, scope_kind=ScopeKind.CLOUD_SERVICE)
     assert event.event_id in fleet.shows("h1", changed)["web-0"]
     assert fleet.scope("web").kind is ScopeKind.AVAILABILITY_SET
-    fleet.run(maintenance.cancel_event(event.event_id, by="owner"))
+    fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     fleet.shows("h1", changed)
     assert fleet.scope("web").kind is ScopeKind.CLOUD_SERVICE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm
@@ -106,9 +106,9 @@ class Anything:
             silent.symmetric_difference_update({host})
         elif what == 1:
             fenced = self.rng.random() < 0.5
-            self.fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
+            self.fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
         else:
-            self.fleet.run(maintenance.repair_host(host, by="operator"))
+            self.fleet.run(ordered.repair_host(host, by="operator"))
 
     def file(self) -> None:
         self.fleet.apply(self.rng.choice(FILES))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict
 from forewarn.core.machines import Power
@@ -168,7 +168,7 @@ def test_the_failure_of_the_new_host_does_not_end_the_operation_of_the_old_one(
     fleet.tick()
     fleet.shows("h1", *others)
     fleet.shows("h2", web(0))
-    fleet.run(maintenance.fail_host("h2", by="operator", fenced=True, force=True))
+    fleet.run(ordered.fail_host("h2", by="operator", fenced=True, force=True))
     named = {e.event_id: e.resources for e in fleet.scope("web").events}
     assert named.get(event.event_id) == (("web-1",) if stays else None)
     assert ("web-0",) in named.values()
@@ -231,7 +231,7 @@ def test_a_silent_or_failed_host_proves_nothing_about_its_vms(fleet: SightingFle
     fleet.later(10 * GRACE_S)
     fleet.shows("h2")
     assert fleet.names() == ["web-0"]
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=False))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=False))
     for _ in range(3):
         assert fleet.shows("h1") == {}
         fleet.later(GRACE_S)
@@ -285,7 +285,7 @@ def test_a_failed_hosts_vm_starts_elsewhere_from_what_was_kept_of_it(
     fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
     fleet.shows("h1", web(0))
     fleet.restart()
-    fleet.run(maintenance.fail_host("h1", by="operator", fenced=True, force=True))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=True, force=True))
     fleet.tick()
     [event] = fleet.scope("web").events
     target = event.actions[0].target_host

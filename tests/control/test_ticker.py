@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import maintenance, ticker
-from forewarn.control.dispatch import host_silent
+from forewarn.control import ticker
 from forewarn.control.ticker import COMMANDS_PER_TICK_MAX
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.model import (
     SECOND_MS,
     EventType,
@@ -86,24 +86,24 @@ def test_an_operation_that_was_canceled_meanwhile_does_not_start(cloud: Cloud) -
 
 @pytest.mark.parametrize("what", ["event", "operation", "scope", "host"])
 def test_commands_for_what_is_no_longer_there_do_nothing(cloud: Cloud, what: str) -> None:
-    commands: dict[str, list[Command[Any]]] = {
+    commands: dict[str, list[Wanted[Any]]] = {
         "event": [
-            ticker.start_event("web", "GONE"),
-            ticker.expire_event("web", "GONE"),
-            ticker.assign("web", "GONE"),
+            ordered.start_event("web", "GONE"),
+            ordered.expire_event("web", "GONE"),
+            ordered.assign("web", "GONE"),
         ],
         "operation": [
-            ticker.start_operation("GONE"),
-            ticker.expire_operation("GONE"),
-            ticker.settle_operation("GONE"),
-            ticker.tell_newcomers("GONE"),
+            ordered.start_operation("GONE"),
+            ordered.expire_operation("GONE"),
+            ordered.settle_operation("GONE"),
+            ordered.tell_newcomers("GONE"),
         ],
         "scope": [
-            ticker.start_event("gone", "GONE"),
-            ticker.end_recoveries("gone"),
-            ticker.disable("gone"),
+            ordered.start_event("gone", "GONE"),
+            ordered.end_recoveries("gone"),
+            ordered.disable("gone"),
         ],
-        "host": [host_silent("gone")],
+        "host": [ordered.host_silent("gone")],
     }
     before = cloud.everything()
     for command in commands[what]:
@@ -133,8 +133,8 @@ def test_any_number_of_held_events_leaves_room_for_the_others() -> None:
 
     def order_all(tx: Transaction) -> None:
         for owner in held:
-            event = maintenance.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
-            maintenance.approve_event(event.event_id, by="o")(tx)
+            event = ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
+            ordered.approve_event(event.event_id, by="o")(tx)
 
     cloud.run(order_all)
     cloud.hearing.falls_silent("h1")
@@ -159,8 +159,8 @@ def test_a_tick_has_a_limit_and_the_next_goes_on() -> None:
 
     def order_all(tx: Transaction) -> None:
         for owner in owners:
-            event = maintenance.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
-            maintenance.approve_event(event.event_id, by="o")(tx)
+            event = ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
+            ordered.approve_event(event.event_id, by="o")(tx)
 
     cloud.run(order_all)
     assert len(cloud.run(ticker.survey)) == COMMANDS_PER_TICK_MAX
@@ -213,14 +213,14 @@ def test_a_canceled_redeploy_tells_nobody_new() -> None:
 
 def test_the_first_start_ever_is_no_downtime() -> None:
     cloud = Cloud(scope("web", WEB))
-    cloud.run(ticker.was_down(None))
+    cloud.run(ordered.was_down(None))
     assert cloud.facts(FactKind.DOWNTIME) == []
     assert cloud.store.load().heartbeat_ms == cloud.clock.wall
 
 
 def test_a_heartbeat_row_is_what_downtime_is_measured_from(cloud: Cloud) -> None:
     cloud.clock.pass_ms(minutes(7))
-    cloud.run(ticker.heartbeat)
+    cloud.run(ordered.heartbeat())
     cloud.crash(down_ms=minutes(2))
     assert cloud.facts(FactKind.DOWNTIME)[-1].detail == {"lost_ms": minutes(2)}
 

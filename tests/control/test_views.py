@@ -9,9 +9,9 @@ from typing import TypeVar
 import msgspec
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, scope
 from forewarn.control import inventory
-from forewarn.control.dispatch import host_silent
 from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.machines import Traits
@@ -125,7 +125,7 @@ def test_a_host_that_was_silent_since_it_confirmed_is_told_to_confirm_again() ->
         assert [e.shown_ms for one in asked.scopes for e in one.events] == [None]
 
         shown.cloud.show()
-        shown.cloud.run(host_silent("h1"))
+        shown.cloud.run(ordered.host_silent("h1"))
         assert shown.cloud.event(event).shown_ms is None
         shown.publish()
 

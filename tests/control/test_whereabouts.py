@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.control.own_vms import as_shown_to, own_vms
 from forewarn.core.machines import Power
 from forewarn.core.model import (
@@ -55,7 +55,7 @@ def lost(fleet: SightingFleet, *silent: str) -> str:
 
 
 def fail(fleet: SightingFleet, host: str, *, fenced: bool = False) -> None:
-    fleet.run(maintenance.fail_host(host, by="operator", fenced=fenced, force=fenced))
+    fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
     fleet.tick()
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import maintenance, ticker
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import BATCH_COMMANDS_MAX, Command, Writer, WriterThread
+from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, Writer, WriterThread
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import EventType, FactKind, Phase
 from forewarn.ports import Change, StaleRevision, StoreFailed
@@ -37,8 +37,8 @@ def cloud() -> Watched:
     return Watched()
 
 
-def reboot(vm: str) -> Command[Any]:
-    return maintenance.order_vm(vm, EventType.REBOOT, by="owner")
+def reboot(vm: str) -> Wanted[Any]:
+    return ordered.order_vm(vm, EventType.REBOOT, by="owner")
 
 
 def refused(tx: Transaction) -> None:
@@ -82,9 +82,9 @@ def test_a_command_sees_what_the_one_before_it_did(cloud: Watched) -> None:
 @pytest.mark.parametrize("bad", [refused, broken])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_command_that_refuses_or_breaks_costs_the_others_nothing(
-    cloud: Watched, bad: Command[None], place: int
+    cloud: Watched, bad: Wanted[None], place: int
 ) -> None:
-    commands: list[Command[Any]] = [reboot("web_1"), look]
+    commands: list[Wanted[Any]] = [reboot("web_1"), look]
     commands.insert(place, bad)
     results = cloud.writer.run(commands)
     assert isinstance(results[place].error, NotFound | ZeroDivisionError)
@@ -110,9 +110,9 @@ def test_commits_are_told_after_they_are_durable_and_before_the_answers(cloud: W
         observed=cloud.observed,
         store=cloud.watched,
         timekeeper=Timekeeper(cloud.clock),
+        lease_clock=cloud.clock,
         policy=cloud.policy,
         ids=cloud.ids,
-        on_step=ticker.clock_stepped,
         on_commit=lambda changes: told.append((list(cloud.watched.calls), len(changes))),
     )
     writer.run([reboot("web_0"), reboot("web_1")])
@@ -133,8 +133,8 @@ def test_when_the_store_fails_everything_of_the_batch_is_taken_back(
         cloud.writer.run(
             [
                 reboot("web_0"),
-                maintenance.maintain_host("h2", EventType.FREEZE, by="operator"),
-                maintenance.close_host("h3", by="operator"),
+                ordered.maintain_host("h2", EventType.FREEZE, by="operator"),
+                ordered.close_host("h3", by="operator"),
             ]
         )
     assert cloud.everything() == before
@@ -164,7 +164,7 @@ def test_a_step_is_accounted_for_before_the_commands_of_its_batch(cloud: Watched
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.show()
     cloud.clock.wall += minutes(60)
-    [done] = cloud.writer.run([ticker.start_event("web", event.event_id)])
+    [done] = cloud.writer.run([ordered.start_event("web", event.event_id)])
     assert done.value is False
     assert cloud.facts(FactKind.CLOCK_STEPPED)[-1].detail == {"stepped_ms": minutes(60)}
 
@@ -193,7 +193,7 @@ def test_nothing_is_decided_on_a_clock_whose_step_could_not_be_accounted_for(
     cloud.clock.wall += minutes(60)
     cloud.watched.fails["save"] = StaleRevision("somebody else was here")
     with pytest.raises(StaleRevision):
-        cloud.writer.run([ticker.start_event("web", event.event_id)])
+        cloud.writer.run([ordered.start_event("web", event.event_id)])
     assert cloud.everything() == before
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
@@ -215,9 +215,9 @@ class OnThread:
             observed=cloud.observed,
             store=cloud.watched,
             timekeeper=Timekeeper(cloud.clock),
+            lease_clock=cloud.clock,
             policy=cloud.policy,
             ids=cloud.ids,
-            on_step=ticker.clock_stepped,
             on_commit=self._committed,
         )
         self.thread = WriterThread(writer, publish=self._publish, on_fatal=self.fatal.append)
@@ -232,7 +232,7 @@ class OnThread:
         if self.publish_fails:
             raise ZeroDivisionError
 
-    async def submit(self, command: Command[Any]) -> Any:
+    async def submit(self, command: Wanted[Any]) -> Any:
         async with asyncio.timeout(WAIT_S):
             value = await self.thread.submit(command)
         self.order.append("answered")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
-from forewarn.control import maintenance
 from forewarn.core import starting
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
@@ -243,7 +243,7 @@ def test_after_a_failed_event_platform_events_of_the_scope_wait_for_the_operator
     assert hold.reason is HoldReason.SCOPE_HELD
     assert failed.event_id in hold.what
     assert "forewarn scope release web" in hold.remedy
-    cloud.run(maintenance.release_scope("web", by="ann"))
+    cloud.run(ordered.release_scope("web", by="ann"))
     cloud.tick()
     assert phase(cloud, platform) is Phase.STARTED
     [fact] = cloud.facts(FactKind.RELEASED)
@@ -288,7 +288,7 @@ def test_the_first_failure_is_the_one_that_holds() -> None:
 
 def test_releasing_a_scope_that_is_not_held_is_refused() -> None:
     with pytest.raises(NotFound, match="not held"):
-        Cloud(scope("web", WEB)).run(maintenance.release_scope("web", by="ann"))
+        Cloud(scope("web", WEB)).run(ordered.release_scope("web", by="ann"))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope, spot
-from forewarn.control import maintenance
 from forewarn.core import document, ending
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.model import (
@@ -261,7 +261,7 @@ def test_a_late_word_is_ignored_once_the_vm_has_gone_elsewhere() -> None:
     cloud = Cloud(scope("web", {"web_0": (0, "h1")}))
     _, action = lost(cloud, EventType.REDEPLOY)
     assert action.target_host == "h2"
-    cloud.run(maintenance.close_host("h2", by="operator"))
+    cloud.run(ordered.close_host("h2", by="operator"))
     cloud.carry_out(cloud.order("web_0", EventType.REDEPLOY))
     cloud.report("h1", action)
     assert cloud.where("web_0") == "h3"

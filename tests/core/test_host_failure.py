@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import Cloud, minutes, reasons, scope
-from forewarn.control import maintenance
 from forewarn.control.transaction import Transaction
 from forewarn.core import document, notice
 from forewarn.core.errors import HostHeard
@@ -63,7 +63,7 @@ def test_without_fencing_nothing_starts_anywhere(cloud: Cloud) -> None:
 
 
 def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) -> None:
-    fencing = maintenance.fail_host("h1", by="ann", fenced=True)
+    fencing = ordered.fail_host("h1", by="ann", fenced=True)
     with pytest.raises(HostHeard, match=r"Host h1 is not off.*silent.*--force"):
         cloud.run(fencing)
     assert cloud.host("h1").health is Health.OK
@@ -71,7 +71,7 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
     with pytest.raises(HostHeard):
         cloud.run(fencing)
     assert not cloud.host("h1").fenced
-    cloud.run(maintenance.fail_host("h1", by="ann", fenced=True, force=True))
+    cloud.run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
     assert cloud.host("h1").fenced
     (fact,) = cloud.facts(FactKind.HOST_FENCED)
     assert (fact.by, fact.detail) == ("ann", {"forced": True})
@@ -80,7 +80,7 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
 def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:
     cloud.hearing.falls_silent("h1")
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
-    cloud.run(maintenance.fail_host("h1", by="ann", fenced=True))
+    cloud.run(ordered.fail_host("h1", by="ann", fenced=True))
     (fact,) = cloud.facts(FactKind.HOST_FAILED)
     assert fact.detail == {"fenced": True}
 
@@ -170,11 +170,11 @@ def test_the_only_host_of_a_fleet_has_to_come_back() -> None:
 
 
 def test_vms_without_a_place_wait_for_one(cloud: Cloud) -> None:
-    cloud.run(maintenance.close_host("h3", by="operator"))
+    cloud.run(ordered.close_host("h3", by="operator"))
     cloud.fail("h1", fenced=True)
     cloud.tick()
     assert {fact.scope for fact in cloud.facts(FactKind.ASSIGNED)} == {"two"}
-    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.run(ordered.open_host("h3", by="operator"))
     cloud.tick()
     assert {fact.scope for fact in cloud.facts(FactKind.ASSIGNED)} == {"one", "two"}
 
@@ -270,7 +270,7 @@ def test_a_vm_that_was_being_moved_is_looked_for_on_its_target_first() -> None:
     cloud.start(event)
     [move] = cloud.claim("h1")
     assert move.target_host == "h2"
-    cloud.run(maintenance.close_host("h2", by="operator"))
+    cloud.run(ordered.close_host("h2", by="operator"))
     cloud.fail("h1", fenced=True)
     cloud.tick()
     [declared_event] = declared(cloud)
@@ -318,7 +318,7 @@ def test_a_vm_that_goes_down_again_where_it_started_is_declared_anew() -> None:
     again = next(event for event in declared(cloud) if event.event_id != first.event_id)
     assert (again.host, again.resources) == ("h2", ("a",))
     assert cloud.event(first).resources == ("b",)
-    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.run(ordered.open_host("h3", by="operator"))
     cloud.tick()
     cloud.work()
     assert (cloud.where("a"), cloud.where("b")) == ("h3", "h3")
@@ -364,7 +364,7 @@ def test_a_full_scope_does_not_keep_a_host_from_failing() -> None:
 
     def fill(tx: Transaction) -> None:
         for name in vms:
-            maintenance.order_vm(name, EventType.REBOOT, by="o")(tx)
+            ordered.order_vm(name, EventType.REBOOT, by="o")(tx)
 
     cloud.run(fill)
     cloud.fail("h1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope, spot, three_hosts
-from forewarn.control import metadata, ticker
 from forewarn.core import notice
 from forewarn.core.model import (
     DAY_MS,
@@ -155,11 +155,11 @@ def test_notice_runs_from_the_confirmation_and_not_from_the_order(cloud: Cloud) 
 
 def test_a_confirmation_of_an_older_document_shows_nothing(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
-    cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation - 1))
+    cloud.run(ordered.confirm("h1", "web", cloud.scope().incarnation - 1))
     assert cloud.event(event).shown_ms is None
-    cloud.run(metadata.confirm("h2", "web", cloud.scope().incarnation))
+    cloud.run(ordered.confirm("h2", "web", cloud.scope().incarnation))
     assert cloud.event(event).shown_ms is None  # another host shows it; its own does not yet
-    cloud.run(metadata.confirm("h1", "web", cloud.scope().incarnation))
+    cloud.run(ordered.confirm("h1", "web", cloud.scope().incarnation))
     assert cloud.event(event).shown_ms == START_MS
 
 
@@ -253,7 +253,7 @@ def test_an_approval_does_not_lapse_when_the_clock_is_set_back(what: str) -> Non
 def test_downtime_is_no_notice_whatever_the_clock_did_meanwhile(cloud: Cloud, step_ms: int) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.pass_time(minutes(10))
-    cloud.run(ticker.heartbeat)
+    cloud.run(ordered.heartbeat())
     cloud.crash(down_ms=minutes(30), wall_step_ms=step_ms)
     given_ms = minutes(10) - 15 * SECOND_MS  # a silence just before may have gone unnoticed
     assert notice.readable_ms(cloud.event(event), cloud.clock.wall) == given_ms
@@ -272,7 +272,7 @@ def test_after_a_restart_notice_waits_until_the_host_confirms_again(cloud: Cloud
 
 
 def test_downtime_and_steps_are_in_the_journal(cloud: Cloud) -> None:
-    cloud.run(ticker.heartbeat)
+    cloud.run(ordered.heartbeat())
     cloud.crash(down_ms=minutes(3))
     cloud.clock.wall += minutes(7)
     cloud.tick()

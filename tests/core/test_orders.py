@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope, spot
-from forewarn.control import maintenance, metadata
 from forewarn.control.transaction import Transaction
 from forewarn.core import document
 from forewarn.core.errors import (
@@ -107,7 +107,7 @@ def test_a_scope_has_a_limit_of_open_events_and_says_so() -> None:
 
     def fill(tx: Transaction) -> None:
         for number in range(EVENTS_PER_SCOPE_MAX):
-            maintenance.order_vm(f"vm_{number}", EventType.REBOOT, by="o")(tx)
+            ordered.order_vm(f"vm_{number}", EventType.REBOOT, by="o")(tx)
 
     cloud.run(fill)
     with pytest.raises(Conflict, match=str(EVENTS_PER_SCOPE_MAX)):
@@ -194,7 +194,7 @@ def test_cancel_after_the_end_says_how_it_ended(cloud: Cloud) -> None:
 
 def test_an_id_that_never_was_cannot_be_canceled(cloud: Cloud) -> None:
     with pytest.raises(NotFound, match="forewarn event list"):
-        cloud.run(maintenance.cancel_event("no-such-id", by="operator"))
+        cloud.run(ordered.cancel_event("no-such-id", by="operator"))
 
 
 # Approvals.
@@ -203,22 +203,22 @@ def test_an_id_that_never_was_cannot_be_canceled(cloud: Cloud) -> None:
 def test_one_unknown_id_refuses_the_whole_approval(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     with pytest.raises(UnknownEventIds, match="NEVER-WAS"):
-        cloud.run(metadata.approve("web_0", [event.event_id, "NEVER-WAS"]))
+        cloud.approves("web_0", [event.event_id, "NEVER-WAS"])
     assert cloud.event(event).approved_ms is None
 
 
 def test_an_id_of_another_scope_is_unknown(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     with pytest.raises(UnknownEventIds):
-        cloud.run(metadata.approve("spotty", [event.event_id]))
+        cloud.approves("spotty", [event.event_id])
     assert cloud.event(event).approved_ms is None
 
 
 def test_any_vm_of_the_scope_may_approve_and_the_first_is_remembered(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
-    cloud.run(metadata.approve("web_1", [event.event_id]))
+    cloud.approves("web_1", [event.event_id])
     cloud.clock.pass_ms(minutes(1))
-    cloud.run(metadata.approve("web_0", [event.event_id]))
+    cloud.approves("web_0", [event.event_id])
     approved = cloud.event(event)
     assert approved.approved_by == "web_1"
     assert approved.approved_ms == cloud.clock.wall - minutes(1)
@@ -227,7 +227,7 @@ def test_any_vm_of_the_scope_may_approve_and_the_first_is_remembered(cloud: Clou
 def test_approving_does_not_change_the_document(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     incarnation = cloud.scope().incarnation
-    cloud.run(metadata.approve("web_0", [event.event_id]))
+    cloud.approves("web_0", [event.event_id])
     assert cloud.scope().incarnation == incarnation
 
 
@@ -242,13 +242,13 @@ def test_an_id_already_approved_started_or_ended_is_accepted_without_effect(
     if until == "ended":
         cloud.work()
     before = cloud.everything()
-    cloud.run(metadata.approve("web_0", [event.event_id]))
+    cloud.approves("web_0", [event.event_id])
     assert cloud.everything() == before
 
 
 def test_several_ids_are_approved_together(cloud: Cloud) -> None:
     events = [cloud.order(name, EventType.REBOOT) for name in WEB]
-    cloud.run(metadata.approve("web_0", [event.event_id for event in events] * 2))
+    cloud.approves("web_0", [event.event_id for event in events] * 2)
     assert all(cloud.event(event).approved_ms is not None for event in events)
     assert len(cloud.facts(FactKind.APPROVED)) == 2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import Cloud, minutes, reasons, scope
-from forewarn.control import maintenance
 from forewarn.core import power
 from forewarn.core.model import (
     DAY_MS,
@@ -152,7 +152,7 @@ def test_it_waits_for_no_other_domain(cloud: Cloud) -> None:
 
 def test_a_move_that_could_not_begin_is_announced_once_it_is_switched_on(cloud: Cloud) -> None:
     for host in ("h2", "h3"):
-        cloud.run(maintenance.close_host(host, by="operator"))
+        cloud.run(ordered.close_host(host, by="operator"))
     cloud.maintain("h1", EventType.REDEPLOY)
     cloud.tick()
     event = about(cloud, "a")
@@ -161,7 +161,7 @@ def test_a_move_that_could_not_begin_is_announced_once_it_is_switched_on(cloud: 
     shown = cloud.event(event)
     assert not shown.silent
     assert shown.not_before_ms >= cloud.clock.wall + minutes(10)
-    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.run(ordered.open_host("h3", by="operator"))
     cloud.pass_time(minutes(9))
     assert cloud.event(event).phase is Phase.SCHEDULED
     cloud.pass_time(minutes(2))
@@ -172,7 +172,7 @@ def test_a_scope_that_begins_to_listen_is_not_told_of_it() -> None:
     cloud = Cloud(scope("one", VMS, enabled=False))
     switch(cloud, "a", on=False)
     for host in ("h2", "h3"):
-        cloud.run(maintenance.close_host(host, by="operator"))
+        cloud.run(ordered.close_host(host, by="operator"))
     cloud.maintain("h1", EventType.REDEPLOY)
     cloud.polls("one", "b")
     assert (about(cloud, "a").silent, about(cloud, "b").silent) == (True, False)
@@ -249,14 +249,14 @@ def test_the_time_that_an_order_named_is_waited_for_all_the_same(cloud: Cloud) -
 
 def test_one_that_is_switched_on_again_before_the_start_keeps_its_notice(cloud: Cloud) -> None:
     for host in ("h2", "h3"):
-        cloud.run(maintenance.close_host(host, by="operator"))
+        cloud.run(ordered.close_host(host, by="operator"))
     event = cloud.order("b", EventType.REDEPLOY)
     cloud.pass_time(minutes(1))
     switch(cloud, "b", on=False)
     cloud.tick()
     assert reasons(cloud.holds(event)) == {HoldReason.NO_TARGET}
     switch(cloud, "b", on=True)
-    cloud.run(maintenance.open_host("h3", by="operator"))
+    cloud.run(ordered.open_host("h3", by="operator"))
     cloud.tick()
     assert cloud.event(event).not_before_ms == event.not_before_ms
     assert reasons(cloud.holds(event)) == {HoldReason.CONSENT}
@@ -335,7 +335,7 @@ def test_what_is_done_because_a_vm_is_off_is_done_to_no_other(cloud: Cloud) -> N
     cloud.maintain("h1", EventType.REDEPLOY)
     cloud.tick()
     cloud.crash(down_ms=minutes(1))
-    cloud.dispatch.heartbeat("h1", {})
+    ordered.renew("h1", {})
     assert {action.vm: action.only_off for action in cloud.claim("h1")} == {"a": True, "b": False}
 
 

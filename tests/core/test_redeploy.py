@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import Cloud, minutes, reasons, scope
-from forewarn.control import maintenance
 from forewarn.core.errors import HostUnfit
 from forewarn.core.model import (
     DAY_MS,
@@ -82,7 +82,7 @@ def test_a_host_with_the_same_domain_or_another_scope_is_a_target() -> None:
 def test_a_host_that_is_not_open_is_no_target(why: str) -> None:
     cloud = Cloud(scope("web", LONE), hosts=hosts("h1", "h2"))
     if why == "closed":
-        cloud.run(maintenance.close_host("h2", by="operator"))
+        cloud.run(ordered.close_host("h2", by="operator"))
     elif why == "degraded":
         cloud.degrade("h2")
     elif why == "failed":
@@ -96,13 +96,13 @@ def test_a_host_that_is_not_open_is_no_target(why: str) -> None:
 
 def test_without_a_target_the_event_is_held_and_starts_when_there_is_one() -> None:
     cloud = Cloud(scope("web", LONE), hosts=hosts("h1", "h2"))
-    cloud.run(maintenance.close_host("h2", by="operator"))
+    cloud.run(ordered.close_host("h2", by="operator"))
     event = cloud.order("w", EventType.REDEPLOY)
     cloud.start(event)
     [hold] = cloud.holds(event)
     assert hold.reason is HoldReason.NO_TARGET
     assert "forewarn host open" in hold.remedy
-    cloud.run(maintenance.open_host("h2", by="operator"))
+    cloud.run(ordered.open_host("h2", by="operator"))
     cloud.tick()
     assert cloud.event(event).phase is Phase.STARTED
 
@@ -296,8 +296,8 @@ def test_an_approval_moves_a_vm_off_degraded_hardware_at_once() -> None:
 def test_closing_and_opening_a_host_twice_changes_nothing_more() -> None:
     cloud = Cloud(scope("web", LONE))
     for _ in range(2):
-        assert cloud.run(maintenance.close_host("h2", by="operator")).closed
+        assert cloud.run(ordered.close_host("h2", by="operator")).closed
     for _ in range(2):
-        assert not cloud.run(maintenance.open_host("h2", by="operator")).closed
+        assert not cloud.run(ordered.open_host("h2", by="operator")).closed
     assert len(cloud.facts(FactKind.HOST_CLOSED)) == 1
     assert len(cloud.facts(FactKind.HOST_OPENED)) == 1

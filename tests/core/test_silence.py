@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ordered
 from core_fleet import WEB, Cloud, minutes, scope
-from forewarn.control import maintenance, metadata
 from forewarn.core import document
 from forewarn.core.errors import UnknownEventIds
 from forewarn.core.model import (
@@ -217,9 +217,9 @@ def test_a_guest_cannot_approve_a_silent_event_and_the_operator_can(cloud: Cloud
         cloud.maintain("h1", EventType.FREEZE, not_before_ms=cloud.clock.wall + HOUR_MS)
     )
     with pytest.raises(UnknownEventIds):
-        cloud.run(metadata.approve("web_0", [event.event_id]))
+        cloud.approves("web_0", [event.event_id])
     assert cloud.event(event).approved_ms is None
-    cloud.run(maintenance.approve_event(event.event_id, by="operator"))
+    cloud.run(ordered.approve_event(event.event_id, by="operator"))
     assert cloud.event(event).approved_by == "operator"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forewarn.control import inventory
 from forewarn.control.inventory import Applied
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import MINUTE_MS, Scope, Vm
@@ -28,7 +28,7 @@ class Inventories:
         self._scopes: dict[str, str] = {}
         self._made = 0
 
-    def apply(self) -> Command[Applied]:
+    def apply(self) -> Wanted[Applied]:
         """A file that says of some scopes what they are, and of their VMs something new."""
         if self._world.service is None:
             raise Unavailable("down")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import Action, ActionPhase, EventType, Health, Outcome, Scope, Vm
@@ -142,7 +142,7 @@ class Liars:
             for event in scope.events:
                 if vm in event.resources and event.event_type is EventType.REBOOT:
                     world.judge.may_be_approved(event.event_id)
-                    world.submit(maintenance.approve_event(event.event_id, by="operator"))
+                    world.submit(ordered.approve_event(event.event_id, by="operator"))
         world.pass_time(15_000)
 
     def _actions(self) -> list[Action]:
@@ -169,7 +169,7 @@ class Liars:
     def _order(self, vm: str) -> None:
         """An event that no host has been told of yet."""
         self._world.judge.ordered([vm], EventType.REBOOT.value)
-        self._world.submit(maintenance.order_vm(vm, EventType.REBOOT, by="owner"))
+        self._world.submit(ordered.order_vm(vm, EventType.REBOOT, by="owner"))
 
     def _scopes(self) -> list[Scope]:
         return list(self._service().fleet.scopes.values())

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 import structlog
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
 from forewarn.core.model import MINUTE_MS, Action, EventType, Health, Phase
@@ -88,7 +88,7 @@ class Run:
         self.heal()
         return self.world
 
-    def order(self, command: Command[object], what: str) -> bool:
+    def order(self, command: Wanted[object], what: str) -> bool:
         try:
             self.world.submit(command)
         except (Refusal, Unavailable) as refusal:
@@ -147,7 +147,7 @@ class Run:
             [5, 4, 1, 1],
         )[0]
         self.world.judge.ordered([vm], wanted.value)
-        self.order(maintenance.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+        self.order(ordered.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
 
     def operator_maintains(self) -> None:
         host = self.rng.choice(list(self.world.hosts))
@@ -155,8 +155,8 @@ class Run:
         later = self.rng.choice([None, None, 30 * MINUTE_MS])
         force = self.rng.random() < 0.3
         self.world.judge.ordered(self.world.hypervisor.vms_on(host), wanted.value)
-        ordered = self.order(
-            maintenance.maintain_host(
+        accepted = self.order(
+            ordered.maintain_host(
                 host,
                 wanted,
                 by="operator",
@@ -165,7 +165,7 @@ class Run:
             ),
             f"maintain {host} {wanted}",
         )
-        kept = ordered or self.world.service is None  # it may have died after its commit
+        kept = accepted or self.world.service is None  # it may have died after its commit
         if kept and force and wanted is not EventType.REDEPLOY:
             self.world.judge.broke_domains.add(host)
             self.world.judge.broken_scopes.update(
@@ -186,31 +186,31 @@ class Run:
         events = self.open_events()
         if events:
             event_id = self.rng.choice(events)
-            self.order(maintenance.cancel_event(event_id, by="operator"), f"cancel {event_id}")
+            self.order(ordered.cancel_event(event_id, by="operator"), f"cancel {event_id}")
 
     def operator_approves(self) -> None:
         events = self.open_events()
         if events:
             event_id = self.rng.choice(events)
             self.world.judge.may_be_approved(event_id)
-            if self.order(maintenance.approve_event(event_id, by="op"), f"approve {event_id}"):
+            if self.order(ordered.approve_event(event_id, by="op"), f"approve {event_id}"):
                 self.world.judge.approved(event_id)
 
     def operator_releases(self) -> None:
         # In the order of the world: that of a set differs from process to process.
         for scope in dict.fromkeys(scope for scope, _ in self.world.judge.domains.values()):
             if self.rng.random() < 0.5:
-                self.order(maintenance.release_scope(scope, by="operator"), f"release {scope}")
+                self.order(ordered.release_scope(scope, by="operator"), f"release {scope}")
 
     def host_health(self) -> None:
         host = self.rng.choice(list(self.world.hosts))
         choice = self.rng.choice(["degrade", "fail", "fenced", "repair", "repair", "close", "open"])
         soon = self.world.clock.now_ms() + 20 * MINUTE_MS
-        commands: dict[str, Callable[[], Command[object]]] = {
-            "degrade": lambda: maintenance.degrade_host(host, by="op", not_before_ms=soon),
-            "repair": lambda: maintenance.repair_host(host, by="op"),
-            "close": lambda: maintenance.close_host(host, by="op"),
-            "open": lambda: maintenance.open_host(host, by="op"),
+        commands: dict[str, Callable[[], Wanted[object]]] = {
+            "degrade": lambda: ordered.degrade_host(host, by="op", not_before_ms=soon),
+            "repair": lambda: ordered.repair_host(host, by="op"),
+            "close": lambda: ordered.close_host(host, by="op"),
+            "open": lambda: ordered.open_host(host, by="op"),
         }
         if choice == "degrade":
             self.world.judge.ordered(self.world.hypervisor.vms_on(host), "Redeploy")
@@ -227,7 +227,7 @@ class Run:
             self.world.daemon_dies(self.world.hosts[host])
         if fenced or self.rng.random() < 0.5:
             self.world.hypervisor.inner.kill_host(host)
-        command = maintenance.fail_host(host, by="op", fenced=fenced, force=fenced)
+        command = ordered.fail_host(host, by="op", fenced=fenced, force=fenced)
         if self.order(command, f"{'fenced' if fenced else 'fail'} {host}"):
             self.world.declared(host)
 
@@ -264,7 +264,7 @@ class Run:
             vm = self.rng.choice(off)
             wanted = self.rng.choice([EventType.REBOOT, EventType.REDEPLOY])
             self.world.judge.ordered([vm], wanted.value)
-            self.order(maintenance.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+            self.order(ordered.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
             self.world.pass_time(5_000)
             self.world.owner_switches(vm, on=True)
 
@@ -316,12 +316,12 @@ class Run:
         vm = self.rng.choice(list(self.world.judge.domains))
         self.world.hypervisor.inner.slow_next(vm, extra_s=self.rng.choice([30, 600, 3_000]))
         self.world.judge.ordered([vm], EventType.REDEPLOY.value)
-        command = maintenance.order_vm(vm, EventType.REDEPLOY, by="owner")
+        command = ordered.order_vm(vm, EventType.REDEPLOY, by="owner")
         before = self.open_events()
         if self.order(command, f"Redeploy {vm}"):
             for event_id in [one for one in self.open_events() if one not in before]:
                 self.world.judge.may_be_approved(event_id)
-                if self.order(maintenance.approve_event(event_id, by="op"), f"approve {event_id}"):
+                if self.order(ordered.approve_event(event_id, by="op"), f"approve {event_id}"):
                     self.world.judge.approved(event_id)
         self.world.pass_time(15_000)
 
@@ -387,7 +387,7 @@ class Run:
         if host is None or not host.up:
             return
         self.world.judge.ordered([vm], EventType.REBOOT.value)
-        self.order(maintenance.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
+        self.order(ordered.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
         self.guests_poll()
         self.world.daemon_dies(host)
         self.world.wire.cut_until_ms[host.name] = self.world.clock.real_ms + 20_000
@@ -401,7 +401,7 @@ class Run:
         if host is None:
             return
         self.world.judge.ordered([vm], EventType.REBOOT.value)
-        self.order(maintenance.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
+        self.order(ordered.order_vm(vm, EventType.REBOOT, by="owner"), f"Reboot {vm}")
         self.world.host_turn(host)
         self.world.wire.cut_until_ms[host.name] = self.world.clock.real_ms + 20_000
         self.world.pass_time(30_000)
@@ -453,8 +453,8 @@ class Run:
                 world.join(one)
         for host in world.hosts:
             self.revive(host)
-            self.order(maintenance.repair_host(host, by="op"), f"repair {host}")
-            self.order(maintenance.open_host(host, by="op"), f"open {host}")
+            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+            self.order(ordered.open_host(host, by="op"), f"open {host}")
         for _ in range(HEALING_HOURS * 4):
             if not self.open_events() and not self.open_operations():
                 break
@@ -482,7 +482,7 @@ class Run:
             ]
 
         for event_id in self.world.submit(question):
-            self.order(maintenance.cancel_event(event_id, by="op"), "held for good: cancel")
+            self.order(ordered.cancel_event(event_id, by="op"), "held for good: cancel")
 
     def nothing_stays_closed(self) -> None:
         hosts = self.world.submit(lambda tx: list(tx.hosts()))

@@ -14,10 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from forewarn.api.link_routes import Asker, LinkRoutes
-from forewarn.control import ticker
 from forewarn.control.agenda import Agenda
 from forewarn.control.control import Control
-from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.observed import Observed
@@ -25,7 +23,7 @@ from forewarn.control.published import PublishedFleet
 from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.views import Views
-from forewarn.control.writer import Command, Writer
+from forewarn.control.writer import Wanted, Writer
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.membership import Members
@@ -110,16 +108,15 @@ class Service:
             lease_clock=clock,
             fleet=self.fleet,
             observed=observed,
-            dispatch=Dispatch(clock),
         )
         self.writer = Writer(
             index=FleetIndex(snapshot),
             observed=observed,
             store=store,
             timekeeper=Timekeeper(clock),
+            lease_clock=clock,
             policy=policy,
             ids=ids,
-            on_step=ticker.clock_stepped,
             on_commit=self.fleet.publish,
         )
         self.agenda = Agenda(self.fleet)
@@ -141,7 +138,7 @@ class Service:
         routes = LinkRoutes(self.control, views=self.views, sightings=self.sightings)
         self._table = routes.table()
 
-    def run(self, command: Command[T]) -> T:
+    def run(self, command: Wanted[T]) -> T:
         """Run one command as its own commit. Raises its Refusal, Unavailable, or Crash."""
         try:
             done = self.writer.run([command])[0]

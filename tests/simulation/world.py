@@ -11,10 +11,11 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+import ordered
 from forewarn.adapters.simulated_machines import SimulatedWorld
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import ticker
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
@@ -107,7 +108,7 @@ class World:
         )
         self.judge.check_approvals(self.store.event)
         try:
-            self.submit(ticker.was_down(self.service.heartbeat_ms))
+            self.submit(ordered.was_down(self.service.heartbeat_ms))
             self._settle_members()
         except Unavailable:
             self.service = None  # a service that cannot write that it is back is not back
@@ -133,7 +134,7 @@ class World:
         for scope in self.store.load().scopes:
             self._observe(scope)  # what was committed and never told to anybody still counts
 
-    def submit(self, command: Command[T]) -> T:
+    def submit(self, command: Wanted[T]) -> T:
         """Run one command as its own commit. Unavailable when the service is down or dies."""
         if self.service is None:
             raise Unavailable("down")
@@ -248,7 +249,7 @@ class World:
     def tick(self) -> None:
         try:
             if self.clock.real_ms - self._last_beat_ms >= ticker.HEARTBEAT_EVERY_MS:
-                self.submit(ticker.heartbeat)
+                self.submit(ordered.heartbeat())
                 self._last_beat_ms = self.clock.real_ms
             for command in self._survey():
                 self.submit(command)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forewarn.control import maintenance
+import ordered
 from forewarn.core.errors import Refusal
 from forewarn.core.model import SECOND_MS, EventType
 from forewarn.emulator.fleet import inventory_text
@@ -48,15 +48,15 @@ class Emulated:
             control, wanted = emulator.control, EventType(event_type)
             if wanted is EventType.FREEZE:
                 host = _host_of(control.fleet, vm)
-                await control.submit(maintenance.maintain_host(host, wanted, by="test"))
+                await control.submit(ordered.maintain_host(host, wanted, by="test"))
             else:
-                await control.submit(maintenance.order_vm(vm, wanted, by="test"))
+                await control.submit(ordered.order_vm(vm, wanted, by="test"))
 
         self._order(work)
 
     def cancel(self, event_id: str) -> None:
         async def work(emulator: Emulator) -> None:
-            await emulator.control.submit(maintenance.cancel_event(event_id, by="test"))
+            await emulator.control.submit(ordered.cancel_event(event_id, by="test"))
 
         self._order(work)
 

@@ -1,7 +1,7 @@
 """What hosts ask of control: one function for each question of `wire.host_json`.
 
 Who asks was found before anything here is called: a member, or a host in this process. What a host
-may speak for is decided in `control.own_vms` and `control.dispatch`, inside the transaction that
+may speak for is decided in `control.metadata` and `control.dispatch`, inside the transaction that
 would change it.
 """
 
@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from forewarn.control import own_vms, sightings
+from forewarn.control import commands, sightings
 from forewarn.control.control import Control
 from forewarn.control.observed import NOT_YET
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import EncodedChanges, Views
-from forewarn.core.errors import Invalid
+from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.principal import the_host, the_vm
 from forewarn.wire import host_json as wire
 
 QUESTION_BYTES_MAX = 1_024 * 1_024
@@ -110,11 +111,19 @@ class LinkRoutes:
             return wire.Claimed(actions=())
         if not asked.daemon and self._idle(asker.name, asked.boot_id):
             return wire.Claimed(actions=())
-        dispatch = self._control.dispatch
-        taken = await self._control.submit(
-            dispatch.claim(asker.name, asked.boot_id, daemon=asked.daemon)
+        host = asker.name
+        claimed = await self._control.submit(
+            commands.ClaimActions(
+                by=the_host(host), host=host, boot_id=asked.boot_id, daemon=asked.daemon
+            )
         )
-        return wire.Claimed(actions=tuple(taken))
+        if claimed.two_daemons:
+            raise Conflict(
+                f"Two daemons speak as host {host}, so neither is given anything to do.",
+                "Find the machine that has a copy of the other's data folder, stop its daemon, "
+                "remove host.pem there and have it join under a name of its own.",
+            )
+        return wire.Claimed(actions=claimed.actions)
 
     def _idle(self, host: str, boot_id: str) -> bool:
         """Whether a host of this process that asks for work would get none, and says nothing new.
@@ -126,15 +135,21 @@ class LinkRoutes:
 
     async def holds(self, asker: Asker, asked: wire.Holds) -> wire.Held:
         held = await self._control.submit(
-            self._control.dispatch.holds(asker.name, asked.action_id, asked.epoch)
+            commands.HoldClaim(
+                by=the_host(asker.name),
+                host=asker.name,
+                action_id=asked.action_id,
+                epoch=asked.epoch,
+            )
         )
         return wire.Held(holds=held)
 
     async def report(self, asker: Asker, asked: wire.Report) -> wire.Done:
         await self._control.submit(
-            self._control.dispatch.report(
-                asker.name,
-                asked.action_id,
+            commands.ReportAction(
+                by=the_host(asker.name),
+                host=asker.name,
+                action_id=asked.action_id,
                 epoch=asked.epoch,
                 outcome=asked.outcome,
                 detail=asked.detail[:DETAIL_CHARS_MAX],
@@ -143,24 +158,50 @@ class LinkRoutes:
         return wire.Done()
 
     async def confirm(self, asker: Asker, asked: wire.Confirm) -> wire.Done:
-        await self._control.submit(own_vms.confirm(asker.name, asked.scope, asked.incarnation))
+        await self._control.submit(
+            commands.ConfirmScope(
+                by=the_host(asker.name),
+                host=asker.name,
+                scope=asked.scope,
+                incarnation=asked.incarnation,
+            )
+        )
         return wire.Done()
 
     async def approve(self, asker: Asker, asked: wire.Approve) -> wire.Done:
         _at_most(len(asked.event_ids), EVENT_IDS_MAX, "event ids in one approval")
         ids = tuple(event_id.upper() for event_id in asked.event_ids)
-        await self._control.submit(own_vms.approve(asker.name, asked.vm, ids))
+        await self._control.submit(
+            commands.ApproveEvents(by=the_vm(asked.vm), host=asker.name, vm=asked.vm, event_ids=ids)
+        )
         return wire.Done()
 
     async def enable(self, asker: Asker, asked: wire.Enable) -> wire.Done:
-        await self._control.submit(own_vms.enable(asker.name, asked.scope, asked.vm))
+        await self._control.submit(
+            commands.EnableScope(
+                by=the_vm(asked.vm), host=asker.name, scope=asked.scope, vm=asked.vm
+            )
+        )
         return wire.Done()
 
     async def traces(self, asker: Asker, asked: wire.Traces) -> wire.Done:
         _at_most(len(asked.first_reads), FIRST_READS_MAX, "first reads in one question")
         _at_most(len(asked.polls), TRACES_MAX, "polls in one question")
         _at_most(len(asked.returned), TRACES_MAX, "returned VMs in one question")
-        await self._control.submit(own_vms.keep_traces(asker.name, asked))
+        await self._control.submit(
+            commands.KeepTraces(
+                by=the_host(asker.name),
+                host=asker.name,
+                first_reads=tuple(
+                    commands.ReadAgo(
+                        vm=read.vm, scope=read.scope, event_id=read.event_id, age_ms=read.age_ms
+                    )
+                    for read in asked.first_reads
+                ),
+                polls=dict(asked.polls),
+                returned=tuple(asked.returned),
+            )
+        )
         return wire.Done()
 
     async def sight(self, asker: Asker, asked: wire.Sighting) -> wire.Sighted:

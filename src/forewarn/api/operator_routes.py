@@ -29,14 +29,16 @@ from forewarn.api.requests import (
     read_query,
 )
 from forewarn.api.room import MIB, Room, declared_bytes
-from forewarn.control import idempotency, overview
+from forewarn.control import commands, idempotency, overview
+from forewarn.control.commands import Answer
 from forewarn.control.control import Control
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
-from forewarn.control.measures import OPERATOR, Measures
+from forewarn.control.measures import Measures
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, Refusal
+from forewarn.core.inventory import Applied
+from forewarn.core.principal import OPERATOR, Principal
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.operator_json import Json, time_text
@@ -49,26 +51,32 @@ LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
 
 Handler = Callable[[Request], Awaitable[Response]]
-# What an order makes of its request: the command that carries it out.
-Order = Callable[[Request, bytes], Command[Json]]
+# What a request means: the order that somebody gives by it.
+MakeOrder = Callable[[Principal, Request, bytes], commands.Order]
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
-    """Carries a command out at most once."""
+class Keyed:
+    """What tells a request from others: its idempotency key, and what it says."""
 
     key: str | None
     fingerprint: str
 
-    def __call__(self, command: Command[Json]) -> Command[idempotency.Answer]:
-        return idempotency.once(command, key=self.key, fingerprint=self.fingerprint)
+    def guard(self, apply: Callable[[Transaction], Applied]) -> Callable[[Transaction], Answer]:
+        """An inventory that is applied at most once."""
 
-    def before(self, tx: Transaction) -> idempotency.Answer | None:
-        """The answer that was given before."""
-        return idempotency.replayed(tx, key=self.key, fingerprint=self.fingerprint)
+        def guarded(tx: Transaction) -> Answer:
+            before = idempotency.replayed(tx, key=self.key, fingerprint=self.fingerprint)
+            if before is not None:
+                return before
+            text = msgspec.json.encode(orders.applied_inventory(apply(tx))).decode()
+            idempotency.remember(tx, self.key, self.fingerprint, text)
+            return Answer(text=text, repeated=False)
+
+        return guarded
 
 
-CarryOut = Callable[[Request, bytes, Once], Awaitable[idempotency.Answer]]
+CarryOut = Callable[[Request, bytes, Keyed], Awaitable[Answer]]
 
 
 class OperatorRoutes:
@@ -99,25 +107,31 @@ class OperatorRoutes:
         """What /v1/openapi.json answers; made from the table, so it comes after it."""
         self._document = document
 
-    def carrying_out(self, name: str, order: Order) -> Handler:
+    def carrying_out(self, name: str, make: MakeOrder) -> Handler:
         """The function behind a route that takes an order. `name` is what it is counted under."""
 
-        async def carry_out(request: Request, body: bytes, once: Once) -> idempotency.Answer:
-            command = await asyncio.to_thread(order, request, body)
-            return await self._control.submit(once(command))
+        async def carry_out(request: Request, body: bytes, keyed: Keyed) -> Answer:
+            order = await asyncio.to_thread(make, OPERATOR, request, body)
+            return await self._control.submit(
+                commands.Once(
+                    by=order.by, order=order, key=keyed.key, fingerprint=keyed.fingerprint
+                )
+            )
 
         return self._taking(name, carry_out, bytes_max=orders.BODY_BYTES_MAX)
 
     def applying_inventories(self, name: str) -> Handler:
         """The function behind the route that takes an inventory."""
 
-        async def carry_out(_: Request, body: bytes, once: Once) -> idempotency.Answer:
+        async def carry_out(_: Request, body: bytes, keyed: Keyed) -> Answer:
             text = await asyncio.to_thread(orders.inventory_text, body)
             answer, waiting = await self._inventories.apply(
                 text,
-                by=OPERATOR,
-                guard=lambda apply: once(orders.applied_inventory(apply)),
-                before=once.before,
+                by=str(OPERATOR),
+                guard=keyed.guard,
+                before=commands.FindAnswer(
+                    by=OPERATOR, key=keyed.key, fingerprint=keyed.fingerprint
+                ),
             )
             if answer.repeated and await self._inventories.was_replaced(text):
                 return orders.with_replaced(answer)
@@ -141,9 +155,7 @@ class OperatorRoutes:
 
         return handler
 
-    async def _carry_out(
-        self, request: Request, carry_out: CarryOut, *, bytes_max: int
-    ) -> idempotency.Answer:
+    async def _carry_out(self, request: Request, carry_out: CarryOut, *, bytes_max: int) -> Answer:
         read_query(request, NoQuery)
         key = idempotency.key_of(request.headers.getlist("idempotency-key"))
         size = declared_bytes(request, bytes_max=bytes_max)
@@ -156,7 +168,7 @@ class OperatorRoutes:
                 mark = await asyncio.to_thread(idempotency.fingerprint, *asked)
             else:
                 mark = idempotency.fingerprint(*asked)
-            return await carry_out(request, body, Once(key, mark))
+            return await carry_out(request, body, Keyed(key, mark))
 
     # The functions.
 
@@ -284,7 +296,7 @@ class OperatorRoutes:
         """Answered through the writer: it says ok only if an order would get through."""
         read_query(request, NoQuery)
 
-        now_ms = await self._control.submit(lambda tx: tx.now_ms)
+        now_ms = await self._control.submit(commands.TellTime(by=OPERATOR))
         fleet = self._control.fleet
         hosts = list(fleet.hosts())
         return _json(

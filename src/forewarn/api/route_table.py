@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from forewarn.api import orders
-from forewarn.api.operator_routes import Handler, OperatorRoutes, Order
+from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
 from forewarn.api.orders import DegradeWords, FailWords, MaintainWords, NoWords, words
 from forewarn.api.requests import (
     EventsQuery,
@@ -21,9 +21,11 @@ from forewarn.api.requests import (
     OperationsQuery,
     VmsQuery,
 )
-from forewarn.control.writer import Command
-from forewarn.core.model import EventType
-from forewarn.wire.operator_json import Json
+from forewarn.control import commands
+
+OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
+OfHost = commands.RepairHost | commands.CloseHost | commands.OpenHost
+OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,10 @@ def table(routes: OperatorRoutes) -> list[RouteSpec]:
 
 def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
     verbs = (
-        ("restart", EventType.REBOOT, "Restart a VM, as its owner: Reboot."),
-        ("redeploy", EventType.REDEPLOY, "Move a VM to another host, as its owner: Redeploy."),
-        ("delete", EventType.TERMINATE, "Delete a VM, as its owner: Terminate."),
-        ("evict", EventType.PREEMPT, "Evict a spot VM, as the platform: Preempt."),
+        ("restart", commands.RestartVm, "Restart a VM, as its owner: Reboot."),
+        ("redeploy", commands.RedeployVm, "Move a VM to another host, as its owner: Redeploy."),
+        ("delete", commands.DeleteVm, "Delete a VM, as its owner: Terminate."),
+        ("evict", commands.EvictVm, "Evict a spot VM, as the platform: Preempt."),
     )
     listed = _get("/v1/vms", "list-vms", "VMs by name.", routes.list_vms, "VmPage", query=VmsQuery)
     shown = _get(
@@ -99,7 +101,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/close",
             "host-close",
             "Place no VM on the host any more.",
-            lambda request, body: _plain(body, orders.close_host(_name(request))),
+            _host(commands.CloseHost),
             answer="Host",
         ),
         _order(
@@ -107,7 +109,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/open",
             "host-open",
             "Place VMs on the host again.",
-            lambda request, body: _plain(body, orders.open_host(_name(request))),
+            _host(commands.OpenHost),
             answer="Host",
         ),
         *_host_judgements(routes, at),
@@ -116,7 +118,9 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/maintain",
             "host-maintain",
             "Freeze or reboot the host, or move its VMs away.",
-            lambda request, body: orders.maintain_host(_name(request), words(body, MaintainWords)),
+            lambda by, request, body: orders.maintain_host(
+                _name(request), words(body, MaintainWords), by
+            ),
             answer="OperationShown",
             body=MaintainWords,
         ),
@@ -131,7 +135,9 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/degrade",
             "host-degrade",
             "Say that the host is expected to fail; its VMs are moved.",
-            lambda request, body: orders.degrade_host(_name(request), words(body, DegradeWords)),
+            lambda by, request, body: orders.degrade_host(
+                _name(request), words(body, DegradeWords), by
+            ),
             answer="OperationShown",
             body=DegradeWords,
         ),
@@ -140,7 +146,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/fail",
             "host-fail",
             "Say that the host has failed; its VMs are down.",
-            lambda request, body: orders.fail_host(_name(request), words(body, FailWords)),
+            lambda by, request, body: orders.fail_host(_name(request), words(body, FailWords), by),
             answer="HostFailed",
             body=FailWords,
         ),
@@ -149,7 +155,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/repair",
             "host-repair",
             "Say that the host is well again.",
-            lambda request, body: _plain(body, orders.repair_host(_name(request))),
+            _host(commands.RepairHost),
             answer="Host",
         ),
     ]
@@ -179,7 +185,7 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/approve",
             "event-approve",
             "Say go ahead in the name of the scope.",
-            lambda request, body: _plain(body, orders.approve_event(_id(request))),
+            _event(commands.ApproveEvent),
             answer="EventAnswer",
         ),
         _order(
@@ -187,7 +193,7 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/cancel",
             "event-cancel",
             "Cancel a scheduled event, with its whole operation if it has one.",
-            lambda request, body: _plain(body, orders.cancel_event(_id(request))),
+            _event(commands.CancelEvent),
             answer="EventCanceled",
         ),
     ]
@@ -238,7 +244,9 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"{at}/release",
             "scope-release",
             "Let platform events go on after one has failed.",
-            lambda request, body: _plain(body, orders.release_scope(_name(request))),
+            lambda by, request, body: _plain(
+                body, commands.ReleaseScope(by=by, scope=_name(request))
+            ),
             answer="ScopeShown",
         ),
     ]
@@ -281,7 +289,7 @@ def _order(
     path: str,
     name: str,
     summary: str,
-    order: Order,
+    order: MakeOrder,
     *,
     answer: str,
     body: type[msgspec.Struct] = NoWords,
@@ -325,11 +333,19 @@ def _id(request: Request) -> str:
     return str(request.path_params["id"])
 
 
-def _vm(kind: EventType) -> Order:
-    return lambda request, body: _plain(body, orders.order_vm(_name(request), kind))
+def _vm(kind: type[OfVm]) -> MakeOrder:
+    return lambda by, request, body: _plain(body, kind(by=by, vm=_name(request)))
 
 
-def _plain(body: bytes, command: Command[Json]) -> Command[Json]:
-    """The command, if the body says nothing beyond the path."""
+def _host(kind: type[OfHost]) -> MakeOrder:
+    return lambda by, request, body: _plain(body, kind(by=by, host=_name(request)))
+
+
+def _event(kind: type[OfEvent]) -> MakeOrder:
+    return lambda by, request, body: _plain(body, kind(by=by, event_id=_id(request)))
+
+
+def _plain(body: bytes, order: commands.Order) -> commands.Order:
+    """The order, if the body says nothing beyond the path."""
     words(body, NoWords)
-    return command
+    return order

@@ -9,11 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from forewarn.control.dispatch import Dispatch
 from forewarn.control.heartbeats import Heartbeats
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.ports import Clock, Store
 
 T = TypeVar("T")
@@ -22,7 +21,7 @@ T = TypeVar("T")
 class Submits(Protocol):
     """Who takes commands: a thread (`writer.WriterThread`), or a test in its own."""
 
-    async def submit(self, command: Command[T]) -> T: ...
+    async def submit(self, command: Wanted[T]) -> T: ...
 
 
 class Control:
@@ -40,7 +39,6 @@ class Control:
         lease_clock: Clock,
         fleet: PublishedFleet,
         observed: Observed,
-        dispatch: Dispatch,
     ) -> None:
         self._writer = writer
         self.store = store
@@ -48,10 +46,9 @@ class Control:
         self.lease_clock = lease_clock
         self.fleet = fleet
         self.observed = observed
-        self.dispatch = dispatch
         self.heartbeats = Heartbeats(self)
 
-    async def submit(self, command: Command[T]) -> T:
+    async def submit(self, command: Wanted[T]) -> T:
         """Run a command; its value comes back once everything it changed is durable.
 
         Raises the command's Refusal, or Unavailable when nothing can be kept now.

@@ -1,19 +1,15 @@
-"""What hosts cause: claims, their leases, and reports.
-
-Leases live on monotonic time and in memory; after a restart every claim gets one more lease. Epochs
-are durable, so two holders of one action cannot both report.
-"""
+"""What hosts cause: claims, their leases, and reports. Each function decides one command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from forewarn.control import powers
+from forewarn.control import commands, powers
+from forewarn.control.leases import LEASE_MS, TWO_DAEMONS_MS, Daemon, Lease
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import consent, ending, failing, notice, power
-from forewarn.core.errors import Conflict, NotFound
+from forewarn.core.errors import NotFound
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -28,36 +24,24 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
-from forewarn.ports import Clock
 
-LEASE_MS = 30_000
-# A daemon asks every ten seconds; one that has not for so long is taken to be gone.
-TWO_DAEMONS_MS = 30_000
 CLAIMS_PER_CALL_MAX = 64
 
 
-def host_silent(host: str) -> Command[None]:
-    """Stop the notice of the events on a host that is not heard; it runs on when it confirms."""
+def host_is_silent(tx: Transaction, command: commands.HostIsSilent) -> None:
+    _silent(tx, command.host, tx.silent_ms(command.host))
 
-    def command(tx: Transaction) -> None:
-        silent_ms = tx.silent_ms(host)
-        stopped = [
-            consent.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
-            for scope in tx.scopes_on(host)
-        ]
-        for decision in stopped:
-            tx.apply(decision)
-        if any(decision.scopes for decision in stopped):
-            tx.note(
-                Fact(
-                    kind=FactKind.DOWNTIME,
-                    at_ms=tx.now_ms,
-                    host=host,
-                    detail={"lost_ms": silent_ms},
-                )
-            )
 
-    return command
+def _silent(tx: Transaction, host: str, silent_ms: int) -> None:
+    stopped = [
+        consent.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
+        for scope in tx.scopes_on(host)
+    ]
+    for decision in stopped:
+        tx.apply(decision)
+    if any(decision.scopes for decision in stopped):
+        detail = {"lost_ms": silent_ms}
+        tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, host=host, detail=detail))
 
 
 def _heard_late(tx: Transaction, host: str, lost_ms: int) -> None:
@@ -106,20 +90,6 @@ def _tell_again(tx: Transaction, event: ScheduledEvent, vm: str) -> None:
             policy=tx.policy,
         )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    epoch: int
-    until_monotonic_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Daemon:
-    """One life of a host's daemon: when it first and last asked for work, in monotonic time."""
-
-    first_ms: int
-    last_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,218 +145,173 @@ def _take(tx: Transaction, held: _Held, boot_id: str) -> Action:
     return action
 
 
-class Dispatch:
-    """Hands actions to hosts and takes their reports. Used by the writer's thread only."""
+def renew(tx: Transaction, command: commands.Renew) -> None:
+    host = command.host
+    tx.need_host(host)
+    silent_ms = tx.silent_ms(host)
+    if silent_ms >= notice.HOST_SILENT_AFTER_MS:
+        _silent(tx, host, silent_ms)
+    elif silent_ms > notice.HEARTBEAT_LATE_MS:
+        _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
+    for held in _open_actions(tx, host):
+        action = held.action
+        if command.holding.get(action.action_id) == action.epoch:
+            tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
+        elif tx.lease(action.action_id) is None:
+            # A claim from before our own start that its host does not know died with it.
+            tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms))
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._began_monotonic_ms = clock.monotonic_ms()
-        self._leases: dict[str, _Lease] = {}
-        self._daemons: dict[str, dict[str, _Daemon]] = {}  # by host and name, the newest last
 
-    def heartbeat(self, host: str, holding: Mapping[str, int]) -> Command[None]:
-        """The host is there after a silence, or still works on the claims in `holding`.
+def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.Claimed:
+    host = command.host
+    if not _may_act(tx, host):
+        return commands.Claimed(actions=())
+    powers.booted(tx, host, command.boot_id)
+    if command.daemon and not _succeeds(tx, host, command.daemon):
+        return commands.Claimed(actions=(), two_daemons=True)
+    taken: list[Action] = []
+    for held in list(_open_actions(tx, host)):
+        if len(taken) >= CLAIMS_PER_CALL_MAX:
+            break
+        if not _may_claim(tx, held.action):
+            continue
+        action = _take(tx, held, command.boot_id)
+        tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
+        left_ms = _left_ms(tx, held)
+        taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
+    return commands.Claimed(actions=tuple(taken))
 
-        `holding` is action id and epoch. If the host was silent for long, guests there could not
-        read: that time was no notice.
-        """
 
-        def command(tx: Transaction) -> None:
-            tx.need_host(host)
-            now = self._clock.monotonic_ms()
-            silent_ms = tx.silent_ms(host)
-            if silent_ms >= notice.HOST_SILENT_AFTER_MS:
-                host_silent(host)(tx)
-            elif silent_ms > notice.HEARTBEAT_LATE_MS:
-                _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
-            for held in self._open_actions(tx, host):
-                action = held.action
-                if holding.get(action.action_id) == action.epoch:
-                    self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
-                elif action.action_id not in self._leases:
-                    # A claim from before our own start that its host does not know died with it.
-                    self._leases[action.action_id] = _Lease(action.epoch, now)
+def _succeeds(tx: Transaction, host: str, daemon: str) -> bool:
+    """Let the leases of a daemon that is no more lapse. False if it is not gone."""
+    now_ms, known = tx.monotonic_ms, dict(tx.daemons(host))
+    others = [one for name, one in known.items() if name != daemon]
+    is_next = daemon not in known and bool(others)
+    first_ms = known[daemon].first_ms if daemon in known else now_ms
+    known[daemon] = Daemon(first_ms, now_ms)
+    silent_since_ms = now_ms - TWO_DAEMONS_MS
+    known = {name: one for name, one in known.items() if one.last_ms > silent_since_ms}
+    tx.put_daemons(host, known)
+    if is_next:
+        for held in _open_actions(tx, host):
+            if held.action.phase is ActionPhase.CLAIMED:
+                tx.put_lease(held.action.action_id, Lease(held.action.epoch, now_ms))
+    # Who asked after another one had begun did not die before it.
+    begun = sorted(one.first_ms for one in known.values())
+    return not any(one.first_ms < begun[-1] < one.last_ms for one in known.values())
 
-        return command
 
-    def claim(self, host: str, boot_id: str, *, daemon: str = "") -> Command[list[Action]]:
-        """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
+def hold_claim(tx: Transaction, command: commands.HoldClaim) -> bool:
+    if not _may_act(tx, command.host):
+        return False
+    for held in _open_actions(tx, command.host):
+        action = held.action
+        if action.action_id == command.action_id:
+            mine = action.phase is ActionPhase.CLAIMED and action.epoch == command.epoch
+            if mine:
+                tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
+            return mine
+    return False
 
-        `daemon` names one life of the host's daemon. What an earlier one had claimed is free as
-        soon as the next one asks: it died, and the next one looks before it acts. If the earlier
-        one asks again after that, two machines have the credentials of one host, and nobody knows
-        which of them has its VMs: Conflict for both, until one is silent.
-        """
 
-        def command(tx: Transaction) -> list[Action]:
-            if not _may_act(tx, host):
-                return []
-            now = self._clock.monotonic_ms()
-            powers.booted(tx, host, boot_id)
-            self._succeed(tx, host, daemon, now)
-            taken: list[Action] = []
-            for held in list(self._open_actions(tx, host)):
-                if len(taken) >= CLAIMS_PER_CALL_MAX:
-                    break
-                if not self._may_claim(held.action, now):
-                    continue
-                action = _take(tx, held, boot_id)
-                self._leases[action.action_id] = _Lease(action.epoch, now + LEASE_MS)
-                left_ms = _left_ms(tx, held)
-                taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
-            return taken
+def _may_claim(tx: Transaction, action: Action) -> bool:
+    if action.phase is ActionPhase.PENDING:
+        return True
+    lease = tx.lease(action.action_id)
+    if lease is None or lease.epoch != action.epoch:
+        return tx.monotonic_ms >= tx.leases_began_ms + LEASE_MS
+    return tx.monotonic_ms >= lease.until_ms
 
-        return command
 
-    def _succeed(self, tx: Transaction, host: str, daemon: str, now_monotonic_ms: int) -> None:
-        """Let the leases of a daemon that is no more lapse. Raises Conflict if it is not gone."""
-        if not daemon:
-            return
-        known = self._daemons.setdefault(host, {})
-        others = [one for name, one in known.items() if name != daemon]
-        is_next = daemon not in known and bool(others)
-        first_ms = known[daemon].first_ms if daemon in known else now_monotonic_ms
-        known[daemon] = _Daemon(first_ms, now_monotonic_ms)
-        silent_since_ms = now_monotonic_ms - TWO_DAEMONS_MS
-        for name in [name for name, one in known.items() if one.last_ms <= silent_since_ms]:
-            del known[name]
-        if is_next:
-            for held in self._open_actions(tx, host):
-                if held.action.phase is ActionPhase.CLAIMED:
-                    lapsed = _Lease(held.action.epoch, now_monotonic_ms)
-                    self._leases[held.action.action_id] = lapsed
-        # Who asked after another one had begun did not die before it.
-        begun = sorted(one.first_ms for one in known.values())
-        if any(one.first_ms < begun[-1] < one.last_ms for one in known.values()):
-            raise Conflict(
-                f"Two daemons speak as host {host}, so neither is given anything to do.",
-                "Find the machine that has a copy of the other's data folder, stop its daemon, "
-                "remove host.pem there and have it join under a name of its own.",
-            )
+def report_action(tx: Transaction, command: commands.ReportAction) -> None:
+    host, outcome = command.host, command.outcome
+    found = (h for h in _all_actions(tx, host) if h.action.action_id == command.action_id)
+    held = next(found, None)
+    if held is None:
+        _report_late(tx, command)
+        return
+    decision = _reported(tx, held, command)
+    tx.apply(decision)
+    tx.put_lease(command.action_id, None)
+    if outcome is Outcome.SPARED and held.event is not None and decision.scopes:
+        _tell_again(tx, held.event, held.action.vm or "")
+    if held.action.kind is ActionKind.MOVE_VM:
+        down = held.action.target_failed and outcome is Outcome.DONE
+        declare_if_stranded(tx, held.action.vm or "", by=host, down=down)
 
-    def holds(self, host: str, action_id: str, epoch: int) -> Command[bool]:
-        """Whether the host may still act on a claim. Yes renews its lease."""
 
-        def command(tx: Transaction) -> bool:
-            if not _may_act(tx, host):
-                return False
-            for held in self._open_actions(tx, host):
-                action = held.action
-                if action.action_id == action_id:
-                    mine = action.phase is ActionPhase.CLAIMED and action.epoch == epoch
-                    if mine:
-                        until_ms = self._clock.monotonic_ms() + LEASE_MS
-                        self._leases[action_id] = _Lease(epoch, until_ms)
-                    return mine
-            return False
-
-        return command
-
-    def _may_claim(self, action: Action, now_monotonic_ms: int) -> bool:
-        if action.phase is ActionPhase.PENDING:
-            return True
-        lease = self._leases.get(action.action_id)
-        if lease is None or lease.epoch != action.epoch:
-            return now_monotonic_ms >= self._began_monotonic_ms + LEASE_MS
-        return now_monotonic_ms >= lease.until_monotonic_ms
-
-    def report(
-        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
-    ) -> Command[None]:
-        """The host says how an action ended. Refused if the claim is no longer held."""
-
-        def command(tx: Transaction) -> None:
-            held = next(
-                (h for h in self._all_actions(tx, host) if h.action.action_id == action_id), None
-            )
-            if held is None:
-                self._report_late(tx, host, action_id, epoch, outcome)
-                return
-            if held.operation is not None:
-                decision = ending.report_for_operation(
-                    held.operation,
-                    tx,
-                    epoch=epoch,
-                    outcome=outcome,
-                    detail=detail,
-                    now_ms=tx.now_ms,
-                    policy=tx.policy,
-                )
-            else:
-                decision = self._report_for_event(tx, held, epoch, outcome, detail)
-            tx.apply(decision)
-            self._leases.pop(action_id, None)
-            if outcome is Outcome.SPARED and held.event is not None and decision.scopes:
-                _tell_again(tx, held.event, held.action.vm or "")
-            if held.action.kind is ActionKind.MOVE_VM:
-                down = held.action.target_failed and outcome is Outcome.DONE
-                declare_if_stranded(tx, held.action.vm or "", by=host, down=down)
-
-        return command
-
-    @staticmethod
-    def _report_late(
-        tx: Transaction, host: str, action_id: str, epoch: int, outcome: Outcome
-    ) -> None:
-        """Take what a host really did after its event was given up, or refuse the report."""
-        operation = tx.kept_operation(action_id)
-        done = operation.action if operation and operation.host == host else None
-        if done is not None and ending.repeats(done, epoch, outcome):
-            return
-        event = tx.kept_event(action_id.partition("/")[0])
-        actions = event.actions if event else ()
-        action = next((a for a in actions if a.action_id == action_id and a.host == host), None)
-        scope = tx.scope(event.scope) if event else None
-        if action is not None and ending.repeats(action, epoch, outcome):
-            return
-        if event is None or scope is None or action is None:
-            raise NotFound(
-                f"Host {host} has no open action {action_id}.",
-                "Drop the report: its event has ended.",
-            )
-        tx.apply(
-            ending.late_report(scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms)
-        )
-        if action.kind is ActionKind.MOVE_VM:
-            down = action.target_failed and outcome is Outcome.DONE
-            declare_if_stranded(tx, action.vm or "", by=host, down=down)
-
-    @staticmethod
-    def _report_for_event(
-        tx: Transaction, held: _Held, epoch: int, outcome: Outcome, detail: str
-    ) -> Decision:
-        if held.scope is None or held.event is None:
-            raise NotFound(f"There is no open action {held.action.action_id}.")
-        return ending.report_for_event(
-            held.scope,
-            held.event,
-            held.action.action_id,
-            epoch=epoch,
-            outcome=outcome,
-            detail=detail,
+def _reported(tx: Transaction, held: _Held, command: commands.ReportAction) -> Decision:
+    if held.operation is not None:
+        return ending.report_for_operation(
+            held.operation,
+            tx,
+            epoch=command.epoch,
+            outcome=command.outcome,
+            detail=command.detail,
             now_ms=tx.now_ms,
             policy=tx.policy,
         )
+    if held.scope is None or held.event is None:
+        raise NotFound(f"There is no open action {held.action.action_id}.")
+    return ending.report_for_event(
+        held.scope,
+        held.event,
+        held.action.action_id,
+        epoch=command.epoch,
+        outcome=command.outcome,
+        detail=command.detail,
+        now_ms=tx.now_ms,
+        policy=tx.policy,
+    )
 
-    def _open_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
-        """Actions that the host has to do or is doing."""
-        found = self._actions(tx, host, tx.scopes_acting(host))
-        return (held for held in found if not held.action.ended)
 
-    def _all_actions(self, tx: Transaction, host: str) -> Iterator[_Held]:
-        """Actions of the host that belong to something still open."""
-        return self._actions(tx, host, tx.scopes_on(host))
+def _report_late(tx: Transaction, command: commands.ReportAction) -> None:
+    """Take what a host really did after its event was given up, or refuse the report."""
+    host, action_id = command.host, command.action_id
+    epoch, outcome = command.epoch, command.outcome
+    operation = tx.kept_operation(action_id)
+    done = operation.action if operation and operation.host == host else None
+    if done is not None and ending.repeats(done, epoch, outcome):
+        return
+    event = tx.kept_event(action_id.partition("/")[0])
+    actions = event.actions if event else ()
+    action = next((a for a in actions if a.action_id == action_id and a.host == host), None)
+    scope = tx.scope(event.scope) if event else None
+    if action is not None and ending.repeats(action, epoch, outcome):
+        return
+    if event is None or scope is None or action is None:
+        raise NotFound(
+            f"Host {host} has no open action {action_id}.",
+            "Drop the report: its event has ended.",
+        )
+    tx.apply(
+        ending.late_report(scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms)
+    )
+    if action.kind is ActionKind.MOVE_VM:
+        down = action.target_failed and outcome is Outcome.DONE
+        declare_if_stranded(tx, action.vm or "", by=host, down=down)
 
-    @staticmethod
-    def _actions(tx: Transaction, host: str, scopes: Iterable[Scope]) -> Iterator[_Held]:
-        for operation in tx.operations_on(host):
-            if operation.action is not None:
-                yield _Held(operation.action, operation=operation)
-        started = Phase.STARTED  # looked up once: hosts of crowded scopes ask often
-        for scope in scopes:
-            for event in scope.events:
-                if event.phase is not started:
-                    continue
-                for action in event.actions:
-                    if action.host == host:
-                        yield _Held(action, scope=scope, event=event)
+
+def _open_actions(tx: Transaction, host: str) -> Iterator[_Held]:
+    """Actions that the host has to do or is doing."""
+    found = _actions(tx, host, tx.scopes_acting(host))
+    return (held for held in found if not held.action.ended)
+
+
+def _all_actions(tx: Transaction, host: str) -> Iterator[_Held]:
+    """Actions of the host that belong to something still open."""
+    return _actions(tx, host, tx.scopes_on(host))
+
+
+def _actions(tx: Transaction, host: str, scopes: Iterable[Scope]) -> Iterator[_Held]:
+    for operation in tx.operations_on(host):
+        if operation.action is not None:
+            yield _Held(operation.action, operation=operation)
+    started = Phase.STARTED  # looked up once: hosts of crowded scopes ask often
+    for scope in scopes:
+        for event in scope.events:
+            if event.phase is not started:
+                continue
+            for action in event.actions:
+                if action.host == host:
+                    yield _Held(action, scope=scope, event=event)

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from forewarn.control.commands import Renew
 from forewarn.core import notice
+from forewarn.core.principal import the_host
 
 if TYPE_CHECKING:
     from forewarn.control.control import Control
@@ -34,5 +36,5 @@ class Heartbeats:
             at_ms = control.lease_clock.monotonic_ms()
             late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
             if late or holding or control.fleet.acts(host):
-                await control.submit(control.dispatch.heartbeat(host, holding))
+                await control.submit(Renew(by=the_host(host), host=host, holding=dict(holding)))
             control.observed.heard(host, at_ms=at_ms, refuses=refuses)

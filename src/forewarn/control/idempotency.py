@@ -9,26 +9,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
+from forewarn.control import answers
+from forewarn.control.answers import Decide
+from forewarn.control.commands import Answer, FindAnswer, Once
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core.errors import IdempotencyMismatch, Invalid
 from forewarn.ports import Remembered
 
 KEY_CHARS_MAX = 128
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")  # visible ASCII, no spaces
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer to an order as JSON text. `repeated` if the order was carried out before."""
-
-    text: str
-    repeated: bool
 
 
 def key_of(values: Sequence[str]) -> str | None:
@@ -53,6 +46,10 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
     return digest.hexdigest()
 
 
+def find_answer(tx: Transaction, command: FindAnswer) -> Answer | None:
+    return replayed(tx, key=command.key, fingerprint=command.fingerprint)
+
+
 def replayed(tx: Transaction, *, key: str | None, fingerprint: str) -> Answer | None:
     """The answer that was given to this order before, None if it is new.
 
@@ -69,22 +66,17 @@ def replayed(tx: Transaction, *, key: str | None, fingerprint: str) -> Answer | 
     return Answer(text=before.answer, repeated=True)
 
 
-def once(
-    command: Command[dict[str, object]], *, key: str | None, fingerprint: str
-) -> Command[Answer]:
-    """The command, carried out at most once under `key`.
+def once(tx: Transaction, command: Once, decide: Decide) -> Answer:
+    """Carry an order out, or find the answer that it got before."""
+    before = replayed(tx, key=command.key, fingerprint=command.fingerprint)
+    if before is not None:
+        return before
+    text = msgspec.json.encode(answers.carried_out(tx, command.order, decide)).decode()
+    remember(tx, command.key, command.fingerprint, text)
+    return Answer(text=text, repeated=False)
 
-    Raises IdempotencyMismatch if the key was used for another order, and whatever the command
-    refuses. Without a key nothing is remembered.
-    """
 
-    def guarded(tx: Transaction) -> Answer:
-        before = replayed(tx, key=key, fingerprint=fingerprint)
-        if before is not None:
-            return before
-        text = msgspec.json.encode(command(tx)).decode()
-        if key is not None:
-            tx.remember(Remembered(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms))
-        return Answer(text=text, repeated=False)
-
-    return guarded
+def remember(tx: Transaction, key: str | None, fingerprint: str, text: str) -> None:
+    """Keep an answer with what its order changed, if it has a key."""
+    if key is not None:
+        tx.remember(Remembered(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms))

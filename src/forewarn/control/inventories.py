@@ -20,7 +20,8 @@ from forewarn.control.control import Control
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.inventory_work import THE_END, Work
 from forewarn.control.retries import Retries
-from forewarn.control.writer import Command, LoggedByCaller
+from forewarn.control.transaction import Transaction
+from forewarn.control.writer import LoggedByCaller, Wanted
 from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied, Clash, Inventory
@@ -30,7 +31,7 @@ from forewarn.ports import Change
 from forewarn.wire import packed
 
 T = TypeVar("T")
-Guard = Callable[[Command[Applied]], Command[T]]
+Guard = Callable[[Callable[[Transaction], Applied]], Callable[[Transaction], T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
 LOOK_AGAIN_S = 2.0  # whether anything is due, or was decided without a ring
@@ -154,7 +155,7 @@ class Inventories:
         *,
         by: str,
         guard: Guard[T],
-        before: Command[T | None] = lambda _: None,
+        before: Wanted[T | None] = lambda _: None,
     ) -> tuple[T, tuple[str, ...]]:
         """Make the fleet what the file says, and say what that changed; others wait their turn.
 
@@ -385,7 +386,10 @@ class Inventories:
         return None
 
     async def _tried(
-        self, work: Work, part: slicing.Slice, command: Command[tuple[Clash, ...] | None]
+        self,
+        work: Work,
+        part: slicing.Slice,
+        command: Callable[[Transaction], tuple[Clash, ...] | None],
     ) -> Sequence[str] | None:
         """Try a part: why it has to wait, in words, or None if another file took the place."""
         now_ms = self._control.clock.monotonic_ms()

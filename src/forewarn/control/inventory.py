@@ -14,7 +14,6 @@ import msgspec
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.toml_lines import Path
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import beside, reconciling
 from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import (
@@ -39,7 +38,7 @@ def apply(
     by: str,
     needs_channels: bool = True,
     cannot_listen: Callable[[str], str | None] = lambda _: None,
-) -> Command[Applied]:
+) -> Callable[[Transaction], Applied]:
     """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
 
     `cannot_listen` says why nothing can listen on an address now, None if something can; it is
@@ -60,7 +59,7 @@ def unheard(wanted: Inventory, cannot_listen: Callable[[str], str | None]) -> di
 
 def whole(
     text: str, wanted: Inventory, *, by: str, deaf: Mapping[str, str] | None = None
-) -> Command[Applied]:
+) -> Callable[[Transaction], Applied]:
     """Make the fleet what a file says that was read: `wanted`.
 
     The command writes nothing if the content is the last applied one, and refuses the whole file

@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from forewarn.control.measures import OPERATOR
 from forewarn.core import addresses
 from forewarn.core.errors import Invalid
 from forewarn.core.model import MINUTE_MS, EventType, Priority, ScopeKind
 from forewarn.core.notice import TERMINATE_NOTICE_MS
+from forewarn.core.principal import OPERATOR
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.core.spelling import shown
 
@@ -30,7 +30,7 @@ _NAME_ACCEPTED = (
     f"1 to {NAME_CHARS_MAX} letters, digits and `_ . -`, beginning with a letter or digit"
 )
 # Who else the journal and forewarn_approvals_total may name where a VM can stand.
-RESERVED_NAMES = (OPERATOR, AUTO_APPROVED_BY)
+RESERVED_NAMES = (OPERATOR.name, AUTO_APPROVED_BY)
 AUTO_APPROVE = {"reboot": EventType.REBOOT, "redeploy": EventType.REDEPLOY}
 NOTICE_MINUTES = tuple(ms // MINUTE_MS for ms in TERMINATE_NOTICE_MS)
 

@@ -5,7 +5,7 @@ When each of it is done is `inventories`; the rules are `core.reconciling` and `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,6 @@ from forewarn.control import inventory
 from forewarn.control.inventory_file import Mistake
 from forewarn.control.published import PublishedFleet
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import beside, placing, reconciling, slicing
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.inventory import Applied, Clash, Inventory
@@ -101,7 +100,7 @@ def _about(applied: Applied, *, by: str) -> str:
 
 def decide(
     text: str, kept: str, wanted: slicing.ByScope, applied: Applied, *, by: str
-) -> Command[Applied]:
+) -> Callable[[Transaction], Applied]:
     """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
 
     def command(tx: Transaction) -> Applied:
@@ -121,7 +120,7 @@ def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
 
 def take_slice(
     text: str, wanted: slicing.ByScope, names: Sequence[str]
-) -> Command[tuple[Clash, ...] | None]:
+) -> Callable[[Transaction], tuple[Clash, ...] | None]:
     """Have these scopes as the file wants them, or what forbids that now.
 
     None if another file took its place.
@@ -174,7 +173,7 @@ def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collec
 
 def finish(
     text: str, wanted: slicing.ByScope, *, all_applied: bool
-) -> Command[tuple[Clash, ...] | None]:
+) -> Callable[[Transaction], tuple[Clash, ...] | None]:
     """Every slice was tried: drop the hosts that go, and say why others cannot go now.
 
     If every slice was applied and no host has to wait, the inventory is applied whole. None if
@@ -219,7 +218,7 @@ def all_at_once(
     applied: Applied,
     *,
     by: str,
-) -> Command[Applied]:
+) -> Callable[[Transaction], Applied]:
     """A file that fits one slice, as one commit. Raises Clashed."""
 
     def command(tx: Transaction) -> Applied:

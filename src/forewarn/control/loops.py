@@ -10,9 +10,11 @@ import asyncio
 
 from forewarn.control import ticker
 from forewarn.control.agenda import Agenda
+from forewarn.control.commands import NoteHeartbeat
 from forewarn.control.control import Control
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.principal import TICKER
 from forewarn.logs import Log
 
 log = Log(__name__)
@@ -78,7 +80,7 @@ class TickerLoop:
         now = self._control.clock.monotonic_ms()
         beat = self._beat_monotonic_ms
         if beat is None or now - beat >= ticker.HEARTBEAT_EVERY_MS:
-            await self._control.submit(ticker.heartbeat)
+            await self._control.submit(NoteHeartbeat(by=TICKER))
             self._beat_monotonic_ms = now
         named = await self._survey()
         results: list[object] = []

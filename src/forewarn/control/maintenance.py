@@ -1,37 +1,56 @@
-"""What operators and owners order: each function is one command for the writer.
+"""What operators and owners order: each function decides one command.
 
 An order that can start at once does so in the same transaction, so guests see one step.
 """
 
 from __future__ import annotations
 
+from forewarn.control import commands, overview
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import consent, failing, scheduling, starting
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
-from forewarn.core.model import Cause, EventType, Health, Host, Operation, ScheduledEvent, Scope
+from forewarn.core.model import (
+    Cause,
+    EventType,
+    Health,
+    Host,
+    Operation,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.core.principal import Principal
+from forewarn.wire.operator_json import Instant
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
 
 
-def order_vm(vm: str, event_type: EventType, *, by: str) -> Command[ScheduledEvent]:
-    """Restart (Reboot), redeploy, delete (Terminate) or evict (Preempt) a VM.
+def restart_vm(tx: Transaction, command: commands.RestartVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.REBOOT, command.by)
 
-    Answers the event, also when the same order was already open.
-    """
+
+def redeploy_vm(tx: Transaction, command: commands.RedeployVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.REDEPLOY, command.by)
+
+
+def delete_vm(tx: Transaction, command: commands.DeleteVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.TERMINATE, command.by)
+
+
+def evict_vm(tx: Transaction, command: commands.EvictVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.PREEMPT, command.by)
+
+
+def _order_vm(tx: Transaction, vm: str, event_type: EventType, by: Principal) -> ScheduledEvent:
     cause = Cause.EVICTION if event_type is EventType.PREEMPT else Cause.ORDER
-
-    def command(tx: Transaction) -> ScheduledEvent:
-        scope = tx.need_scope_of_vm(vm)
-        order = scheduling.Order(event_type=event_type, cause=cause, by=by)
-        decision, event_id = scheduling.order_for_vm(
-            scope, vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
-        )
-        tx.apply(decision)
-        _start_if_approved(tx, scope.name, event_id)
-        return need_event(tx, event_id)[1]
-
-    return command
+    scope = tx.need_scope_of_vm(vm)
+    order = scheduling.Order(event_type=event_type, cause=cause, by=str(by))
+    decision, event_id = scheduling.order_for_vm(
+        scope, vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
+    )
+    tx.apply(decision)
+    _start_if_approved(tx, scope.name, event_id)
+    return need_event(tx, event_id)[1]
 
 
 def _start_if_approved(tx: Transaction, scope_name: str, event_id: str) -> None:
@@ -59,160 +78,131 @@ def need_event(tx: Transaction, event_id: str) -> tuple[Scope, ScheduledEvent]:
     raise NotFound(f"There is no event {wanted}.", "`forewarn event list` shows the open ones.")
 
 
-def maintain_host(
-    host: str,
-    event_type: EventType,
-    *,
-    by: str,
-    not_before_ms: int | None = None,
-    duration_s: int | None = None,
-    description: str | None = None,
-    break_domains: bool = False,
-) -> Command[Operation]:
-    """Freeze or reboot a host, or move its VMs away (Redeploy).
-
-    `duration_s` is the length of a Freeze; `description` replaces the words that guests read.
-    """
-    if event_type not in EVENT_TYPES_OF_HOSTS:
+def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
+    if command.event_type not in EVENT_TYPES_OF_HOSTS:
         raise Invalid(
-            f"A host cannot be maintained by {event_type.value}.",
+            f"A host cannot be maintained by {command.event_type.value}.",
             "Use Freeze, Reboot or Redeploy.",
         )
-
-    def command(tx: Transaction) -> Operation:
-        order = scheduling.Order(
-            event_type=event_type,
-            cause=Cause.MAINTENANCE,
-            by=by,
-            not_before_ms=not_before_ms,
-            duration_s=duration_s,
-            description=description,
+    order = scheduling.Order(
+        event_type=command.event_type,
+        cause=Cause.MAINTENANCE,
+        by=str(command.by),
+        not_before_ms=_to_come_ms(tx, command.not_before),
+        duration_s=command.duration_s,
+        description=command.description,
+    )
+    operation_id = tx.new_id()
+    tx.apply(
+        scheduling.maintain(
+            tx.need_host(command.host),
+            order,
+            tx,
+            operation_id=operation_id,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+            break_domains=command.break_domains,
         )
-        operation_id = tx.new_id()
-        tx.apply(
-            scheduling.maintain(
-                tx.need_host(host),
-                order,
-                tx,
-                operation_id=operation_id,
-                ids=tx.ids(),
-                now_ms=tx.now_ms,
-                policy=tx.policy,
-                break_domains=break_domains,
-            )
+    )
+    return tx.operations[operation_id]
+
+
+def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
+    operation_id = tx.new_id()
+    tx.apply(
+        failing.degrade(
+            tx.need_host(command.host),
+            tx,
+            not_before_ms=_to_come_ms(tx, command.not_before),
+            by=str(command.by),
+            operation_id=operation_id,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
         )
-        return tx.operations[operation_id]
+    )
+    return tx.operations[operation_id]
 
-    return command
+
+def _to_come_ms(tx: Transaction, when: Instant | None) -> int | None:
+    return None if when is None else when.to_come_ms(tx.now_ms)
 
 
-def degrade_host(host: str, *, by: str, not_before_ms: int | None = None) -> Command[Operation]:
-    """Say that a host's hardware is expected to fail; its VMs move, a week ahead by default."""
-
-    def command(tx: Transaction) -> Operation:
-        operation_id = tx.new_id()
-        tx.apply(
-            failing.degrade(
-                tx.need_host(host),
-                tx,
-                not_before_ms=not_before_ms,
-                by=by,
-                operation_id=operation_id,
-                ids=tx.ids(),
-                now_ms=tx.now_ms,
-                policy=tx.policy,
-            )
+def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFailed:
+    before = tx.need_host(command.host)
+    if before.health is not Health.FAILED:
+        tx.cut_power(command.host)
+    tx.apply(
+        failing.fail(
+            before,
+            tx,
+            fenced=command.fenced,
+            force=command.force,
+            by=str(command.by),
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
         )
-        return tx.operations[operation_id]
+    )
+    events = tuple(
+        event
+        for scope in tx.scopes_on(command.host)
+        for event in scope.events
+        if event.host == command.host and event.cause is Cause.FAILURE and not event.phase.ended
+    )
+    return commands.HostFailed(host=tx.need_host(command.host), events=events)
 
-    return command
+
+def repair_host(tx: Transaction, command: commands.RepairHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(failing.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
+    tx.restore_power(host)
+    return tx.need_host(host)
 
 
-def fail_host(host: str, *, by: str, fenced: bool, force: bool = False) -> Command[Host]:
-    """Say that a host has failed, and with `fenced` that it is surely off.
+def close_host(tx: Transaction, command: commands.CloseHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(failing.close(tx.need_host(host), by=by, now_ms=tx.now_ms))
+    return tx.need_host(host)
 
-    The power of a simulated host is cut first, so that it is. Any other that is heard is not off:
-    HostHeard, unless `force`.
-    """
 
-    def command(tx: Transaction) -> Host:
-        before = tx.need_host(host)
-        if before.health is not Health.FAILED:
-            tx.cut_power(host)
-        tx.apply(
-            failing.fail(
-                before,
-                tx,
-                fenced=fenced,
-                force=force,
-                by=by,
-                ids=tx.ids(),
-                now_ms=tx.now_ms,
-                policy=tx.policy,
-            )
+def open_host(tx: Transaction, command: commands.OpenHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(failing.reopen(tx.need_host(host), by=by, now_ms=tx.now_ms))
+    return tx.need_host(host)
+
+
+def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledEvent:
+    event_id = overview.open_event_id(tx, command.event_id)
+    scope, event = need_event(tx, event_id)
+    tx.apply(
+        consent.approve(
+            scope, (event.event_id,), known=(event.event_id,), by=str(command.by), now_ms=tx.now_ms
         )
-        return tx.need_host(host)
-
-    return command
-
-
-def repair_host(host: str, *, by: str) -> Command[Host]:
-    """Say that a degraded or failed host is well again; a simulated one gets its power back."""
-
-    def command(tx: Transaction) -> Host:
-        tx.apply(failing.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
-        tx.restore_power(host)
-        return tx.need_host(host)
-
-    return command
+    )
+    return need_event(tx, event_id)[1]
 
 
-def close_host(host: str, *, by: str) -> Command[Host]:
-    def command(tx: Transaction) -> Host:
-        tx.apply(failing.close(tx.need_host(host), by=by, now_ms=tx.now_ms))
-        return tx.need_host(host)
-
-    return command
-
-
-def open_host(host: str, *, by: str) -> Command[Host]:
-    def command(tx: Transaction) -> Host:
-        tx.apply(failing.reopen(tx.need_host(host), by=by, now_ms=tx.now_ms))
-        return tx.need_host(host)
-
-    return command
+def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.EventCanceled:
+    event_id = overview.open_event_id(tx, command.event_id)
+    scope, event = need_event(tx, event_id)
+    operation = tx.operation(event.operation_id or "")
+    together = operation.members if operation else ((scope.name, event.event_id),)
+    by = str(command.by)
+    tx.apply(scheduling.cancel(scope, event.event_id, tx, by=by, now_ms=tx.now_ms))
+    after = (tx.need_scope(name).event(member) for name, member in together)
+    return commands.EventCanceled(
+        event=tx.need_scope(scope.name).event(event.event_id) or event,
+        together=tuple(e.event_id for e in after if e and e.phase is Phase.CANCELED),
+    )
 
 
-def approve_event(event_id: str, *, by: str) -> Command[ScheduledEvent]:
-    """An operator says go ahead in the name of the scope."""
-
-    def command(tx: Transaction) -> ScheduledEvent:
-        scope, event = need_event(tx, event_id)
-        tx.apply(
-            consent.approve(
-                scope, (event.event_id,), known=(event.event_id,), by=by, now_ms=tx.now_ms
-            )
-        )
-        return need_event(tx, event_id)[1]
-
-    return command
+def release_scope(tx: Transaction, command: commands.ReleaseScope) -> Scope:
+    scope, by = command.scope, str(command.by)
+    tx.apply(consent.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
+    return tx.need_scope(scope)
 
 
-def cancel_event(event_id: str, *, by: str) -> Command[None]:
-    """Cancel a scheduled event, or withdraw an eviction. An operation is canceled whole."""
-
-    def command(tx: Transaction) -> None:
-        scope, event = need_event(tx, event_id)
-        tx.apply(scheduling.cancel(scope, event.event_id, tx, by=by, now_ms=tx.now_ms))
-
-    return command
-
-
-def release_scope(scope: str, *, by: str) -> Command[Scope]:
-    """Let platform events of a scope go on after one of its events has failed."""
-
-    def command(tx: Transaction) -> Scope:
-        tx.apply(consent.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
-        return tx.need_scope(scope)
-
-    return command
+def tell_time(tx: Transaction, _: commands.TellTime) -> int:
+    return tx.now_ms

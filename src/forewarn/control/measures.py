@@ -21,14 +21,13 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.principal import OPERATOR
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.metrics import Collector, Counts, Exposition, Family, Times, counter, gauge, gauges
 from forewarn.ports import Change
 
 # Around the promises of contract 3.3: 30 s, 5, 10 and 15 minutes; a week for degraded hardware.
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)
-
-OPERATOR = "operator"
 
 
 class Measures:
@@ -216,7 +215,7 @@ class Measures:
     def _count_fact(self, fact: Fact, change: Change) -> None:
         self._facts.add(fact.kind.value)
         if fact.kind is FactKind.APPROVED:
-            by = fact.by if fact.by in (OPERATOR, AUTO_APPROVED_BY) else "guest"
+            by = fact.by if fact.by in (OPERATOR.name, AUTO_APPROVED_BY) else "guest"
             self._approvals.add(by)
         elif fact.kind is FactKind.EXEMPTED:
             found = (after.event(fact.event_id or "") for _, after in change.scopes)

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
+from forewarn.control.commands import HostJoined, HostsLeft
 from forewarn.control.control import Control
-from forewarn.control.host_places import host_joined, host_left
+from forewarn.control.host_places import inventory_digest
 from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.inventory_keys import need_host_name
-from forewarn.control.measures import OPERATOR
-from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import membership
-from forewarn.core.errors import BadInventory, Invalid, NotMember, Unavailable
+from forewarn.core.errors import BadInventory, Conflict, Invalid, NotMember, Unavailable
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import HOUR_MS
+from forewarn.core.principal import OPERATOR, the_host
 from forewarn.logs import Log
 from forewarn.ports import Clock
 
@@ -155,7 +154,7 @@ class Membership:
             )
             certificate = await self._aside(self._signing.sign, request, name)
             # The host's place comes first: kept without it, a member could not even be heard.
-            await self._control.submit(host_joined(name, by=name))
+            await self._control.submit(HostJoined(by=the_host(name), host=name))
             await self._change(after)
         return certificate
 
@@ -180,7 +179,7 @@ class Membership:
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and everybody wait
-        await self._control.submit(_left([name], self._files, by=OPERATOR))
+        await self._take_from([name])
 
     async def _is_out_already(self, name: str) -> bool:
         if any(member.name == name for member in self.members()):
@@ -198,7 +197,7 @@ class Membership:
         members = {member.name for member in self.members()}
         joined = {host.name for host in self._control.fleet.hosts() if host.joined}
         for name in sorted(members - joined):
-            await self._control.submit(host_joined(name, by=name))
+            await self._control.submit(HostJoined(by=the_host(name), host=name))
         self._leaving = joined - members
         if not self._files.reading:
             await self._take_places()
@@ -218,7 +217,7 @@ class Membership:
         async with self._one_at_a_time:  # one of them may be joining again
             self._leaving -= {member.name for member in self.members()}
             if self._leaving:
-                await self._control.submit(_left(self._leaving, self._files, by=OPERATOR))
+                await self._take_from(self._leaving)
             self._leaving = set()
 
     def need_member(self, certificate: bytes) -> Member:
@@ -238,25 +237,33 @@ class Membership:
         """Raises NotMember if the member was revoked or replaced meanwhile."""
         membership.need_member(self._members, name=member.name, key=member.key)
 
+    async def _take_from(self, names: Iterable[str]) -> None:
+        """Take the places of hosts, unless an inventory file gives them one too."""
+        while True:
+            text = self._control.fleet.inventory
+            command = HostsLeft(
+                by=OPERATOR,
+                hosts=tuple(sorted(names)),
+                listed_by_file=await self._aside(self._listed, text),
+                inventory=inventory_digest(text),
+            )
+            try:
+                return await self._control.submit(command)
+            except Conflict:
+                log.info("inventory_changed_meanwhile")  # looked at again
+
+    def _listed(self, text: str | None) -> tuple[str, ...]:
+        """The hosts that the inventory file lists."""
+        if text is None:
+            return ()
+        try:
+            return tuple(sorted(host.name for host in self._files.read(text).hosts))
+        except BadInventory:
+            return ()  # written under older rules; what it meant then is in the fleet
+
     async def _change(self, after: Members) -> None:
         await self._aside(self._keep, after)
         self._members = after
-
-
-def _left(names: Iterable[str], files: ReadFiles, *, by: str) -> Command[None]:
-    """Take the places of hosts, unless an inventory file gives them one too."""
-    leaving = sorted(names)
-
-    def command(tx: Transaction) -> None:
-        text = tx.inventory
-        try:
-            listed = {host.name for host in files.read(text).hosts} if text is not None else set()
-        except BadInventory:
-            listed = set()  # written under older rules; what it meant then is in the fleet
-        for name in leaving:
-            host_left(name, by=by, listed_by_file=name in listed)(tx)
-
-    return command
 
 
 def _secret(token: str) -> str:

@@ -1,78 +1,94 @@
-"""What guests cause: enabling, approvals, returns and receipts, each as one command."""
+"""What guests cause, as their hosts tell it: each function decides one command.
+
+A host is believed of its own VMs only (`own_vms`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
+from forewarn.control import commands
+from forewarn.control.own_vms import need_own_vm, own_vms
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import consent
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.ports import FirstRead
 
 
-def enable(scope: str, *, vm: str) -> Command[None]:
-    """A VM polled a scope that was not enabled."""
-
-    def command(tx: Transaction) -> None:
-        tx.apply(consent.enable(tx.need_scope(scope), vm=vm, now_ms=tx.now_ms))
-
-    return command
-
-
-def approve(vm: str, event_ids: Sequence[str]) -> Command[None]:
-    """A VM says go ahead. All of it is applied, or with UnknownEventIds none of it."""
-
-    def command(tx: Transaction) -> None:
-        scope = tx.need_scope_of_vm(vm)
-        consent.refuse_unseen(scope, event_ids)
-        missing = [i for i in event_ids if scope.event(i) is None]
-        known = tx.known_ids(scope.name, missing) if missing else frozenset()
-        tx.apply(consent.approve(scope, event_ids, known=known, by=vm, now_ms=tx.now_ms))
-
-    return command
+def approve_events(tx: Transaction, command: commands.ApproveEvents) -> None:
+    scope, event_ids = need_own_vm(tx, command.host, command.vm), command.event_ids
+    consent.refuse_unseen(scope, event_ids)
+    missing = [i for i in event_ids if scope.event(i) is None]
+    known = tx.known_ids(scope.name, missing) if missing else frozenset()
+    by = str(command.by)
+    tx.apply(consent.approve(scope, event_ids, known=known, by=by, now_ms=tx.now_ms))
 
 
-def returned(vm: str) -> Command[None]:
+def enable_scope(tx: Transaction, command: commands.EnableScope) -> None:
+    scope = need_own_vm(tx, command.host, command.vm)
+    if scope.name != command.scope:
+        raise NotYours(
+            f"VM {command.vm} is in scope {scope.name}, not in {command.scope}.",
+            "Show the scopes of the last answer to /link/changes.",
+        )
+    tx.apply(consent.enable(scope, vm=command.vm, now_ms=tx.now_ms))
+
+
+def confirm_scope(tx: Transaction, command: commands.ConfirmScope) -> None:
+    scope = tx.scope(command.scope)
+    if scope is None:
+        return
+    if command.incarnation > scope.incarnation:
+        raise Conflict(
+            f"Host {command.host} cannot show incarnation {command.incarnation} of scope"
+            f" {scope.name}, which is at {scope.incarnation}.",
+            "Show what the last answer to /link/changes has, and confirm that.",
+        )
+    tx.apply(
+        consent.confirm(scope, host=command.host, incarnation=command.incarnation, now_ms=tx.now_ms)
+    )
+
+
+def keep_traces(tx: Transaction, command: commands.KeepTraces) -> None:
+    """Nothing of it may be refused: a VM that has left must not cost the others theirs."""
+    host = command.host
+    own = {scope.name: {vm.name for vm in own_vms(scope, host)} for scope in tx.scopes_on(host)}
+    own = {name: vms for name, vms in own.items() if vms}
+    tx.receipts(_first_reads(tx, own, command.first_reads))
+    for name, age_ms in command.polls.items():
+        scope = tx.scope(name) if name in own else None
+        if scope is not None and scope.enabled:
+            tx.apply(consent.polled(scope, _at_ms(tx.now_ms, age_ms)))
+    everybody = set().union(*own.values())
+    for vm in command.returned:
+        if vm in everybody:
+            _returned(tx, vm)
+
+
+def _returned(tx: Transaction, vm: str) -> None:
     """A VM that a recovering domain waits for has polled again."""
-
-    def command(tx: Transaction) -> None:
-        try:
-            scope = tx.need_scope_of_vm(vm)
-        except NotFound:
-            return  # deleted since it polled
-        tx.apply(consent.returned(scope, vm, tx.now_ms))
-
-    return command
+    try:
+        scope = tx.need_scope_of_vm(vm)
+    except NotFound:
+        return  # deleted since it polled
+    tx.apply(consent.returned(scope, vm, tx.now_ms))
 
 
-def save_polls(polls: Mapping[str, int]) -> Command[None]:
-    """Save when scopes were last polled."""
-
-    def command(tx: Transaction) -> None:
-        for name, polled_ms in polls.items():
-            scope = tx.scope(name)
-            if scope is not None and scope.enabled:
-                tx.apply(consent.polled(scope, polled_ms))
-
-    return command
-
-
-def save_first_reads(first_reads: Sequence[FirstRead]) -> Command[None]:
-    """Save receipts. They may be lost with a crash; approvals never are."""
-
-    def command(tx: Transaction) -> None:
-        tx.receipts(first_reads)
-
-    return command
+def _first_reads(
+    tx: Transaction, own: Mapping[str, set[str]], given: Iterable[commands.ReadAgo]
+) -> Iterator[FirstRead]:
+    by_scope: dict[str, list[commands.ReadAgo]] = {}
+    for read in given:
+        if read.vm in own.get(read.scope, ()):
+            by_scope.setdefault(read.scope, []).append(read)
+    for scope, reads in by_scope.items():
+        known = tx.known_ids(scope, {read.event_id for read in reads})
+        for read in reads:
+            if read.event_id in known:
+                read_ms = _at_ms(tx.now_ms, read.age_ms)
+                yield FirstRead(scope=scope, event_id=read.event_id, vm=read.vm, read_ms=read_ms)
 
 
-def confirm(host: str, scope: str, incarnation: int) -> Command[None]:
-    """A host shows this incarnation of a scope's document."""
-
-    def command(tx: Transaction) -> None:
-        shown = tx.scope(scope)
-        if shown is not None:
-            tx.apply(consent.confirm(shown, host=host, incarnation=incarnation, now_ms=tx.now_ms))
-
-    return command
+def _at_ms(now_ms: int, age_ms: int) -> int:
+    """When something was that is so old: never in the future, nor before time began."""
+    return max(0, now_ms - max(0, age_ms))

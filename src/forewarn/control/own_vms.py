@@ -7,18 +7,14 @@ a host that was broken into can approve, enable and confirm nothing of the other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from forewarn.control import metadata
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
-from forewarn.core.errors import Conflict, NotYours
+from forewarn.core.errors import NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
 from forewarn.core.whereabouts import arrivals, mention_the_same
-from forewarn.ports import FirstRead
-from forewarn.wire.host_json import ReadBefore, Traces
 
 
 def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
@@ -232,94 +228,3 @@ def need_own_vm(tx: Transaction, host: str, vm: str) -> Scope:
         f"Host {host} cannot speak for VM {vm}, which is on {known.host if known else 'no host'}.",
         "A host speaks for its own VMs only; what it sees next says which these are.",
     )
-
-
-def approve(host: str, vm: str, event_ids: tuple[str, ...]) -> Command[None]:
-    """A VM of the host says go ahead."""
-
-    def command(tx: Transaction) -> None:
-        need_own_vm(tx, host, vm)
-        metadata.approve(vm, event_ids)(tx)
-
-    return command
-
-
-def enable(host: str, scope: str, vm: str) -> Command[None]:
-    """A VM of the host polled a scope that was not enabled."""
-
-    def command(tx: Transaction) -> None:
-        found = need_own_vm(tx, host, vm)
-        if found.name != scope:
-            raise NotYours(
-                f"VM {vm} is in scope {found.name}, not in {scope}.",
-                "Show the scopes of the last answer to /link/changes.",
-            )
-        metadata.enable(scope, vm=vm)(tx)
-
-    return command
-
-
-def confirm(host: str, scope: str, incarnation: int) -> Command[None]:
-    """The host shows an incarnation. Raises Conflict for one that never was.
-
-    A scope that has left since it was shown is no reason to refuse anything.
-    """
-
-    def command(tx: Transaction) -> None:
-        found = tx.scope(scope)
-        if found is not None and incarnation > found.incarnation:
-            raise Conflict(
-                f"Host {host} cannot show incarnation {incarnation} of scope {scope}, which is at"
-                f" {found.incarnation}.",
-                "Show what the last answer to /link/changes has, and confirm that.",
-            )
-        metadata.confirm(host, scope, incarnation)(tx)
-
-    return command
-
-
-def keep_traces(host: str, traces: Traces) -> Command[None]:
-    """Keep what guests of the host did in passing; what is not of its own VMs is left out.
-
-    Nothing of it may be refused: a VM that has left meanwhile must not cost the others theirs.
-    """
-
-    def command(tx: Transaction) -> None:
-        own = {scope.name: {vm.name for vm in own_vms(scope, host)} for scope in tx.scopes_on(host)}
-        own = {name: vms for name, vms in own.items() if vms}
-        reads = list(_first_reads(tx, own, traces.first_reads))
-        if reads:
-            metadata.save_first_reads(reads)(tx)
-        metadata.save_polls(
-            {
-                name: _at_ms(tx.now_ms, age_ms)
-                for name, age_ms in traces.polls.items()
-                if name in own
-            }
-        )(tx)
-        everybody = set().union(*own.values())
-        for vm in traces.returned:
-            if vm in everybody:
-                metadata.returned(vm)(tx)
-
-    return command
-
-
-def _first_reads(
-    tx: Transaction, own: Mapping[str, set[str]], given: Iterable[ReadBefore]
-) -> Iterator[FirstRead]:
-    by_scope: dict[str, list[ReadBefore]] = {}
-    for read in given:
-        if read.vm in own.get(read.scope, ()):
-            by_scope.setdefault(read.scope, []).append(read)
-    for scope, reads in by_scope.items():
-        known = tx.known_ids(scope, {read.event_id for read in reads})
-        for read in reads:
-            if read.event_id in known:
-                read_ms = _at_ms(tx.now_ms, read.age_ms)
-                yield FirstRead(scope=scope, event_id=read.event_id, vm=read.vm, read_ms=read_ms)
-
-
-def _at_ms(now_ms: int, age_ms: int) -> int:
-    """When something was that is so old: never in the future, nor before time began."""
-    return max(0, now_ms - max(0, age_ms))

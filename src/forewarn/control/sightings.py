@@ -22,7 +22,6 @@ from forewarn.control.observed import ReportedVm
 from forewarn.control.powers import Powers, booted
 from forewarn.control.report_slices import Report, Slice
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import edits, planning, sighting
 from forewarn.core.errors import BadInventory, Conflict, NotFound, Unavailable
 from forewarn.core.inventory import ScopeEntry, VmEntry
@@ -90,7 +89,7 @@ class ReportStep:
     Once it was carried out, `reported` is what the host has reported.
     """
 
-    command: Command[Mapping[str, str]]
+    command: Callable[[Transaction], Mapping[str, str]]
     reported: Callable[[], Mapping[str, ReportedVm]]
 
 
@@ -199,7 +198,9 @@ class Sightings:
         self._last_report[report.host] = self._reports
         return _Taking(report=report, number=self._reports, problems=dict(report.unusable))
 
-    def _timed(self, taking: _Taking, command: Command[T]) -> Command[T]:
+    def _timed(
+        self, taking: _Taking, command: Callable[[Transaction], T]
+    ) -> Callable[[Transaction], T]:
         def timed(tx: Transaction) -> T:
             began_ms = self._clock.monotonic_ms()
             try:
@@ -245,7 +246,7 @@ class Sightings:
             commands = [*(self._slice(taking, part) for part in parts), self._end(taking)]
         return [ReportStep(command, lambda: taking.reported) for command in commands]
 
-    def _whole(self, taking: _Taking) -> Command[Mapping[str, str]]:
+    def _whole(self, taking: _Taking) -> Callable[[Transaction], Mapping[str, str]]:
         report = taking.report
 
         def command(tx: Transaction) -> Mapping[str, str]:
@@ -264,7 +265,7 @@ class Sightings:
 
         return command
 
-    def _slice(self, taking: _Taking, part: Slice) -> Command[Mapping[str, str]]:
+    def _slice(self, taking: _Taking, part: Slice) -> Callable[[Transaction], Mapping[str, str]]:
         """Look at some VMs of a report. To everybody else the rest is as it was told before."""
         report, names = taking.report, frozenset(part.names)
 
@@ -288,7 +289,7 @@ class Sightings:
 
         return command
 
-    def _end(self, taking: _Taking) -> Command[Mapping[str, str]]:
+    def _end(self, taking: _Taking) -> Callable[[Transaction], Mapping[str, str]]:
         """All VMs of a report were looked at: look for those that are not in it."""
         report = taking.report
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from forewarn.control.dispatch import declare_if_stranded, host_silent
+from forewarn.control import commands
+from forewarn.control.commands import Command
+from forewarn.control.dispatch import declare_if_stranded
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
 from forewarn.core.model import (
     EventType,
@@ -26,6 +27,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.principal import TICKER
 
 COMMANDS_PER_TICK_MAX = 1_000
 HEARTBEAT_EVERY_MS = 5_000
@@ -65,7 +67,7 @@ class Survey:
         """Look at the hosts on which a notice runs."""
         for host in sorted(told):
             if fleet.silent_ms(host) >= notice.HOST_SILENT_AFTER_MS:
-                self.housekeeping.append(host_silent(host))
+                self.housekeeping.append(commands.HostIsSilent(by=TICKER, host=host))
 
     def whole_operations(self, fleet: FleetLook) -> None:
         """Look at everything that is done to hosts."""
@@ -93,14 +95,14 @@ def survey(fleet: FleetLook) -> Nominated:
 def _of_scope(fleet: FleetLook, scope: Scope) -> Iterator[Command[Any]]:
     unpolled_ms = fleet.now_ms - (scope.polled_ms or fleet.now_ms)
     if scope.enabled and unpolled_ms >= notice.ENABLED_FOR_MS:
-        yield disable(scope.name)
+        yield commands.DisableScope(by=TICKER, scope=scope.name)
     if any(fleet.now_ms >= recovery.until_ms for recovery in scope.recoveries):
-        yield end_recoveries(scope.name)
+        yield commands.EndRecoveries(by=TICKER, scope=scope.name)
     for event in scope.events:
         if _expired(fleet, event):
-            yield expire_event(scope.name, event.event_id)
+            yield commands.ExpireEvent(by=TICKER, scope=scope.name, event_id=event.event_id)
         elif _has_place(fleet, scope, event):
-            yield assign(scope.name, event.event_id)
+            yield commands.AssignPlace(by=TICKER, scope=scope.name, event_id=event.event_id)
 
 
 def _has_place(fleet: FleetLook, scope: Scope, event: ScheduledEvent) -> bool:
@@ -122,13 +124,13 @@ def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
     for operation in sorted(fleet.operations.values(), key=lambda o: o.ordered_ms):
         whole_host = explain.whole_host(operation)
         if operation.deadline_ms is not None and fleet.now_ms >= operation.deadline_ms:
-            yield expire_operation(operation.operation_id)
+            yield commands.ExpireOperation(by=TICKER, operation_id=operation.operation_id)
         elif whole_host and operation.phase is OperationPhase.STARTED:
             continue
         elif _untold(fleet, operation):
-            yield tell_newcomers(operation.operation_id)
+            yield commands.TellNewcomers(by=TICKER, operation_id=operation.operation_id)
         elif not whole_host and _has_ended(fleet, operation):
-            yield settle_operation(operation.operation_id)
+            yield commands.SettleOperation(by=TICKER, operation_id=operation.operation_id)
 
 
 def _has_ended(fleet: FleetLook, operation: Operation) -> bool:
@@ -178,7 +180,7 @@ def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
         if starting.event_holds(event, scope, fleet, fleet.now_ms):
             continue
         due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
-        command = start_event(scope.name, event.event_id)
+        command = commands.StartEvent(by=TICKER, scope=scope.name, event_id=event.event_id)
         yield Start(due_ms, event.scheduled_ms, event.event_id, command)
 
 
@@ -191,7 +193,8 @@ def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
         if starting.operation_holds(operation, fleet, fleet.now_ms):
             continue
         due_ms, operation_id = _due_from_ms(fleet, operation), operation.operation_id
-        yield Start(due_ms, operation.ordered_ms, operation_id, start_operation(operation_id))
+        command = commands.StartOperation(by=TICKER, operation_id=operation_id)
+        yield Start(due_ms, operation.ordered_ms, operation_id, command)
 
 
 def _open_events(fleet: FleetLook, operation: Operation) -> Iterator[ScheduledEvent]:
@@ -215,117 +218,84 @@ def _due_from_ms(fleet: FleetLook, operation: Operation) -> int:
     return latest_ms
 
 
-# The commands. Each looks again, because what was true in the survey may no longer be.
+# How commands are decided. Each looks again: what was true in the survey may no longer be.
 
 
-def start_event(scope_name: str, event_id: str) -> Command[bool]:
-    """Start an event if nothing holds it."""
-
-    def command(tx: Transaction) -> bool:
-        scope, event = _open_event(tx, scope_name, event_id)
-        if scope is None or event is None or event.phase is not Phase.SCHEDULED:
-            return False
-        if starting.event_holds(event, scope, tx, tx.now_ms):
-            return False
-        tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
-        return True
-
-    return command
+def start_event(tx: Transaction, command: commands.StartEvent) -> bool:
+    scope, event = _open_event(tx, command.scope, command.event_id)
+    if scope is None or event is None or event.phase is not Phase.SCHEDULED:
+        return False
+    if starting.event_holds(event, scope, tx, tx.now_ms):
+        return False
+    tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
+    return True
 
 
-def start_operation(operation_id: str) -> Command[bool]:
-    """Start an operation, with all its events and in one transaction, if nothing holds it."""
-
-    def command(tx: Transaction) -> bool:
-        operation = tx.operation(operation_id)
-        if operation is None or operation.phase is not OperationPhase.WAITING:
-            return False
-        if starting.operation_holds(operation, tx, tx.now_ms):
-            return False
-        tx.apply(starting.start_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
-        return True
-
-    return command
+def start_operation(tx: Transaction, command: commands.StartOperation) -> bool:
+    operation = tx.operation(command.operation_id)
+    if operation is None or operation.phase is not OperationPhase.WAITING:
+        return False
+    if starting.operation_holds(operation, tx, tx.now_ms):
+        return False
+    tx.apply(starting.start_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
+    return True
 
 
-def tell_newcomers(operation_id: str) -> Command[None]:
-    """Give VMs that arrived at an operation's host their own event and full notice."""
-
-    def command(tx: Transaction) -> None:
-        operation = tx.operation(operation_id)
-        if operation is None:
-            return
-        tx.apply(
-            scheduling.announce(
-                operation,
-                _untold(tx, operation),
-                tx,
-                ids=tx.ids(),
-                now_ms=tx.now_ms,
-                policy=tx.policy,
-            )
+def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:
+    operation = tx.operation(command.operation_id)
+    if operation is None:
+        return
+    tx.apply(
+        scheduling.announce(
+            operation,
+            _untold(tx, operation),
+            tx,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
         )
-
-    return command
-
-
-def settle_operation(operation_id: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        operation = tx.operation(operation_id)
-        if operation is not None and operation.event_type is EventType.REDEPLOY:
-            tx.apply(ending.settle_operation(operation, tx, tx.now_ms))
-
-    return command
+    )
 
 
-def expire_event(scope_name: str, event_id: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        scope, event = _open_event(tx, scope_name, event_id)
-        if scope is None or event is None or not _expired(tx, event):
-            return
-        tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
-        for name in event.resources:
-            declare_if_stranded(tx, name, by="ticker")
-
-    return command
+def settle_operation(tx: Transaction, command: commands.SettleOperation) -> None:
+    operation = tx.operation(command.operation_id)
+    if operation is not None and operation.event_type is EventType.REDEPLOY:
+        tx.apply(ending.settle_operation(operation, tx, tx.now_ms))
 
 
-def expire_operation(operation_id: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        operation = tx.operation(operation_id)
-        if operation is None or operation.deadline_ms is None:
-            return
-        if tx.now_ms >= operation.deadline_ms:
-            tx.apply(ending.expire_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
-
-    return command
+def expire_event(tx: Transaction, command: commands.ExpireEvent) -> None:
+    scope, event = _open_event(tx, command.scope, command.event_id)
+    if scope is None or event is None or not _expired(tx, event):
+        return
+    tx.apply(ending.expire_event(scope, event, now_ms=tx.now_ms, policy=tx.policy))
+    for name in event.resources:
+        declare_if_stranded(tx, name, by=str(command.by))
 
 
-def assign(scope_name: str, event_id: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        scope, event = _open_event(tx, scope_name, event_id)
-        if scope is not None and event is not None and event.phase is Phase.STARTED:
-            tx.apply(failing.assign(scope, event, tx, tx.now_ms))
-
-    return command
-
-
-def end_recoveries(scope_name: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        scope = tx.scope(scope_name)
-        if scope is not None:
-            tx.apply(consent.end_recoveries(scope, tx.now_ms))
-
-    return command
+def expire_operation(tx: Transaction, command: commands.ExpireOperation) -> None:
+    operation = tx.operation(command.operation_id)
+    if operation is None or operation.deadline_ms is None:
+        return
+    if tx.now_ms >= operation.deadline_ms:
+        tx.apply(ending.expire_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
 
 
-def disable(scope_name: str) -> Command[None]:
-    def command(tx: Transaction) -> None:
-        scope = tx.scope(scope_name)
-        if scope is not None:
-            tx.apply(consent.disable_if_silent(scope, tx.now_ms))
+def assign(tx: Transaction, command: commands.AssignPlace) -> None:
+    scope, event = _open_event(tx, command.scope, command.event_id)
+    if scope is not None and event is not None and event.phase is Phase.STARTED:
+        tx.apply(failing.assign(scope, event, tx, tx.now_ms))
 
-    return command
+
+def end_recoveries(tx: Transaction, command: commands.EndRecoveries) -> None:
+    scope = tx.scope(command.scope)
+    if scope is not None:
+        tx.apply(consent.end_recoveries(scope, tx.now_ms))
+
+
+def disable(tx: Transaction, command: commands.DisableScope) -> None:
+    scope = tx.scope(command.scope)
+    if scope is not None:
+        tx.apply(consent.disable_if_silent(scope, tx.now_ms))
 
 
 def _open_event(
@@ -338,59 +308,39 @@ def _open_event(
 # Time that was lost.
 
 
-def heartbeat(tx: Transaction) -> None:
-    """Write down that the service is up; a gap between two of these is a downtime."""
+def note_heartbeat(tx: Transaction, _: commands.NoteHeartbeat) -> None:
     tx.beat()
 
 
-def clock_stepped(stepped_ms: int) -> Command[None]:
-    """Take a step of the wall clock out of every notice, deadline and recovery."""
+def clock_stepped(tx: Transaction, command: commands.ClockStepped) -> None:
+    for scope in list(tx.scopes.values()):
+        tx.apply(consent.clock_stepped(scope, command.stepped_ms))
+    for operation in list(tx.operations.values()):
+        tx.apply(consent.operation_loses_time(operation, command.stepped_ms))
+    tx.beat()
+    tx.note(
+        Fact(
+            kind=FactKind.CLOCK_STEPPED,
+            at_ms=tx.now_ms,
+            detail={"stepped_ms": command.stepped_ms},
+        )
+    )
 
-    def command(tx: Transaction) -> None:
-        for scope in list(tx.scopes.values()):
-            tx.apply(consent.clock_stepped(scope, stepped_ms))
-        for operation in list(tx.operations.values()):
-            tx.apply(consent.operation_loses_time(operation, stepped_ms))
-        tx.beat()
-        tx.note(
-            Fact(
-                kind=FactKind.CLOCK_STEPPED,
-                at_ms=tx.now_ms,
-                detail={"stepped_ms": stepped_ms},
+
+def stalled(tx: Transaction, command: commands.Stalled) -> None:
+    for name in list(tx.busy_scopes):
+        tx.apply(
+            consent.not_heard(
+                tx.need_scope(name), host=None, lost_ms=command.stalled_ms, now_ms=tx.now_ms
             )
         )
-
-    return command
-
-
-def stalled(stalled_ms: int) -> Command[None]:
-    """Take time in which the process stood still out of every notice: nobody could read."""
-
-    def command(tx: Transaction) -> None:
-        for name in list(tx.busy_scopes):
-            tx.apply(
-                consent.not_heard(
-                    tx.need_scope(name), host=None, lost_ms=stalled_ms, now_ms=tx.now_ms
-                )
-            )
-        tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": stalled_ms}))
-
-    return command
+    tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": command.stalled_ms}))
 
 
-def was_down(since_ms: int | None) -> Command[None]:
-    """Take the time since the last heartbeat, in which nobody could read, out of every notice.
-
-    Which hosts had fallen silent just before that died with the process, so every notice also
-    loses as long as such a silence may have gone unnoticed.
-    """
-
-    def command(tx: Transaction) -> None:
-        if since_ms is not None:
-            _lose_downtime(tx, since_ms)
-        tx.beat()
-
-    return command
+def was_down(tx: Transaction, command: commands.WasDown) -> None:
+    if command.since_ms is not None:
+        _lose_downtime(tx, command.since_ms)
+    tx.beat()
 
 
 def _lose_downtime(tx: Transaction, since_ms: int) -> None:

@@ -15,17 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from forewarn.control.commands import ClockStepped, Command, Stalled
+from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.leases import Leases
 from forewarn.control.observed import Observed
 from forewarn.control.timekeeper import Reading, Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
+from forewarn.core.principal import CLOCK
 from forewarn.logs import Log
-from forewarn.ports import Change, Ids, StaleRevision, Store, StoreFailed
+from forewarn.ports import Change, Clock, Ids, StaleRevision, Store, StoreFailed
 
 T = TypeVar("T")
-Command = Callable[[Transaction], T]
+# What the writer takes. Of what is not a value yet nothing can be written down.
+Wanted = Command[T] | Callable[[Transaction], T]
 
 BATCH_COMMANDS_MAX = 256
 WRITER_BROKEN = "the writer met something that must not happen; the log says what"
@@ -37,10 +42,14 @@ log = Log(__name__)
 class LoggedByCaller(Generic[T]):
     """A command whose caller logs that it broke, once, however often it is tried again."""
 
-    command: Command[T]
+    command: Wanted[T]
 
     def __call__(self, tx: Transaction) -> T:
-        return self.command(tx)
+        return _decided(tx, self.command)
+
+
+def _decided(tx: Transaction, command: Wanted[T]) -> T:
+    return decide(tx, command) if isinstance(command, Command) else command(tx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,10 @@ class Writer:
         observed: Observed,
         store: Store,
         timekeeper: Timekeeper,
+        lease_clock: Clock,
         policy: Policy,
         ids: Ids,
-        on_step: Callable[[int], Command[None]],
         on_commit: Callable[[Sequence[Change]], None],
-        on_stall: Callable[[int], Command[None]] | None = None,
     ) -> None:
         self._index = index
         self._observed = observed
@@ -76,11 +84,11 @@ class Writer:
         self._timekeeper = timekeeper
         self._policy = policy
         self._ids = ids
-        self._on_step = on_step
-        self._on_stall = on_stall
         self._on_commit = on_commit
+        self._lease_clock = lease_clock
+        self._leases = Leases(lease_clock.monotonic_ms())
 
-    def run(self, commands: Sequence[Command[Any]]) -> list[Done]:
+    def run(self, commands: Sequence[Wanted[Any]]) -> list[Done]:
         """Run the commands in order, commit once, and say how each ended.
 
         Raises StoreFailed if nothing could be kept, and StaleRevision if another program wrote to
@@ -90,17 +98,19 @@ class Writer:
         reading = self._timekeeper.read()
         first = self._lost_time(reading)
         commands = [*first, *commands]
+        monotonic_ms = self._lease_clock.monotonic_ms()
         results: list[Done] = []
         changes: list[Change] = []
-        kept: list[Transaction] = []
+        carried_out: list[Transaction] = []
         try:
             for command in commands:
-                transaction = self._transaction(reading.now_ms)
+                transaction = self._transaction(reading.now_ms, monotonic_ms)
                 done, change = self._run_one(command, transaction, begun=bool(changes))
                 results.append(done)
+                if done.error is None:
+                    carried_out.append(transaction)
                 if change is not None:
                     changes.append(change)
-                    kept.append(transaction)
             for done in results[: len(first)]:
                 if done.error is not None:
                     # Nothing may be decided on time that is not accounted for.
@@ -109,7 +119,7 @@ class Writer:
                 self._store.commit()
         except BaseException:
             self._store.rollback()
-            for transaction in reversed(kept):
+            for transaction in reversed(carried_out):
                 transaction.take_back()
             raise
         self._timekeeper.accounted(reading)
@@ -117,29 +127,32 @@ class Writer:
             self._on_commit(changes)
         return results[len(first) :]
 
-    def _lost_time(self, reading: Reading) -> list[Command[None]]:
+    @staticmethod
+    def _lost_time(reading: Reading) -> list[Command[None]]:
         found: list[Command[None]] = []
         if reading.stepped_ms:
-            found.append(self._on_step(reading.stepped_ms))
-        if reading.stalled_ms and self._on_stall is not None:
-            found.append(self._on_stall(reading.stalled_ms))
+            found.append(ClockStepped(by=CLOCK, stepped_ms=reading.stepped_ms))
+        if reading.stalled_ms:
+            found.append(Stalled(by=CLOCK, stalled_ms=reading.stalled_ms))
         return found
 
-    def _transaction(self, now_ms: int) -> Transaction:
+    def _transaction(self, now_ms: int, monotonic_ms: int) -> Transaction:
         return Transaction(
             self._index,
             self._observed,
             self._store,
             now_ms=now_ms,
+            monotonic_ms=monotonic_ms,
+            leases=self._leases,
             policy=self._policy,
             ids=self._ids,
         )
 
     def _run_one(
-        self, command: Command[Any], transaction: Transaction, *, begun: bool
+        self, command: Wanted[Any], transaction: Transaction, *, begun: bool
     ) -> tuple[Done, Change | None]:
         try:
-            value = command(transaction)
+            value = _decided(transaction, command)
             change = transaction.seal()
             if change is not None:
                 if not begun:
@@ -161,7 +174,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class _Submitted:
-    command: Command[Any]
+    command: Wanted[Any]
     future: asyncio.Future[Any]
 
 
@@ -198,7 +211,7 @@ class WriterThread:
         """What the writer calls after a commit, on its own thread."""
         self._committed.extend(changes)
 
-    async def submit(self, command: Command[T]) -> T:
+    async def submit(self, command: Wanted[T]) -> T:
         """Run a command and return its value once it is durable.
 
         Raises the command's refusal, or Unavailable if nothing can be kept now. A caller that

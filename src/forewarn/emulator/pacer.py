@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.loops import TickerLoop
-from forewarn.control.writer import Command
+from forewarn.control.writer import Wanted
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import SECOND_MS, Action, Phase
@@ -286,11 +286,10 @@ class SettledControl(Control):
             lease_clock=control.lease_clock,
             fleet=control.fleet,
             observed=control.observed,
-            dispatch=control.dispatch,
         )
         self._pacer = pacer
 
-    async def submit(self, command: Command[T]) -> T:
+    async def submit(self, command: Wanted[T]) -> T:
         result = await super().submit(command)
         await self._pacer.settle()
         return result

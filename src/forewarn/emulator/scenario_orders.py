@@ -1,21 +1,27 @@
-"""A step as a command of the control plane: whom it means now, and what it orders there.
+"""A step as orders of the control plane: whom it means now, and what it orders there.
 
 Everything a step does to the fleet is one transaction: whole, or refused with a sentence. The
-orders are those that every operator has (`control.maintenance`); nothing here is a rule.
+orders are those that every operator has (`control.commands`); nothing here is a rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forewarn.control import maintenance
+from forewarn.control import commands
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.control.measures import OPERATOR
-from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Command
 from forewarn.core.errors import Conflict, NotFound
-from forewarn.core.model import Cause, EventType, Operation, Phase, Priority, Scope, Vm
+from forewarn.core.model import (
+    EventType,
+    Operation,
+    Phase,
+    Priority,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
+from forewarn.core.principal import OPERATOR
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.scenario import (
     HOST_VERBS,
@@ -27,6 +33,7 @@ from forewarn.emulator.scenario import (
     Verb,
     Whom,
 )
+from forewarn.wire.operator_json import Instant
 
 
 class UnfitFleet(Conflict):
@@ -194,21 +201,56 @@ def _hosts_meant(place: Place, target: Target, fleet: FleetReader) -> tuple[str,
     return tuple(found)
 
 
-def carry_out(step: Step, target: Target, earlier: Mapping[str, Made]) -> Command[Made]:
-    """The orders of one step, as one command. `earlier` is what named steps have made."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrders:
+    """The orders of one step, and the hosts that they are about. `makes`: events count as made."""
 
-    def command(tx: Transaction) -> Made:
-        if step.verb is Verb.CANCEL:
-            return _cancel(_made_by(step, earlier), tx)
-        if step.verb is Verb.APPROVE:
-            return _approve(_made_by(step, earlier), tx)
-        if step.on is None:
-            return _order_hosts(step, _made_by(step, earlier).hosts, tx)
-        if step.verb in VM_VERBS:
-            return _order_vms(step, vms_meant(step.on, target, tx), tx)
-        return _order_hosts(step, _hosts_meant(step.on, target, tx), tx)
+    orders: tuple[commands.Order, ...]
+    hosts: tuple[str, ...] = ()
+    makes: bool = True
 
-    return command
+
+def orders_of(
+    step: Step, target: Target, earlier: Mapping[str, Made], fleet: FleetReader
+) -> StepOrders:
+    """What one step orders now. `earlier` is what named steps have made. Raises Refusal."""
+    if step.verb is Verb.CANCEL:
+        return _cancel(_made_by(step, earlier), fleet)
+    if step.verb is Verb.APPROVE:
+        return _approve(_made_by(step, earlier), fleet)
+    if step.on is None:
+        return _order_hosts(step, _made_by(step, earlier).hosts)
+    if step.verb in VM_VERBS:
+        kind = commands.VM_ORDERS[VM_VERBS[step.verb][0]]
+        vms = vms_meant(step.on, target, fleet)
+        return StepOrders(orders=tuple(kind(by=OPERATOR, vm=vm) for vm in vms))
+    return _order_hosts(step, _hosts_meant(step.on, target, fleet))
+
+
+def made_by(step: StepOrders, answers: Sequence[object]) -> Made:
+    """What the orders of a step have made, by what each of them was answered."""
+    events: list[str] = []
+    operations: list[Operation] = []
+    for answer in answers if step.makes else ():
+        match answer:
+            case ScheduledEvent():
+                events.append(answer.event_id)
+            case commands.HostFailed():
+                events += [event.event_id for event in answer.events]
+            case Operation():
+                operations.append(answer)
+    held = [*events]
+    for operation in operations:
+        if operation.event_type is EventType.REDEPLOY:  # each VM moves by an action of its own
+            held += [event_id for _, event_id in operation.members]
+        else:
+            held.append(operation.operation_id)
+    return Made(
+        event_ids=tuple(events),
+        operation_ids=tuple(operation.operation_id for operation in operations),
+        hosts=step.hosts,
+        held=tuple(held),
+    )
 
 
 def _made_by(step: Step, earlier: Mapping[str, Made]) -> Made:
@@ -221,90 +263,60 @@ def _made_by(step: Step, earlier: Mapping[str, Made]) -> Made:
     return made
 
 
-def _order_vms(step: Step, vms: tuple[str, ...], tx: Transaction) -> Made:
-    event_type, _ = VM_VERBS[step.verb]
-    orders = [maintenance.order_vm(vm, event_type, by=OPERATOR) for vm in vms]
-    ids = tuple(order(tx).event_id for order in orders)
-    return Made(event_ids=ids, held=ids)
+def _order_hosts(step: Step, hosts: tuple[str, ...]) -> StepOrders:
+    return StepOrders(orders=tuple(_host_order(step, host) for host in hosts), hosts=hosts)
 
 
-def _order_hosts(step: Step, hosts: tuple[str, ...], tx: Transaction) -> Made:
-    event_ids: list[str] = []
-    operations: list[Operation] = []
-    for host in hosts:
-        if step.verb is Verb.REPAIR:
-            maintenance.repair_host(host, by=OPERATOR)(tx)
-        elif step.verb is Verb.FAIL:
-            maintenance.fail_host(host, by=OPERATOR, fenced=step.fenced)(tx)
-            event_ids += _failures(host, tx)
-        else:
-            operations.append(_operate(step, host, tx))
-    held = [*event_ids]
-    for operation in operations:
-        if operation.event_type is EventType.REDEPLOY:  # each VM moves by an action of its own
-            held += [event_id for _, event_id in operation.members]
-        else:
-            held.append(operation.operation_id)
-    return Made(
-        event_ids=tuple(event_ids),
-        operation_ids=tuple(operation.operation_id for operation in operations),
-        hosts=hosts,
-        held=tuple(held),
-    )
-
-
-def _operate(step: Step, host: str, tx: Transaction) -> Operation:
-    not_before_ms = None if step.not_before_ms is None else tx.now_ms + step.not_before_ms
-    if step.verb is Verb.DEGRADE:
-        return maintenance.degrade_host(host, by=OPERATOR, not_before_ms=not_before_ms)(tx)
-    return maintenance.maintain_host(
-        host,
-        step.event_type or EventType.FREEZE,
+def _host_order(step: Step, host: str) -> commands.Order:
+    from_now_ms, when = step.not_before_ms, None
+    if from_now_ms is not None:
+        when = Instant(said=f"{from_now_ms} ms from now", from_now_ms=from_now_ms)
+    match step.verb:
+        case Verb.REPAIR:
+            return commands.RepairHost(by=OPERATOR, host=host)
+        case Verb.FAIL:
+            return commands.FailHost(by=OPERATOR, host=host, fenced=step.fenced)
+        case Verb.DEGRADE:
+            return commands.DegradeHost(by=OPERATOR, host=host, not_before=when)
+    return commands.MaintainHost(
         by=OPERATOR,
-        not_before_ms=not_before_ms,
+        host=host,
+        event_type=step.event_type or EventType.FREEZE,
+        not_before=when,
         duration_s=step.duration_s,
         description=step.description,
         break_domains=step.break_domains,
-    )(tx)
+    )
 
 
-def _failures(host: str, tx: Transaction) -> list[str]:
-    return [
-        event.event_id
-        for scope in tx.scopes_on(host)
-        for event in scope.events
-        if event.host == host and event.cause is Cause.FAILURE and not event.phase.ended
-    ]
-
-
-def _cancel(made: Made, tx: Transaction) -> Made:
+def _cancel(made: Made, fleet: FleetReader) -> StepOrders:
     """Cancel events one by one, and operations by one of their events."""
-    for event_id in made.event_ids:
-        maintenance.cancel_event(event_id, by=OPERATOR)(tx)
+    event_ids = list(made.event_ids)
     for operation_id in made.operation_ids:
-        scheduled = _scheduled(operation_id, tx)
+        scheduled = _scheduled(operation_id, fleet)
         if not scheduled:
             raise Conflict(
                 f"Operation {operation_id} has no event left that has not started.",
                 "Cancel it earlier.",
             )
-        maintenance.cancel_event(scheduled[0], by=OPERATOR)(tx)
-    return Made()
+        event_ids.append(scheduled[0])
+    orders = tuple(commands.CancelEvent(by=OPERATOR, event_id=one) for one in event_ids)
+    return StepOrders(orders=orders, makes=False)
 
 
-def _approve(made: Made, tx: Transaction) -> Made:
-    scheduled = [one for each in made.operation_ids for one in _scheduled(each, tx)]
-    for event_id in (*made.event_ids, *scheduled):
-        maintenance.approve_event(event_id, by=OPERATOR)(tx)
-    return Made()
+def _approve(made: Made, fleet: FleetReader) -> StepOrders:
+    scheduled = [one for each in made.operation_ids for one in _scheduled(each, fleet)]
+    event_ids = (*made.event_ids, *scheduled)
+    orders = tuple(commands.ApproveEvent(by=OPERATOR, event_id=one) for one in event_ids)
+    return StepOrders(orders=orders, makes=False)
 
 
-def _scheduled(operation_id: str, tx: Transaction) -> list[str]:
+def _scheduled(operation_id: str, fleet: FleetReader) -> list[str]:
     """The events of an operation that have not started."""
-    operation = tx.operation(operation_id)
+    operation = fleet.operations.get(operation_id)
     found = []
     for scope_name, event_id in operation.members if operation else ():
-        scope = tx.scope(scope_name)
+        scope = fleet.scope(scope_name)
         event = scope.event(event_id) if scope else None
         if event is not None and event.phase is Phase.SCHEDULED:
             found.append(event_id)

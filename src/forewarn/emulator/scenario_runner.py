@@ -11,14 +11,23 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from forewarn.control.commands import AllOf
 from forewarn.control.control import Control
 from forewarn.core.errors import Conflict, NotFound, Refusal, Unavailable
 from forewarn.core.model import SECOND_MS, OperationPhase, ScheduledEvent
+from forewarn.core.principal import OPERATOR
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.fault_orders import FaultOrder
 from forewarn.emulator.faults import Fault
 from forewarn.emulator.scenario import Scenario, Step, Verb
-from forewarn.emulator.scenario_orders import Made, Target, carry_out, choose_target, vms_meant
+from forewarn.emulator.scenario_orders import (
+    Made,
+    Target,
+    choose_target,
+    made_by,
+    orders_of,
+    vms_meant,
+)
 from forewarn.ports import Store
 
 RUNS_MAX = 100  # at once, and in the record
@@ -210,7 +219,9 @@ class ScenarioRunner:
             for other in run.steps
             if other.step.label is not None and other.phase is StepPhase.DONE
         }
-        made = await self._control.submit(carry_out(step, run.target, earlier))
+        step_orders = orders_of(step, run.target, earlier, self._control.fleet)
+        answers = await self._control.submit(AllOf(by=OPERATOR, orders=step_orders.orders))
+        made = made_by(step_orders, answers)
         if step.started_for_ms is not None:
             for owner_id in made.held:
                 self._machines.hold(owner_id, step.started_for_ms / SECOND_MS)

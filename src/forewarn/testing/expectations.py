@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.measures import OPERATOR
 from forewarn.core import explain
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Phase, ScheduledEvent
+from forewarn.core.principal import OPERATOR
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.core.spelling import shown
 from forewarn.emulator.faults import Fault
@@ -27,7 +27,7 @@ from forewarn.wiring.simulate import Emulator
 WITHIN_S = 5.0  # unless a test says otherwise
 WITHIN_S_MAX = 86_400.0
 FACTS_SHOWN_MAX = 40
-NOT_VMS = (OPERATOR, AUTO_APPROVED_BY)  # who approves beside VMs
+NOT_VMS = (OPERATOR.name, AUTO_APPROVED_BY)  # who approves beside VMs
 
 
 class Answer(Enum):

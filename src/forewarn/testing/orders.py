@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from forewarn.control import maintenance
-from forewarn.control.measures import OPERATOR
-from forewarn.control.transaction import Transaction
+from forewarn.control import commands, maintenance
 from forewarn.core import model
 from forewarn.core.errors import Invalid, NotFound
-from forewarn.core.model import Cause, EventType, Phase
+from forewarn.core.model import EventType
+from forewarn.core.principal import OPERATOR
 from forewarn.core.spelling import meant, shown
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, Operation, event_of, ms_of
-from forewarn.wire.operator_json import LAST_MS, parse_time, time_text
+from forewarn.wire.operator_json import Instant, parse_instant
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str
@@ -31,7 +30,8 @@ def order_vm(vm: str, event_type: EventType) -> Work[Event]:
     """Restart, redeploy, delete or evict a VM."""
 
     async def work(emulator: Emulator) -> Event:
-        ordered = await emulator.control.submit(maintenance.order_vm(vm, event_type, by=OPERATOR))
+        order = commands.VM_ORDERS[event_type](by=OPERATOR, vm=vm)
+        ordered = await emulator.control.submit(order)
         return (await _events(emulator, [ordered.event_id]))[0]
 
     return work
@@ -54,20 +54,16 @@ def maintain(
         )
 
     async def work(emulator: Emulator) -> Operation:
-        not_before_ms = _not_before_ms(emulator, not_before)
-
-        def command(tx: Transaction) -> model.Operation:
-            return maintenance.maintain_host(
-                _host(tx, where),
-                EventType(event_type),
-                by=OPERATOR,
-                not_before_ms=not_before_ms,
-                duration_s=duration,
-                description=description,
-                break_domains=break_domains,
-            )(tx)
-
-        return await _operation(emulator, await emulator.control.submit(command))
+        order = commands.MaintainHost(
+            by=OPERATOR,
+            host=_host(emulator, where),
+            event_type=EventType(event_type),
+            not_before=_when(not_before),
+            duration_s=duration,
+            description=description,
+            break_domains=break_domains,
+        )
+        return await _operation(emulator, await emulator.control.submit(order))
 
     return work
 
@@ -76,13 +72,10 @@ def degrade(where: str, *, not_before: When | None) -> Work[Operation]:
     """Say that the hardware of a host is expected to fail."""
 
     async def work(emulator: Emulator) -> Operation:
-        not_before_ms = _not_before_ms(emulator, not_before)
-
-        def command(tx: Transaction) -> model.Operation:
-            host = _host(tx, where)
-            return maintenance.degrade_host(host, by=OPERATOR, not_before_ms=not_before_ms)(tx)
-
-        return await _operation(emulator, await emulator.control.submit(command))
+        order = commands.DegradeHost(
+            by=OPERATOR, host=_host(emulator, where), not_before=_when(not_before)
+        )
+        return await _operation(emulator, await emulator.control.submit(order))
 
     return work
 
@@ -91,17 +84,9 @@ def fail(where: str, *, fenced: bool) -> Work[tuple[Event, ...]]:
     """Say that a host has failed; the events of the VMs that were on it."""
 
     async def work(emulator: Emulator) -> tuple[Event, ...]:
-        def command(tx: Transaction) -> list[str]:
-            host = _host(tx, where)
-            maintenance.fail_host(host, by=OPERATOR, fenced=fenced)(tx)
-            return [
-                event.event_id
-                for scope in tx.scopes_on(host)
-                for event in scope.events
-                if event.host == host and event.cause is Cause.FAILURE and not event.phase.ended
-            ]
-
-        return await _events(emulator, await emulator.control.submit(command))
+        order = commands.FailHost(by=OPERATOR, host=_host(emulator, where), fenced=fenced)
+        failed = await emulator.control.submit(order)
+        return await _events(emulator, [event.event_id for event in failed.events])
 
     return work
 
@@ -110,10 +95,8 @@ def repair(where: str) -> Work[None]:
     """Say that a degraded or failed host is well again."""
 
     async def work(emulator: Emulator) -> None:
-        def command(tx: Transaction) -> None:
-            maintenance.repair_host(_host(tx, where), by=OPERATOR)(tx)
-
-        await emulator.control.submit(command)
+        order = commands.RepairHost(by=OPERATOR, host=_host(emulator, where))
+        await emulator.control.submit(order)
 
     return work
 
@@ -122,12 +105,12 @@ def cancel(event_ids: Sequence[str]) -> Work[None]:
     """Cancel events; one that another of them took along with its operation is done already."""
 
     async def work(emulator: Emulator) -> None:
-        def command(tx: Transaction) -> None:
-            for event_id in event_ids:
-                if maintenance.need_event(tx, event_id)[1].phase is not Phase.CANCELED:
-                    maintenance.cancel_event(event_id, by=OPERATOR)(tx)
-
-        await emulator.control.submit(command)
+        once: dict[str, str] = {}  # one event of each operation
+        for event_id in event_ids:
+            found = emulator.control.fleet.open_event(event_id.upper())
+            once.setdefault((found[1].operation_id if found else None) or event_id, event_id)
+        orders = tuple(commands.CancelEvent(by=OPERATOR, event_id=one) for one in once.values())
+        await emulator.control.submit(commands.AllOf(by=OPERATOR, orders=orders))
 
     return work
 
@@ -136,50 +119,38 @@ def approve(event_ids: Sequence[str]) -> Work[None]:
     """Say go ahead, as an operator may in the name of a scope."""
 
     async def work(emulator: Emulator) -> None:
-        def command(tx: Transaction) -> None:
-            for event_id in event_ids:
-                maintenance.approve_event(event_id, by=OPERATOR)(tx)
-
-        await emulator.control.submit(command)
+        orders = tuple(commands.ApproveEvent(by=OPERATOR, event_id=one) for one in event_ids)
+        await emulator.control.submit(commands.AllOf(by=OPERATOR, orders=orders))
 
     return work
 
 
-def _host(tx: Transaction, where: str) -> str:
+def _host(emulator: Emulator, where: str) -> str:
     """The host of that name, or the host of the VM of that name."""
-    if where in tx.hosts_by_name:
+    fleet = emulator.control.fleet
+    if where in fleet.hosts_by_name:
         return where
-    vm = tx.vm(where)
+    vm = fleet.vm(where)
     if vm is None:
-        known = [*tx.hosts_by_name, *tx.scope_of_vm]
+        known = [*fleet.hosts_by_name, *fleet.scope_of_vm]
         raise NotFound(f"There is no host or VM {shown(where)}.", meant(where, known))
     return vm.host
 
 
-def _not_before_ms(emulator: Emulator, not_before: When | None) -> int | None:
-    now_ms = emulator.clock.now_ms()
+def _when(not_before: When | None) -> Instant | None:
     if not_before is None:
         return None
-    if isinstance(not_before, timedelta):
-        return _written(now_ms + not_before // timedelta(milliseconds=1))
     if isinstance(not_before, str):
-        return parse_time(not_before, now_ms=now_ms)
+        return parse_instant(not_before)
+    if isinstance(not_before, timedelta):
+        from_now_ms = not_before // timedelta(milliseconds=1)
+        return Instant(said=f"{not_before} from now", from_now_ms=from_now_ms)
     if not_before.tzinfo is None:
         raise Invalid(
             f"The time {not_before} names no zone.",
             "Give a datetime with one, a timedelta from now, or a text like +2h.",
         )
-    return _written(ms_of(not_before))
-
-
-def _written(at_ms: int) -> int:
-    """An instant that can be written as a date. Raises Invalid for another."""
-    if not 0 <= at_ms <= LAST_MS:
-        raise Invalid(
-            "The time of not_before cannot be written as a date.",
-            f"Times from {time_text(0)} to {time_text(LAST_MS)} are accepted.",
-        )
-    return at_ms
+    return Instant(said=str(not_before), at_ms=ms_of(not_before))
 
 
 async def _events(emulator: Emulator, event_ids: Sequence[str]) -> tuple[Event, ...]:

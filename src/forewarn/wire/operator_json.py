@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from forewarn.core import errors
 from forewarn.core.model import (
     DAY_MS,
@@ -48,23 +50,49 @@ def time_text(ms: int | None) -> str | None:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def parse_time(text: str, *, now_ms: int) -> int:
-    """The instant that `text` names, in milliseconds; fractions of one are cut.
+class Instant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point in time as somebody wrote it: a date, or so long after the moment of deciding."""
+
+    said: str
+    at_ms: int | None = None
+    from_now_ms: int | None = None
+
+    def instant_ms(self, now_ms: int) -> int:
+        """The instant in milliseconds. Raises errors.Invalid for one that no date can be."""
+        at_ms = now_ms + (self.from_now_ms or 0) if self.at_ms is None else self.at_ms
+        if not 0 <= at_ms <= LAST_MS:
+            raise errors.Invalid(
+                f"The time {self.said[:_QUOTED_CHARS_MAX]!r} is not between {time_text(0)} and"
+                f" {time_text(LAST_MS)}.",
+                _ACCEPTED_TIME,
+            )
+        return at_ms
+
+    def to_come_ms(self, now_ms: int) -> int:
+        """As `instant_ms`. Raises errors.Invalid if it has passed."""
+        at_ms = self.instant_ms(now_ms)
+        if at_ms < now_ms:
+            raise errors.Invalid(
+                f"The time {self.said[:_QUOTED_CHARS_MAX]} has passed.",
+                "A time from now on would be accepted.",
+            )
+        return at_ms
+
+
+def parse_instant(text: str) -> Instant:
+    """The instant that `text` names; fractions of a millisecond are cut.
 
     Raises errors.Invalid for everything that is not a time with a zone or a time from now.
     """
     from_now = _FROM_NOW.fullmatch(text)
     if from_now is not None:
-        at_ms = now_ms + int(from_now[1]) * _UNIT_MS[from_now[2]]
-    else:
-        at_ms = (_zoned(text) - _EPOCH) // _MILLISECOND
-    if not 0 <= at_ms <= LAST_MS:
-        raise errors.Invalid(
-            f"The time {text[:_QUOTED_CHARS_MAX]!r} is not between {time_text(0)} and"
-            f" {time_text(LAST_MS)}.",
-            _ACCEPTED_TIME,
-        )
-    return at_ms
+        return Instant(said=text, from_now_ms=int(from_now[1]) * _UNIT_MS[from_now[2]])
+    return Instant(said=text, at_ms=(_zoned(text) - _EPOCH) // _MILLISECOND)
+
+
+def parse_time(text: str, *, now_ms: int) -> int:
+    """The instant that `text` names, in milliseconds. Raises errors.Invalid as `parse_instant`."""
+    return parse_instant(text).instant_ms(now_ms)
 
 
 def event_json(event: ScheduledEvent) -> Json:

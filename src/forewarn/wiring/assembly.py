@@ -17,9 +17,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import LinkRoutes
-from forewarn.control import ticker
 from forewarn.control.control import Control
-from forewarn.control.dispatch import Dispatch
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
 from forewarn.control.inventory_file import ReadFiles
@@ -92,6 +90,7 @@ class ControlParts:
         self.store = adapters.store
         self.clock = adapters.clock
         self._ring = ring
+        self._lease_clock = adapters.lease_clock
         self.timekeeper = Timekeeper(adapters.clock, pulse_clock=adapters.lease_clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
@@ -108,7 +107,6 @@ class ControlParts:
             lease_clock=adapters.lease_clock,
             fleet=self.fleet,
             observed=self.observed,
-            dispatch=Dispatch(adapters.lease_clock),
         )
         self.ticker = TickerLoop(self.control, self.measures)
         self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
@@ -128,10 +126,9 @@ class ControlParts:
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,
+            lease_clock=self._lease_clock,
             policy=policy,
             ids=ids,
-            on_step=ticker.clock_stepped,
-            on_stall=ticker.stalled,
             on_commit=self._committed,
         )
         return WriterThread(

@@ -29,12 +29,13 @@ from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import LinkProtocol, link_limits
 from forewarn.api.link_routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
-from forewarn.control import ticker
+from forewarn.control.commands import WasDown
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
+from forewarn.core.principal import CLOCK
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
@@ -187,7 +188,7 @@ class ControlService:
         parts.observed.pulse()  # however long the start takes, hosts are not listened to in it
         await self._apply_inventory()
         await self.membership.settle()
-        await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
+        await parts.control.submit(WasDown(by=CLOCK, since_ms=parts.last_heartbeat_ms))
         async with self._link() as link:
             app = create_app(
                 parts.control,

@@ -13,8 +13,9 @@ from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
-from forewarn.control import ticker
+from forewarn.control.commands import WasDown
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
+from forewarn.core.principal import CLOCK
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.logs import Log
@@ -115,7 +116,7 @@ class Service:
         await self._arrange()
         guest = await self._listeners.open_shared(settings.guest)
         # From here on guests can read. Only now is it known how long they could not.
-        await parts.control.submit(ticker.was_down(parts.last_heartbeat_ms))
+        await parts.control.submit(WasDown(by=CLOCK, since_ms=parts.last_heartbeat_ms))
         await parts.hosts.heartbeat()
         app = create_app(
             parts.control,

@@ -1,0 +1,428 @@
+"""Every change that can be asked of control, as a value: what is wanted, and by whom.
+
+A command says everything that its decision needs and that is not in the fleet, so it can be written
+down, read back and decided anew. `Command[R]` is one whose decision answers R. Which function
+decides which of them is `deciding`; times are those of the transaction that it decides in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
+from forewarn.core.principal import Principal
+from forewarn.wire.operator_json import Instant
+
+R = TypeVar("R")
+
+
+def _tag(class_name: str) -> str:
+    """`RestartVm` as `restart-vm`."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in class_name).lstrip("-")
+
+
+class Command(
+    msgspec.Struct,
+    Generic[R],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="command",
+    tag=_tag,
+):
+    """What somebody wants. Two equal ones want the same."""
+
+    by: Principal
+
+
+# What operators order.
+
+
+class RestartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Reboot a VM, as its owner. Answers the event, also if the same order was open already."""
+
+    vm: str
+
+
+class RedeployVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Move a VM to another host, as its owner."""
+
+    vm: str
+
+
+class DeleteVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Terminate a VM, as its owner."""
+
+    vm: str
+
+
+class EvictVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Preempt a spot VM, as the platform."""
+
+    vm: str
+
+
+class MaintainHost(Command[Operation], frozen=True, kw_only=True):
+    """Freeze or reboot a host, or move its VMs away (Redeploy).
+
+    `duration_s` is the length of a Freeze; `description` replaces the words that guests read.
+    `break_domains` accepts that two update domains of one scope are hit at once.
+    """
+
+    host: str
+    event_type: EventType
+    not_before: Instant | None = None
+    duration_s: int | None = None
+    description: str | None = None
+    break_domains: bool = False
+
+
+class DegradeHost(Command[Operation], frozen=True, kw_only=True):
+    """Say that a host's hardware is expected to fail; its VMs move, a week ahead by default."""
+
+    host: str
+    not_before: Instant | None = None
+
+
+class HostFailed(msgspec.Struct, frozen=True):
+    """A host that was declared failed, and the open events of the VMs that were on it."""
+
+    host: Host
+    events: tuple[ScheduledEvent, ...]
+
+
+class FailHost(Command[HostFailed], frozen=True, kw_only=True):
+    """Say that a host has failed, and with `fenced` that it is surely off.
+
+    The power of a simulated host is cut first, so that it is. Any other that is heard is not off:
+    HostHeard, unless `force`.
+    """
+
+    host: str
+    fenced: bool = False
+    force: bool = False
+
+
+class RepairHost(Command[Host], frozen=True, kw_only=True):
+    """Say that a degraded or failed host is well again; a simulated one gets its power back."""
+
+    host: str
+
+
+class CloseHost(Command[Host], frozen=True, kw_only=True):
+    """Place no VM on a host any more."""
+
+    host: str
+
+
+class OpenHost(Command[Host], frozen=True, kw_only=True):
+    """Place VMs on a host again."""
+
+    host: str
+
+
+class ApproveEvent(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Say go ahead in the name of an event's scope. `event_id` may be the beginning of one."""
+
+    event_id: str
+
+
+class EventCanceled(msgspec.Struct, frozen=True):
+    """An event that was canceled, and the ids of all that were canceled with it."""
+
+    event: ScheduledEvent
+    together: tuple[str, ...]
+
+
+class CancelEvent(Command[EventCanceled], frozen=True, kw_only=True):
+    """Cancel a scheduled event, or withdraw an eviction. An operation is canceled whole.
+
+    `event_id` may be the beginning of one.
+    """
+
+    event_id: str
+
+
+class ReleaseScope(Command[Scope], frozen=True, kw_only=True):
+    """Let platform events of a scope go on after one of its events has failed."""
+
+    scope: str
+
+
+class AllOf(Command[tuple[Any, ...]], frozen=True, kw_only=True):
+    """Orders that are carried out in this order, all or none. Answers what each of them did."""
+
+    orders: tuple[Order, ...]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to an order as JSON text. `repeated` if the order was carried out before."""
+
+    text: str
+    repeated: bool
+
+
+class Once(Command[Answer], frozen=True, kw_only=True):
+    """An order that is carried out at most once under `key`, and its answer to the operator.
+
+    `fingerprint` tells it from other orders: IdempotencyMismatch if the key was used for one of
+    those. Without a key nothing is remembered.
+    """
+
+    order: Order
+    key: str | None
+    fingerprint: str
+
+
+class FindAnswer(Command[Answer | None], frozen=True, kw_only=True):
+    """The answer that was given to an order before, None if it is new. Refused as `Once`."""
+
+    key: str | None
+    fingerprint: str
+
+
+class TellTime(Command[int], frozen=True, kw_only=True):
+    """The time by which control decides, in ms: answered only if an order would get through."""
+
+
+# What hosts say.
+
+
+class HostIsSilent(Command[None], frozen=True, kw_only=True):
+    """Stop the notice of the events on a host that is not heard; it runs on when it confirms."""
+
+    host: str
+
+
+class HostJoined(Command[None], frozen=True, kw_only=True):
+    """A host has a daemon and a certificate: it is in the fleet, whatever a file lists.
+
+    Refused for a bad name, and for one that differs from another host's in case only. A host that
+    joins again keeps everything that was said of it.
+    """
+
+    host: str
+
+
+class HostsLeft(Command[None], frozen=True, kw_only=True):
+    """Hosts have no certificate any more. Each leaves the fleet unless something is still there.
+
+    One that VMs are on, or that an event or operation is about, stays without new VMs until it is
+    retired again; one that an inventory file lists stays as the file's.
+    """
+
+    hosts: tuple[str, ...]
+    listed_by_file: tuple[str, ...] = ()
+    inventory: str | None = None  # the digest of the file that was looked at, if there was one
+
+
+class ConfirmScope(Command[None], frozen=True, kw_only=True):
+    """A host shows an incarnation. Refused for one that never was.
+
+    A scope that has left since it was shown is no reason to refuse anything.
+    """
+
+    host: str
+    scope: str
+    incarnation: int
+
+
+class ApproveEvents(Command[None], frozen=True, kw_only=True):
+    """A VM of the host says go ahead. All of it is applied, or with UnknownEventIds none of it."""
+
+    host: str
+    vm: str
+    event_ids: tuple[str, ...]
+
+
+class EnableScope(Command[None], frozen=True, kw_only=True):
+    """A VM of the host polled a scope that was not enabled."""
+
+    host: str
+    scope: str
+    vm: str
+
+
+class ReadAgo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A VM has read an event for the first time, so long ago."""
+
+    vm: str
+    scope: str
+    event_id: str
+    age_ms: int
+
+
+class KeepTraces(Command[None], frozen=True, kw_only=True):
+    """Keep what guests of the host did in passing; what is not of its own VMs is left out.
+
+    `polls` is how long ago each scope was last polled; `returned` are VMs that polled again.
+    """
+
+    host: str
+    first_reads: tuple[ReadAgo, ...] = ()
+    polls: dict[str, int] = {}
+    returned: tuple[str, ...] = ()
+
+
+class Renew(Command[None], frozen=True, kw_only=True):
+    """The host is there after a silence, or still works on claims: action ids and epochs.
+
+    If it was silent for long, guests there could not read: that time was no notice.
+    """
+
+    host: str
+    holding: dict[str, int]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a host has to do. `two_daemons`: two speak for it, so neither is given anything."""
+
+    actions: tuple[Action, ...]
+    two_daemons: bool = False
+
+
+class ClaimActions(Command[Claimed], frozen=True, kw_only=True):
+    """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
+
+    `daemon` names one life of the host's daemon. What an earlier one had claimed is free as soon
+    as the next one asks: it died, and the next one looks before it acts. If the earlier one asks
+    again after that, two machines have the credentials of one host, and nobody knows which of them
+    has its VMs: nothing for both, until one is silent.
+    """
+
+    host: str
+    boot_id: str
+    daemon: str = ""
+
+
+class HoldClaim(Command[bool], frozen=True, kw_only=True):
+    """Whether the host may still act on a claim. Yes renews its lease."""
+
+    host: str
+    action_id: str
+    epoch: int
+
+
+class ReportAction(Command[None], frozen=True, kw_only=True):
+    """The host says how an action ended. Refused if the claim is no longer held."""
+
+    host: str
+    action_id: str
+    epoch: int
+    outcome: Outcome
+    detail: str = ""
+
+
+# What time makes possible. Each is looked at again when it is decided.
+
+
+class StartEvent(Command[bool], frozen=True, kw_only=True):
+    """Start an event if nothing holds it."""
+
+    scope: str
+    event_id: str
+
+
+class StartOperation(Command[bool], frozen=True, kw_only=True):
+    """Start an operation, with all its events and in one transaction, if nothing holds it."""
+
+    operation_id: str
+
+
+class TellNewcomers(Command[None], frozen=True, kw_only=True):
+    """Give VMs that arrived at an operation's host their own event and full notice."""
+
+    operation_id: str
+
+
+class SettleOperation(Command[None], frozen=True, kw_only=True):
+    """End an operation all of whose events have ended."""
+
+    operation_id: str
+
+
+class ExpireEvent(Command[None], frozen=True, kw_only=True):
+    """Give up an event that has not ended by its deadline."""
+
+    scope: str
+    event_id: str
+
+
+class ExpireOperation(Command[None], frozen=True, kw_only=True):
+    """Give up an operation that has not ended by its deadline."""
+
+    operation_id: str
+
+
+class AssignPlace(Command[None], frozen=True, kw_only=True):
+    """Find a host for the VM of a failed one that waits for a place."""
+
+    scope: str
+    event_id: str
+
+
+class EndRecoveries(Command[None], frozen=True, kw_only=True):
+    """End the wait for VMs of a scope that did not poll again in time."""
+
+    scope: str
+
+
+class DisableScope(Command[None], frozen=True, kw_only=True):
+    """Disable a scope that nobody has polled for a day."""
+
+    scope: str
+
+
+class NoteHeartbeat(Command[None], frozen=True, kw_only=True):
+    """Write down that the service is up; a gap between two of these is a downtime."""
+
+
+class ClockStepped(Command[None], frozen=True, kw_only=True):
+    """Take a step of the wall clock out of every notice, deadline and recovery."""
+
+    stepped_ms: int
+
+
+class Stalled(Command[None], frozen=True, kw_only=True):
+    """Take time in which the process stood still out of every notice: nobody could read."""
+
+    stalled_ms: int
+
+
+class WasDown(Command[None], frozen=True, kw_only=True):
+    """Take the time since the last heartbeat, in which nobody could read, out of every notice.
+
+    Which hosts had fallen silent just before that died with the process, so every notice also
+    loses as long as such a silence may have gone unnoticed. None if nothing was ever kept.
+    """
+
+    since_ms: int | None
+
+
+# An order of an operator, each on its own.
+Order = (
+    RestartVm
+    | RedeployVm
+    | DeleteVm
+    | EvictVm
+    | MaintainHost
+    | DegradeHost
+    | FailHost
+    | RepairHost
+    | CloseHost
+    | OpenHost
+    | ApproveEvent
+    | CancelEvent
+    | ReleaseScope
+)
+
+# The orders of VMs, by the event that each leads to.
+VM_ORDERS: Mapping[EventType, type[RestartVm | RedeployVm | DeleteVm | EvictVm]] = {
+    EventType.REBOOT: RestartVm,
+    EventType.REDEPLOY: RedeployVm,
+    EventType.TERMINATE: DeleteVm,
+    EventType.PREEMPT: EvictVm,
+}

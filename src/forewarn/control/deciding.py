@@ -1,0 +1,83 @@
+"""Which function decides which command: nothing else changes the fleet.
+
+Each takes the transaction and the command, and gives what the command answers. They are pure but
+for the transaction: the same commands in the same order, at the same times, decide the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from forewarn.control import (
+    commands,
+    dispatch,
+    host_places,
+    idempotency,
+    maintenance,
+    metadata,
+    ticker,
+)
+from forewarn.control.commands import Command
+from forewarn.control.transaction import Transaction
+
+R = TypeVar("R")
+
+
+def decide(tx: Transaction, command: Command[R]) -> R:
+    """Decide a command within a transaction. Raises its Refusal."""
+    answer: R = DECIDERS[type(command)](tx, command)
+    return answer
+
+
+def _all_of(tx: Transaction, command: commands.AllOf) -> tuple[Any, ...]:
+    return tuple(DECIDERS[type(order)](tx, order) for order in command.orders)
+
+
+def _once(tx: Transaction, command: commands.Once) -> commands.Answer:
+    return idempotency.once(tx, command, decide)
+
+
+DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
+    commands.RestartVm: maintenance.restart_vm,
+    commands.RedeployVm: maintenance.redeploy_vm,
+    commands.DeleteVm: maintenance.delete_vm,
+    commands.EvictVm: maintenance.evict_vm,
+    commands.MaintainHost: maintenance.maintain_host,
+    commands.DegradeHost: maintenance.degrade_host,
+    commands.FailHost: maintenance.fail_host,
+    commands.RepairHost: maintenance.repair_host,
+    commands.CloseHost: maintenance.close_host,
+    commands.OpenHost: maintenance.open_host,
+    commands.ApproveEvent: maintenance.approve_event,
+    commands.CancelEvent: maintenance.cancel_event,
+    commands.ReleaseScope: maintenance.release_scope,
+    commands.TellTime: maintenance.tell_time,
+    commands.AllOf: _all_of,
+    commands.Once: _once,
+    commands.FindAnswer: idempotency.find_answer,
+    commands.HostIsSilent: dispatch.host_is_silent,
+    commands.HostJoined: host_places.host_joined,
+    commands.HostsLeft: host_places.hosts_left,
+    commands.ConfirmScope: metadata.confirm_scope,
+    commands.ApproveEvents: metadata.approve_events,
+    commands.EnableScope: metadata.enable_scope,
+    commands.KeepTraces: metadata.keep_traces,
+    commands.Renew: dispatch.renew,
+    commands.ClaimActions: dispatch.claim_actions,
+    commands.HoldClaim: dispatch.hold_claim,
+    commands.ReportAction: dispatch.report_action,
+    commands.StartEvent: ticker.start_event,
+    commands.StartOperation: ticker.start_operation,
+    commands.TellNewcomers: ticker.tell_newcomers,
+    commands.SettleOperation: ticker.settle_operation,
+    commands.ExpireEvent: ticker.expire_event,
+    commands.ExpireOperation: ticker.expire_operation,
+    commands.AssignPlace: ticker.assign,
+    commands.EndRecoveries: ticker.end_recoveries,
+    commands.DisableScope: ticker.disable,
+    commands.NoteHeartbeat: ticker.note_heartbeat,
+    commands.ClockStepped: ticker.clock_stepped,
+    commands.Stalled: ticker.stalled,
+    commands.WasDown: ticker.was_down,
+}
