@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,15 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from forewarn.api import orders
+import ordered
 from forewarn.control import overview
+from forewarn.control.commands import Command, Once, Order
 from forewarn.control.writer import Wanted
+from forewarn.core.inventory import Applied
 from forewarn.core.model import MINUTE_MS, EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.emulator.pacer import Instant
 from forewarn.settings import SIMULATE_DEFAULTS, Settings
 from forewarn.testing.background import Background
-from forewarn.wire.operator_json import Json
 from forewarn.wiring.simulate import Emulator, Plan
 from system_world import Guest
 
@@ -39,13 +41,21 @@ class Emulated:
         parts = urlsplit(self.background.call(urls)[vm])
         return Guest((parts.hostname or "", parts.port or 0))
 
-    def order(self, command: Wanted[Json]) -> Any:
+    def order(self, order: Command[object]) -> Any:
         """Give an order, as the operator API would."""
-        return self.background.call(lambda emulator: emulator.control.submit(command))
+        assert isinstance(order, Order)
+        once = Once(by=order.by, order=order, key=None, fingerprint="")
+        answer = self.background.call(lambda emulator: emulator.control.submit(once))
+        return json.loads(answer.text)
+
+    def apply(self, inventory: Wanted[Applied]) -> Applied:
+        return self.background.call(lambda emulator: emulator.control.submit(inventory))
 
     def restart(self, vm: str = "vm0") -> str:
         """Order a restart; the id of its event."""
-        event_id: str = self.order(orders.order_vm(vm, EventType.REBOOT))["event_id"]
+        event_id: str = self.order(ordered.order_vm(vm, EventType.REBOOT, by="operator"))[
+            "event_id"
+        ]
         return event_id
 
     def advance(self, ms: int) -> list[Instant]:

@@ -202,9 +202,9 @@ class InventoryFleet:
 
     def hosts_do_their_work(self) -> None:
         for host in list(self.index.hosts):
-            for action in self.run(self._dispatch.claim(host, "boot-1")):
+            for action in self.run(ordered.claim(host, "boot-1")).actions:
                 self.run(
-                    self._dispatch.report(
+                    ordered.report(
                         host, action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""
                     )
                 )

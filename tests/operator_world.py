@@ -26,7 +26,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
-from forewarn.control import inventory, metadata, ticker
+from forewarn.control import inventory, ticker
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.measures import Measures
@@ -35,7 +35,8 @@ from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
-from forewarn.ports import Change, FirstRead
+from forewarn.ports import Change
+from forewarn.wire.host_json import ReadBefore, Traces
 
 T = TypeVar("T")
 
@@ -205,7 +206,7 @@ class World:
     def hosts_work(self, outcome: Outcome = Outcome.DONE) -> None:
         """Hosts take what there is to do and report how it ended."""
         for host in HOSTS:
-            for action in self.submit(ordered.claim(host, "boot-1")):
+            for action in self.submit(ordered.claim(host, "boot-1")).actions:
                 self.submit(
                     ordered.report(
                         host, action.action_id, epoch=action.epoch, outcome=outcome, detail=""

@@ -7,6 +7,7 @@ from typing import Any
 
 from forewarn.control import commands
 from forewarn.control.commands import Command
+from forewarn.control.host_places import inventory_digest
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.host_json import Traces
@@ -80,6 +81,18 @@ def release_scope(scope: str, *, by: str) -> Command[Scope]:
 
 def host_joined(name: str, *, by: str = "") -> Command[None]:
     return commands.HostJoined(by=the_host(by or name), host=name)
+
+
+def host_left(
+    name: str, *, by: str, listed_by_file: bool = False, inventory: str | None = None
+) -> Command[None]:
+    """`inventory` is the text that the fleet was made by, if there is one."""
+    return commands.HostsLeft(
+        by=operator(by),
+        hosts=(name,),
+        listed_by_file=(name,) if listed_by_file else (),
+        inventory=inventory_digest(inventory),
+    )
 
 
 def host_silent(host: str) -> Command[None]:

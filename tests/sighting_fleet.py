@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import ordered
-from forewarn.control import host_places, sightings
+from forewarn.control import sightings
 from forewarn.control.report_slices import SLICE_VMS_MAX, digested
 from forewarn.control.sightings import ReportStep, Sightings
 from forewarn.control.transaction import Transaction
@@ -61,7 +61,7 @@ class SightingFleet(InventoryFleet):
         self._slice_vms = slice_vms
         self.sightings = Sightings(self.clock, slice_vms=slice_vms)
         for host in hosts or ("h1", "h2", "h3"):
-            self.run(host_places.host_joined(host, by="operator"))
+            self.run(ordered.host_joined(host, by="operator"))
 
     def restart(self) -> None:
         super().restart()
@@ -128,7 +128,7 @@ class SightingFleet(InventoryFleet):
 
     def claim(self, host: str) -> list[Action]:
         """What a host is handed to do."""
-        return self.run(self._dispatch.claim(host, "boot-1"))
+        return list(self.run(ordered.claim(host, "boot-1")).actions)
 
     def operation_holds(self, operation: Operation) -> list[Hold]:
         """Why an operation has not started yet."""

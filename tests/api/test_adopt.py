@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+import ordered
 from cli_runner import ask
 from forewarn.api.adopt_routes import AdoptRoutes
-from forewarn.control import adoptions, host_places
+from forewarn.control import adoptions
 from forewarn.control.sightings import Sightings
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits, WhenHostGoesDown
@@ -73,7 +74,7 @@ def place() -> Iterator[Place]:
         fleet="", with_control=lambda control: AdoptRoutes(control, sightings).table()
     ) as world:
         for host in HOSTS:
-            world.submit(host_places.host_joined(host, by=host))
+            world.submit(ordered.host_joined(host, by=host))
         made.append(Place(world, sightings))
         yield made[0]
 

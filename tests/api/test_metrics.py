@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forewarn.control import metadata
 from forewarn.control.measures import Measures
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.endpoint.service import Counters

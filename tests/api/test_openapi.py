@@ -13,7 +13,7 @@ from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import table
-from forewarn.control import idempotency
+from forewarn.control.commands import Answer
 from forewarn.core.model import Outcome
 from operator_world import FLEET, World, running
 
@@ -202,7 +202,7 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
     answer = world.call("POST", "/v1/inventory", FLEET).json
     assert "waiting" not in answer
     assert mistakes(answer, schema, document, "answer") == []
-    given = idempotency.Answer(text=json.dumps(answer), repeated=False)
+    given = Answer(text=json.dumps(answer), repeated=False)
     waits = orders.with_waiting(given, ["VM a is not in the file, but an event names it."])
     said = json.loads(waits.text)
     assert said == {**answer, "waiting": ["VM a is not in the file, but an event names it."]}

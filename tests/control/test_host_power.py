@@ -8,7 +8,8 @@ import pytest
 
 import ordered
 from core_fleet import WEB, Cloud, TurnedClock, scope
-from forewarn.control import idempotency
+from forewarn.control.commands import Answer, FailHost, Once
+from forewarn.control.deciding import decide
 from forewarn.control.host_power import HostPower
 from forewarn.control.observed import Observed
 from forewarn.control.transaction import Transaction
@@ -32,13 +33,11 @@ class Simulated(Cloud):
         return Observed(self.clock, power=self.power)
 
 
-def failing(host: str, *, key: str | None = None) -> Wanted[idempotency.Answer]:
+def failing(host: str, *, key: str | None = None) -> Wanted[Answer]:
     """The order as the operator API gives it to the writer."""
 
-    def command(tx: Transaction) -> dict[str, object]:
-        return {"fenced": ordered.fail_host(host, by="op", fenced=True)(tx).fenced}
-
-    return idempotency.once(command, key=key, fingerprint=f"fail {host}")
+    order = FailHost(by=ordered.operator("op"), host=host, fenced=True)
+    return Once(by=order.by, order=order, key=key, fingerprint=f"fail {host}")
 
 
 def test_a_simulated_host_is_off_before_it_is_said_to_be() -> None:
@@ -84,14 +83,14 @@ def two_hosts(second: str) -> Wanted[None]:
     """Both fail, or none: as a step of a scenario that means more than one host."""
 
     def command(tx: Transaction) -> None:
-        ordered.fail_host("h1", by="op", fenced=True)(tx)
-        ordered.fail_host(second, by="op", fenced=True)(tx)
+        decide(tx, ordered.fail_host("h1", by="op", fenced=True))
+        decide(tx, ordered.fail_host(second, by="op", fenced=True))
 
     return command
 
 
 def broken(tx: Transaction) -> None:
-    ordered.fail_host("h1", by="op", fenced=True)(tx)
+    decide(tx, ordered.fail_host("h1", by="op", fenced=True))
     raise Conflict("No.", "Another day.")
 
 

@@ -14,7 +14,9 @@ from typing import TypeVar
 import pytest
 
 import ordered
+from forewarn.api.operator_routes import Keyed
 from forewarn.control import idempotency, inventory
+from forewarn.control.commands import Answer
 from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
@@ -615,12 +617,9 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
 ) -> None:
     applying = Applying(fleet)
 
-    def guard(command: Wanted[Applied]) -> Wanted[idempotency.Answer]:
-        return idempotency.once(
-            lambda tx: {"vms": list(command(tx).vms.added)}, key="k1", fingerprint="f"
-        )
+    guard = Keyed("k1", "f").guard
 
-    async def send() -> tuple[idempotency.Answer, tuple[str, ...]]:
+    async def send() -> tuple[Answer, tuple[str, ...]]:
         return await applying.inventories.apply(
             groups(4),
             by="operator",
@@ -628,7 +627,7 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
             before=lambda tx: idempotency.replayed(tx, key="k1", fingerprint="f"),
         )
 
-    async def work() -> Sequence[tuple[idempotency.Answer, tuple[str, ...]]]:
+    async def work() -> Sequence[tuple[Answer, tuple[str, ...]]]:
         return await asyncio.gather(send(), send())
 
     (first, _), (second, _) = applying.run(work)

@@ -14,14 +14,13 @@ from structlog.testing import capture_logs
 
 import ordered
 from forewarn.api.doorbell import Doorbell
-from forewarn.api.operator_routes import OperatorRoutes
+from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import idempotency, retries
+from forewarn.control.commands import Answer
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_work import Work
 from forewarn.control.measures import Measures
-from forewarn.control.writer import Wanted
 from forewarn.core.errors import Unavailable
-from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType
 from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
@@ -40,7 +39,7 @@ from inventory_slices import (
 )
 from simulation.faulty_store import FaultyStore
 
-Sent = tuple[idempotency.Answer, tuple[str, ...]]
+Sent = tuple[Answer, tuple[str, ...]]
 
 
 @pytest.fixture
@@ -51,10 +50,7 @@ def fleet(tmp_path: Path) -> InventoryFleet:
 async def send(inventories: Inventories, text: str, key: str = "k1") -> Sent:
     """As the operator API does, under an idempotency key."""
 
-    def guard(command: Wanted[Applied]) -> Wanted[idempotency.Answer]:
-        return idempotency.once(
-            lambda tx: {"vms": list(command(tx).vms.added)}, key=key, fingerprint="f"
-        )
+    guard = Keyed(key, "f").guard
 
     return await inventories.apply(
         text,
@@ -129,7 +125,7 @@ def test_a_replay_says_what_waits_for_as_long_as_it_waits(
         fleet.restart()
     again = Applying(fleet)
     still, last = again.run(lambda: go_on(again.inventories))
-    answer = idempotency.Answer(text=first.text, repeated=True)
+    answer = Answer(text=first.text, repeated=True)
     assert (still, last) == ((answer, waiting), (answer, ()))
     assert fleet.published.unfinished == ""
 

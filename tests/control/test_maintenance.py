@@ -23,9 +23,11 @@ def cloud() -> Cloud:
 
 
 @pytest.mark.parametrize("event_type", [EventType.PREEMPT, EventType.TERMINATE])
-def test_a_host_can_only_be_frozen_rebooted_or_emptied(event_type: EventType) -> None:
+def test_a_host_can_only_be_frozen_rebooted_or_emptied(
+    cloud: Cloud, event_type: EventType
+) -> None:
     with pytest.raises(Invalid, match="Freeze, Reboot or Redeploy"):
-        ordered.maintain_host("h1", event_type, by="operator")
+        cloud.run(ordered.maintain_host("h1", event_type, by="operator"))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_an_event_that_has_ended_says_how(cloud: Cloud, order: object) -> None:
 
 def test_health_orders_answer_the_host_as_it_is_now(cloud: Cloud) -> None:
     cloud.degrade("h1")
-    failed = cloud.run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
+    failed = cloud.run(ordered.fail_host("h1", by="ann", fenced=True, force=True)).host
     assert (failed.health, failed.fenced) == (Health.FAILED, True)
     repaired = cloud.run(ordered.repair_host("h1", by="ann"))
     assert (repaired.health, repaired.fenced) == (Health.OK, False)

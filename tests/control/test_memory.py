@@ -8,7 +8,9 @@ import pytest
 
 import ordered
 from core_fleet import WEB, Cloud, minutes, scope, vm
+from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.leases import Leases
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import NotFound
 from forewarn.core.invariants import InvariantBroken
@@ -27,6 +29,8 @@ def transaction(cloud: Cloud) -> Transaction:
         cloud.observed,
         cloud.store,
         now_ms=cloud.clock.wall,
+        monotonic_ms=cloud.clock.monotonic,
+        leases=Leases(0),
         policy=cloud.policy,
         ids=cloud.ids,
     )
@@ -76,10 +80,10 @@ def test_taking_back_restores_scopes_hosts_operations_indexes_and_inventory(
     before, index = cloud.everything(), indexes(cloud.index)
     restored: list[str] = []
     tx = transaction(cloud)
-    ordered.order_vm("web_0", EventType.REBOOT, by="o")(tx)
-    ordered.close_host("h3", by="o")(tx)
-    ordered.cancel_event(operation.members[0][1], by="o")(tx)
-    ordered.maintain_host("h1", EventType.REBOOT, by="o")(tx)
+    decide(tx, ordered.order_vm("web_0", EventType.REBOOT, by="o"))
+    decide(tx, ordered.close_host("h3", by="o"))
+    decide(tx, ordered.cancel_event(operation.members[0][1], by="o"))
+    decide(tx, ordered.maintain_host("h1", EventType.REBOOT, by="o"))
     moved = replace(tx.need_scope("web"), vms=(vm("web_1", 1, "h3"),))
     joined = replace(tx.need_scope("api"), vms=(vm("x", 0, "h1"), vm("web_0", 0, "h1")))
     tx.apply(Decision(scopes=(moved, joined)))
@@ -97,7 +101,7 @@ def test_taking_back_restores_scopes_hosts_operations_indexes_and_inventory(
 def test_taking_back_works_after_sealing_too(cloud: Cloud) -> None:
     before, index = cloud.everything(), indexes(cloud.index)
     tx = transaction(cloud)
-    ordered.order_vm("web_0", EventType.REBOOT, by="o")(tx)
+    decide(tx, ordered.order_vm("web_0", EventType.REBOOT, by="o"))
     assert tx.seal() is not None
     tx.take_back()
     assert cloud.everything() == before
@@ -113,15 +117,15 @@ def test_a_transaction_that_changed_nothing_seals_to_nothing(cloud: Cloud) -> No
 def test_everything_one_use_case_does_to_a_scope_is_sealed_once(cloud: Cloud) -> None:
     tx = transaction(cloud)
     before = cloud.scope()
-    first = ordered.order_vm("web_0", EventType.REBOOT, by="o")(tx)
-    ordered.order_vm("web_1", EventType.REBOOT, by="o")(tx)
-    ordered.cancel_event(first.event_id, by="o")(tx)
+    first = decide(tx, ordered.order_vm("web_0", EventType.REBOOT, by="o"))
+    decide(tx, ordered.order_vm("web_1", EventType.REBOOT, by="o"))
+    decide(tx, ordered.cancel_event(first.event_id, by="o"))
     with pytest.raises(InvariantBroken, match="I3"):
         tx.seal()  # an event that began and ended unseen is a bug, not a change
     tx.take_back()
     tx = transaction(cloud)
-    ordered.order_vm("web_0", EventType.REBOOT, by="o")(tx)
-    ordered.order_vm("web_1", EventType.REBOOT, by="o")(tx)
+    decide(tx, ordered.order_vm("web_0", EventType.REBOOT, by="o"))
+    decide(tx, ordered.order_vm("web_1", EventType.REBOOT, by="o"))
     change = tx.seal()
     assert change is not None
     [(was, after)] = change.scopes
@@ -132,7 +136,7 @@ def test_everything_one_use_case_does_to_a_scope_is_sealed_once(cloud: Cloud) ->
 def test_ended_events_go_to_the_store_and_leave_the_memory(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     tx = transaction(cloud)
-    ordered.cancel_event(event.event_id, by="o")(tx)
+    decide(tx, ordered.cancel_event(event.event_id, by="o"))
     change = tx.seal()
     assert change is not None
     assert change.scopes[0][1].events[0].phase is Phase.CANCELED
@@ -202,13 +206,13 @@ def test_places_follow_every_change_of_their_own_transaction(cloud: Cloud) -> No
     tx = transaction(cloud)
     before = places(tx)
     assert before == {"h1": 2, "h2": 1, "h3": 0}
-    ordered.close_host("h3", by="o")(tx)
+    decide(tx, ordered.close_host("h3", by="o"))
     assert places(tx) == {"h1": 2, "h2": 1}
     tx.remove_scope("api")
     assert places(tx) == {"h2": 1, "h1": 1}
     tx.remove_host("h2")
     assert places(tx) == {"h1": 1}
-    ordered.maintain_host("h1", EventType.FREEZE, by="o")(tx)
+    decide(tx, ordered.maintain_host("h1", EventType.FREEZE, by="o"))
     assert places(tx) == {}
     tx.take_back()
     assert places(transaction(cloud)) == before

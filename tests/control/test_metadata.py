@@ -73,8 +73,8 @@ def test_a_return_is_durable() -> None:
 def test_polls_are_saved_for_enabled_scopes_and_never_go_back(cloud: Cloud) -> None:
     cloud.clock.pass_ms(10_000)
     now = cloud.clock.wall
-    polls = {"web": 5_000, "api": 1_000, "gone": 0}
-    cloud.run(ordered.keep_traces("h1", Traces(polls=polls)))
+    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 5_000, "gone": 0})))
+    cloud.run(ordered.keep_traces("h3", Traces(polls={"api": 1_000})))
     cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 9_000})))
     saved = {owner.name: owner.polled_ms for owner in cloud.store.load().scopes}
     assert saved == {"web": now - 5_000, "api": now - 1_000}

@@ -116,9 +116,9 @@ def test_a_vm_is_switched_off_where_reports_said_nothing_new_for_long(
 
 def test_a_vm_that_a_boot_of_its_host_took_down_is_not_off(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
-    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.run(ordered.claim("h1", "boot-1"))
     fleet.later(60)
-    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    fleet.run(ordered.claim("h1", "boot-2"))
     shows_for(fleet, 120, OFF)
     assert not fleet.vm("web-0").off
     fleet.shows("h1", web(0))  # it is started, and later switched off
@@ -133,11 +133,11 @@ def test_control_knows_after_a_restart_which_vms_went_down_with_their_host(
     """Also if the host booted while control was down: the next repair or failure starts them."""
     fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
     fleet.shows("h1", web(0))
-    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.run(ordered.claim("h1", "boot-1"))
     if not while_down:
-        fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+        fleet.run(ordered.claim("h1", "boot-2"))
     fleet.restart()
-    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    fleet.run(ordered.claim("h1", "boot-2"))
     shows_for(fleet, 120, OFF)
     assert not fleet.vm("web-0").off
     fleet.restart()
@@ -152,12 +152,12 @@ def test_a_vm_that_runs_in_the_new_boot_and_is_switched_off_before_its_claim_cou
 ) -> None:
     """The report that shows it comes before the claim that tells of the boot."""
     fleet.shows("h1", web(0), boot_id="boot-1")
-    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.run(ordered.claim("h1", "boot-1"))
     fleet.later(60)
     fleet.shows("h1", web(0), boot_id="boot-2")  # nothing else is new
     fleet.later(1)
     fleet.shows("h1", OFF, boot_id="boot-2")
-    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    fleet.run(ordered.claim("h1", "boot-2"))
     for _ in range(3):
         fleet.later(30)
         fleet.shows("h1", OFF, boot_id="boot-2")
@@ -184,7 +184,7 @@ def test_a_report_that_names_no_boot_says_nothing_of_it(fleet: SightingFleet) ->
 def test_one_that_was_off_before_stays_so_when_its_host_boots(fleet: SightingFleet) -> None:
     shows_for(fleet, 60, OFF)
     for boot in ("boot-1", "boot-2"):
-        fleet.run(fleet._dispatch.claim("h1", boot))
+        fleet.run(ordered.claim("h1", boot))
     fleet.shows("h1", OFF)
     assert fleet.vm("web-0").off
 
@@ -284,9 +284,9 @@ def test_a_vm_that_is_off_is_started_by_nobody_when_its_host_fails(fleet: Sighti
 def test_vms_that_run_after_a_boot_do_not_count_as_down_though_nothing_new_is_shown() -> None:
     """A host that asked for work first, in its new boot, shows what it showed before."""
     fleet = SightingFleet("h1")
-    fleet.run(fleet._dispatch.claim("h1", "boot-1"))
+    fleet.run(ordered.claim("h1", "boot-1"))
     fleet.shows("h1", seen("a"), boot_id="boot-1")
-    fleet.run(fleet._dispatch.claim("h1", "boot-2"))
+    fleet.run(ordered.claim("h1", "boot-2"))
     assert fleet.vm("a").went_down
     fleet.shows("h1", seen("a"), boot_id="boot-2")
     assert not fleet.vm("a").went_down

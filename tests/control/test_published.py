@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from forewarn.control.agenda import Agenda
 from forewarn.control.observed import Observed
 from forewarn.control.published import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
+from forewarn.control.writer import Wanted
 from forewarn.core import notice
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Decision, EventType, Host
@@ -163,7 +163,7 @@ class Heard(Cloud):
     def _observe(self) -> Observed:
         return Observed(self.clock)
 
-    def run(self, command: Callable[[Transaction], Any]) -> Any:
+    def run(self, command: Wanted[Any]) -> Any:
         self.submitted += 1
         return super().run(command)
 

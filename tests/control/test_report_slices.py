@@ -11,7 +11,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 import pytest
 
-from forewarn.control import host_places, report_slices
+import ordered
+from forewarn.control import report_slices
 from forewarn.control.control import Control
 from forewarn.control.sightings import Sightings
 from forewarn.control.writer import Wanted
@@ -195,7 +196,7 @@ def test_a_host_that_left_in_the_middle_is_not_heard_on(fleet: SightingFleet) ->
     fleet.take("h3", *steps[:1])
     for one in list(fleet.names()):
         fleet.run(lambda tx, name=one: tx.remove_scope(name))  # type: ignore[misc]
-    fleet.run(host_places.host_left("h3", by="operator"))
+    fleet.run(ordered.host_left("h3", by="operator"))
     for step in steps[1:]:
         with pytest.raises(NotFound):
             fleet.take("h3", step)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from forewarn.control import host_places, inventory
+import ordered
+from forewarn.control import inventory
 from forewarn.core.errors import BadInventory, Conflict, Invalid, InventoryConflict
 from forewarn.core.machines import Power
 from forewarn.core.model import MINUTE_MS, EventType, FactKind, Priority, ScopeKind
@@ -137,23 +138,23 @@ def test_a_host_that_joins_is_in_the_fleet_and_keeps_what_was_said_of_it(
     fleet: SightingFleet,
 ) -> None:
     fleet.apply(HOSTS.replace('name = "h3"', 'name = "h3"\ncapacity = 4'))
-    fleet.run(host_places.host_joined("h3", by="h3"))
+    fleet.run(ordered.host_joined("h3", by="h3"))
     assert (fleet.host("h3").joined, fleet.host("h3").capacity) == (True, 4)
     assert [f.host for f in fleet.facts(FactKind.HOST_JOINED)] == ["h1", "h2", "h3", "h3"]
 
 
 def test_bad_and_confusing_names_of_hosts_are_refused(fleet: SightingFleet) -> None:
     with pytest.raises(Conflict, match="difference in case"):
-        fleet.run(host_places.host_joined("H1", by="H1"))
+        fleet.run(ordered.host_joined("H1", by="H1"))
     with pytest.raises(Invalid):
-        host_places.host_joined("no host", by="x")
+        fleet.run(ordered.host_joined("no host", by="x"))
 
 
 def test_a_retired_host_leaves_unless_something_is_still_there(fleet: SightingFleet) -> None:
     fleet.shows("h1", seen("db", Power.OFF))
     for host in ("h1", "h2", "h9"):
-        fleet.run(host_places.host_left(host, by="operator"))
-    fleet.run(host_places.host_left("h3", by="operator", listed_by_file=True))
+        fleet.run(ordered.host_left(host, by="operator"))
+    fleet.run(ordered.host_left("h3", by="operator", listed_by_file=True))
     assert sorted(fleet.index.hosts) == ["h1", "h3"]
     assert (fleet.host("h1").joined, fleet.host("h1").listed) == (False, False)
     assert (fleet.host("h3").joined, fleet.host("h3").listed) == (False, True)

@@ -9,6 +9,7 @@ import pytest
 import ordered
 from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import ticker
+from forewarn.control.deciding import decide
 from forewarn.control.ticker import COMMANDS_PER_TICK_MAX
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
@@ -133,8 +134,8 @@ def test_any_number_of_held_events_leaves_room_for_the_others() -> None:
 
     def order_all(tx: Transaction) -> None:
         for owner in held:
-            event = ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
-            ordered.approve_event(event.event_id, by="o")(tx)
+            event = decide(tx, ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o"))
+            decide(tx, ordered.approve_event(event.event_id, by="o"))
 
     cloud.run(order_all)
     cloud.hearing.falls_silent("h1")
@@ -159,8 +160,8 @@ def test_a_tick_has_a_limit_and_the_next_goes_on() -> None:
 
     def order_all(tx: Transaction) -> None:
         for owner in owners:
-            event = ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o")(tx)
-            ordered.approve_event(event.event_id, by="o")(tx)
+            event = decide(tx, ordered.order_vm(owner.vms[0].name, EventType.REBOOT, by="o"))
+            decide(tx, ordered.approve_event(event.event_id, by="o"))
 
     cloud.run(order_all)
     assert len(cloud.run(ticker.survey)) == COMMANDS_PER_TICK_MAX

@@ -127,7 +127,7 @@ def test_a_vm_that_its_host_has_not_got_is_counted_on_a_target_that_cannot_be_as
 def test_what_a_move_left_paused_is_not_taken_for_where_the_vm_is(fleet: SightingFleet) -> None:
     move, target = moving(fleet)
     fleet.heard_from.silent.add(target)
-    report = fleet._dispatch.report
+    report = ordered.report
     words = f"{target} does not answer; it may run there, so it stays paused"
     fleet.run(report("h1", move.action_id, epoch=move.epoch, outcome=UNSURE, detail=words))
     assert (fleet.vm("web-0").host, fleet.vm("web-0").may_run_on) == (target, "h1")

@@ -11,6 +11,8 @@ import pytest
 
 import ordered
 from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control.commands import Command
+from forewarn.control.deciding import decide
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, Writer, WriterThread
@@ -37,17 +39,17 @@ def cloud() -> Watched:
     return Watched()
 
 
-def reboot(vm: str) -> Wanted[Any]:
+def reboot(vm: str) -> Command[Any]:
     return ordered.order_vm(vm, EventType.REBOOT, by="owner")
 
 
 def refused(tx: Transaction) -> None:
-    reboot("web_0")(tx)
+    decide(tx, reboot("web_0"))
     raise NotFound("no")
 
 
 def broken(tx: Transaction) -> None:
-    reboot("web_0")(tx)
+    decide(tx, reboot("web_0"))
     raise ZeroDivisionError
 
 
@@ -150,7 +152,7 @@ def test_a_failure_in_the_middle_of_a_batch_takes_back_what_came_before(cloud: W
 
     def fill_the_disk(tx: Transaction) -> None:
         cloud.watched.fails["save"] = disk_full()
-        reboot("web_1")(tx)
+        decide(tx, reboot("web_1"))
 
     with pytest.raises(StoreFailed):
         cloud.writer.run([reboot("web_0"), fill_the_disk])
@@ -377,7 +379,7 @@ def test_a_caller_that_stops_waiting_does_not_stop_the_command(cloud: Watched) -
     def slow(tx: Transaction) -> None:
         entered.set()
         assert go_on.wait(WAIT_S)
-        reboot("web_0")(tx)
+        decide(tx, reboot("web_0"))
 
     async def act(writer: OnThread) -> int:
         waiting = asyncio.ensure_future(writer.submit(slow))

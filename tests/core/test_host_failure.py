@@ -6,6 +6,7 @@ import pytest
 
 import ordered
 from core_fleet import Cloud, minutes, reasons, scope
+from forewarn.control.deciding import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core import document, notice
 from forewarn.core.errors import HostHeard
@@ -364,7 +365,7 @@ def test_a_full_scope_does_not_keep_a_host_from_failing() -> None:
 
     def fill(tx: Transaction) -> None:
         for name in vms:
-            ordered.order_vm(name, EventType.REBOOT, by="o")(tx)
+            decide(tx, ordered.order_vm(name, EventType.REBOOT, by="o"))
 
     cloud.run(fill)
     cloud.fail("h1")

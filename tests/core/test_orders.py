@@ -6,6 +6,7 @@ import pytest
 
 import ordered
 from core_fleet import WEB, Cloud, minutes, scope, spot
+from forewarn.control.deciding import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core import document
 from forewarn.core.errors import (
@@ -107,7 +108,7 @@ def test_a_scope_has_a_limit_of_open_events_and_says_so() -> None:
 
     def fill(tx: Transaction) -> None:
         for number in range(EVENTS_PER_SCOPE_MAX):
-            ordered.order_vm(f"vm_{number}", EventType.REBOOT, by="o")(tx)
+            decide(tx, ordered.order_vm(f"vm_{number}", EventType.REBOOT, by="o"))
 
     cloud.run(fill)
     with pytest.raises(Conflict, match=str(EVENTS_PER_SCOPE_MAX)):

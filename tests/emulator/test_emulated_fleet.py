@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+import ordered
 from emulator_world import NOTICE_MS, Emulated, emulated
-from forewarn.api import orders
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import HOUR_MS, EventType
 from forewarn.emulator.fault_orders import read_order
@@ -42,8 +42,7 @@ def test_a_scope_of_three_is_three_vms_in_three_update_domains_on_three_hosts() 
             )
             assert compute.json()["platformUpdateDomain"] == str(number)
         for number in range(3):  # refused if two domains of a scope shared a host
-            words = orders.MaintainWords(event_type="Reboot")
-            world.order(orders.maintain_host(f"host{number}", words))
+            world.order(ordered.maintain_host(f"host{number}", EventType.REBOOT, by="operator"))
         assert len(world.guest("web_0").document()["Events"]) == 3
 
 
@@ -62,7 +61,7 @@ def test_scopes_and_standalone_vms_can_be_mixed_and_do_not_see_each_other() -> N
 )
 def test_every_order_works_on_the_vm_that_is_there_without_a_word(event_type: EventType) -> None:
     with emulated() as world:
-        event_id = world.order(orders.order_vm("vm0", event_type))["event_id"]
+        event_id = world.order(ordered.order_vm("vm0", event_type, by="operator"))["event_id"]
         assert world.guest().document()["Events"][0]["EventType"] == event_type.value
         while world.next():
             pass
@@ -120,7 +119,7 @@ def test_a_thousand_vms_fit_into_one_emulator() -> None:
 def test_a_deleted_vm_is_gone_with_its_listener_and_the_others_stay() -> None:
     with emulated(vms=["a", "b"]) as world:
         gone = world.guest("a")
-        world.order(orders.order_vm("a", EventType.TERMINATE))
+        world.order(ordered.order_vm("a", EventType.TERMINATE, by="operator"))
         while world.next():
             pass
         assert set(_urls(world)) == {"b"}
@@ -159,7 +158,7 @@ def _play(seed: int) -> list[bytes]:
         return emulator.faults.add(read_order({"kind": "error", "share": 0.5}))
 
     with emulated(scopes=["web:2"], seed=seed) as world:
-        world.order(orders.maintain_host("host1", orders.MaintainWords(event_type="Freeze")))
+        world.order(ordered.maintain_host("host1", EventType.FREEZE, by="operator"))
         event_id = world.restart("web_0")
         look(world)
         world.guest("web_1").approve(event_id)
@@ -182,12 +181,12 @@ def _urls(world: Emulated) -> dict[str, Any]:
 
 def test_the_vms_of_a_failed_host_are_down_until_it_is_repaired_and_they_have_started() -> None:
     with emulated() as world:
-        failed = world.order(orders.fail_host("host0", orders.FailWords(fenced=False)))
+        failed = world.order(ordered.fail_host("host0", by="operator", fenced=False))
         (event_id,) = [event["event_id"] for event in failed["events"]]
         assert world.guest().document()["Events"][0]["EventStatus"] == "Started"
         world.advance(HOUR_MS)
         assert world.event(event_id)["phase"] == "started"
-        world.order(orders.repair_host("host0"))
+        world.order(ordered.repair_host("host0", by="operator"))
         assert world.event(event_id)["phase"] == "started"  # it takes its time to start
         assert [instant.what for instant in world.next()] == ["start-vm of vm0 ends"]
         assert world.event(event_id)["phase"] == "completed"
@@ -201,7 +200,7 @@ def test_a_vm_that_approves_its_own_end_is_answered_before_it_is_gone(
 ) -> None:
     with emulated(delete_seconds=seconds) as world:
         guest = world.guest()
-        event_id = world.order(orders.order_vm("vm0", event_type))["event_id"]
+        event_id = world.order(ordered.order_vm("vm0", event_type, by="operator"))["event_id"]
         assert guest.approve(event_id).status == 200
         assert ("vm0" in _urls(world)) == (seconds > 0)
         while world.next():

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
+import ordered
 from emulator_world import NOTICE_MS, emulated
-from forewarn.api import orders
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
@@ -273,10 +273,10 @@ def test_guests_may_ask_as_often_as_they_like() -> None:
 def test_a_scope_that_nobody_polls_for_a_day_falls_silent_where_enablement_is_by_polls() -> None:
     with emulated(enablement="first-poll") as world:
         world.guest().document()
-        first = world.order(orders.order_vm("vm0", EventType.REBOOT))
+        first = world.order(ordered.order_vm("vm0", EventType.REBOOT, by="operator"))
         assert not first["silent"]
         world.advance(DAY_MS + 2 * MINUTE_MS)
-        assert world.order(orders.order_vm("vm0", EventType.REDEPLOY))["silent"]
+        assert world.order(ordered.order_vm("vm0", EventType.REDEPLOY, by="operator"))["silent"]
 
 
 def test_a_scope_falls_silent_a_day_after_its_poll_however_far_the_clock_is_turned() -> None:

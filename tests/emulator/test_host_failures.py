@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
+import ordered
 from emulator.scenario_stage import Stage, stage
 from emulator_world import Emulated, emulated
-from forewarn.api import orders
 from forewarn.control import inventory, overview
 from forewarn.core.model import EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.testing import Cloud
 from forewarn.wiring.simulate import Emulator
 
-FENCED = orders.FailWords(fenced=True)
 KEY = {"Idempotency_Key": "once"}
 
 
@@ -43,7 +42,7 @@ def test_a_host_of_the_emulator_is_fenced_without_force_and_is_not_heard_at_once
     world: Emulated,
 ) -> None:
     assert host(world)["alive"] is True
-    failed = world.order(orders.fail_host("host0", FENCED))
+    failed = world.order(ordered.fail_host("host0", by="operator", fenced=True))
     assert (failed["health"], failed["fenced"], failed["alive"]) == ("failed", True, False)
     assert host(world)["alive"] is False
     facts = [line for line in world.journal() if line["kind"] == "host-failed"]
@@ -56,20 +55,20 @@ def test_a_host_of_the_emulator_is_fenced_without_force_and_is_not_heard_at_once
 def test_a_host_that_is_off_says_nothing_and_one_that_is_repaired_is_heard(
     world: Emulated,
 ) -> None:
-    world.order(orders.fail_host("host0", orders.FailWords()))
+    world.order(ordered.fail_host("host0", by="operator", fenced=False))
 
     async def beat(emulator: Emulator) -> None:
         await emulator._parts.hosts.heartbeat()
 
     world.background.call(beat)
     assert host(world)["alive"] is False
-    assert world.order(orders.repair_host("host0"))["alive"] is False  # it boots
+    assert world.order(ordered.repair_host("host0", by="operator"))["alive"] is False  # it boots
     assert host(world)["alive"] is True
 
 
 def test_the_address_of_a_vm_answers_while_its_host_is_off(world: Emulated) -> None:
     """Who plays the guest does not die with it, and reads what has happened (L30)."""
-    world.order(orders.fail_host("host0", FENCED))
+    world.order(ordered.fail_host("host0", by="operator", fenced=True))
     (event,) = world.guest().document()["Events"]
     assert (event["EventType"], event["EventStatus"]) == ("Reboot", "Started")
 
@@ -79,9 +78,9 @@ def test_what_a_host_was_doing_when_its_power_was_cut_has_not_happened() -> None
         event_id = world.restart()
         world.guest().approve(event_id)
         assert world.event(event_id)["phase"] == "started"
-        world.order(orders.fail_host("host0", orders.FailWords()))
+        world.order(ordered.fail_host("host0", by="operator", fenced=False))
         assert world.event(event_id)["phase"] == "failed"
-        world.order(orders.repair_host("host0"))
+        world.order(ordered.repair_host("host0", by="operator"))
         while world.next():
             pass
         assert world.guest().document()["Events"] == []
@@ -132,16 +131,16 @@ def test_a_failure_and_its_repair_in_a_scenario_need_no_new_words(one: Stage) ->
 
 def test_a_host_that_comes_with_a_new_inventory_is_heard(world: Emulated) -> None:
     text = inventory_text(vms=["vm0"], scopes=[]) + '[[host]]\nname = "late"\n'
-    world.order(orders.applied_inventory(inventory.apply(text, by="operator")))
+    world.apply(inventory.apply(text, by="operator"))
     assert host(world, "late")["alive"] is True
 
 
 def test_a_restart_of_a_vm_on_a_host_that_is_off_waits_for_its_repair(world: Emulated) -> None:
-    world.order(orders.fail_host("host0", orders.FailWords()))
-    event_id = world.order(orders.order_vm("vm0", EventType.REBOOT))["event_id"]
+    world.order(ordered.fail_host("host0", by="operator", fenced=False))
+    event_id = world.order(ordered.order_vm("vm0", EventType.REBOOT, by="operator"))["event_id"]
     world.guest().approve(event_id)
     assert world.event(event_id)["phase"] == "scheduled"
-    world.order(orders.repair_host("host0"))
+    world.order(ordered.repair_host("host0", by="operator"))
     while world.next():
         pass
     assert world.event(event_id)["phase"] == "completed"

@@ -16,7 +16,7 @@ from forewarn.core.model import Action, EventType, Host, Operation, Outcome, Sch
 from forewarn.core.principal import Principal
 from forewarn.wire.operator_json import Instant
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 def _tag(class_name: str) -> str:
@@ -26,7 +26,7 @@ def _tag(class_name: str) -> str:
 
 class Command(
     msgspec.Struct,
-    Generic[R],
+    Generic[R_co],
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
