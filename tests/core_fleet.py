@@ -282,15 +282,19 @@ class Cloud:
 
     def polls(self, scope_name: str, vm_name: str) -> None:
         """A VM polls: its scope is enabled, and nobody waits for it any more."""
-        host = self.where(vm_name)
+        host = self._host_of(vm_name)
         self.run(ordered.enable(host, scope_name, vm_name))
         traces = Traces(polls={scope_name: 0}, returned=(vm_name,))
         self.run(ordered.keep_traces(host, traces))
 
     def approves(self, vm_name: str, event_ids: Iterable[str]) -> None:
         """A VM says go ahead."""
+        self.run(ordered.approve(self._host_of(vm_name), vm_name, event_ids))
+
+    def _host_of(self, vm_name: str) -> str:
+        """The host that speaks for a VM; some host if there is no such VM."""
         known = self.published.vm(vm_name)
-        self.run(ordered.approve(known.host if known else "h1", vm_name, event_ids))
+        return known.host if known else "h1"
 
     def show(self) -> None:
         """Every host that is heard shows every document as it is now."""

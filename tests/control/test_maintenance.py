@@ -40,7 +40,7 @@ def test_a_host_can_only_be_frozen_rebooted_or_emptied(
         ordered.close_host("no", by="o"),
         ordered.open_host("no", by="o"),
         ordered.release_scope("no", by="o"),
-        ordered.approve_event("no", by="o"),
+        ordered.approve_event("nothing", by="o"),
         ordered.order_vm("no", EventType.REBOOT, by="o"),
     ],
 )
