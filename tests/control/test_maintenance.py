@@ -23,9 +23,7 @@ def cloud() -> Cloud:
 
 
 @pytest.mark.parametrize("event_type", [EventType.PREEMPT, EventType.TERMINATE])
-def test_a_host_can_only_be_frozen_rebooted_or_emptied(
-    cloud: Cloud, event_type: EventType
-) -> None:
+def test_a_host_can_only_be_frozen_rebooted_or_emptied(cloud: Cloud, event_type: EventType) -> None:
     with pytest.raises(Invalid, match="Freeze, Reboot or Redeploy"):
         cloud.run(ordered.maintain_host("h1", event_type, by="operator"))
 

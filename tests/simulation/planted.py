@@ -68,10 +68,10 @@ PLANTED = (
             (
                 "control/metadata.py",
                 (
-                    "        tx.apply(consent.approve(scope, event_ids, known=known, by=vm,"
+                    "    tx.apply(consent.approve(scope, event_ids, known=known, by=by,"
                     " now_ms=tx.now_ms))\n"
                 ),
-                "        consent.approve(scope, event_ids, known=known, by=vm, now_ms=tx.now_ms)\n",
+                "    consent.approve(scope, event_ids, known=known, by=by, now_ms=tx.now_ms)\n",
             ),
         ),
         first=3,
@@ -173,8 +173,8 @@ PLANTED = (
         (
             (
                 "control/dispatch.py",
-                "            if held.action.kind is ActionKind.MOVE_VM:\n",
-                "            if held.action.kind is ActionKind.FIND_VM:\n",
+                "    if held.action.kind is ActionKind.MOVE_VM:\n",
+                "    if held.action.kind is ActionKind.FIND_VM:\n",
             ),
         ),
         first=9_001_106,
@@ -198,8 +198,8 @@ PLANTED = (
             SILENCED_CHECK,
             (
                 "control/dispatch.py",
-                "            elif silent_ms > notice.HEARTBEAT_LATE_MS:\n",
-                "            elif silent_ms < 0:\n",
+                "    elif silent_ms > notice.HEARTBEAT_LATE_MS:\n",
+                "    elif silent_ms < 0:\n",
             ),
             (
                 "core/starting.py",

@@ -109,9 +109,9 @@ PLANTED_IN_LINK = (
         "a host confirms an incarnation that never was",
         (
             (
-                "control/own_vms.py",
-                "        if found is not None and incarnation > found.incarnation:\n",
-                "        if found is not None and incarnation < 0:\n",
+                "control/metadata.py",
+                "    if command.incarnation > scope.incarnation:\n",
+                "    if command.incarnation < 0:\n",
             ),
         ),
     ),
@@ -120,9 +120,9 @@ PLANTED_IN_LINK = (
         "a host may approve for VMs of others",
         (
             (
-                "control/own_vms.py",
-                "        need_own_vm(tx, host, vm)\n        metadata.approve",
-                "        metadata.approve",
+                "control/metadata.py",
+                "need_own_vm(tx, command.host, command.vm), command.event_ids\n",
+                "tx.need_scope_of_vm(command.vm), command.event_ids\n",
             ),
         ),
         first=3,
@@ -157,8 +157,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/dispatch.py",
-                "                    if action.host == host:\n                        yield",
-                "                    if action.host:\n                        yield",
+                "                if action.host == host:\n                    yield",
+                "                if action.host:\n                    yield",
             ),
         ),
         first=17,

@@ -1,0 +1,92 @@
+"""Commands, what they are answered and how they are refused, as JSON and back.
+
+For whoever writes them down or sends them to another control. What is unknown is refused by name:
+a command that is only half understood must not be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, Union, get_args
+
+import msgspec
+
+from forewarn.control import commands
+from forewarn.control.commands import Command
+from forewarn.control.deciding import DECIDERS
+from forewarn.core import errors
+from forewarn.core.errors import Invalid, Refusal, Unavailable
+
+R = TypeVar("R")
+
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[tuple(DECIDERS)])  # noqa: UP007
+
+
+def written(command: Command[Any]) -> bytes:
+    return _encode(command)
+
+
+def read(text: bytes | str) -> Command[Any]:
+    """The command that was written. Raises Invalid for what is none that is known."""
+    try:
+        command: Command[Any] = _decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Invalid(
+            f"The command was not understood: {error}.", f"There are: {', '.join(_tags())}."
+        ) from None
+    return command
+
+
+def _tags() -> Iterator[str]:
+    return (str(kind.__struct_config__.tag) for kind in DECIDERS)
+
+
+def answer_type(kind: type[Command[Any]]) -> Any:
+    """The type of what a command of this kind is answered."""
+    (base,) = kind.__orig_bases__  # type: ignore[attr-defined] # what it was made from: Command[R]
+    return get_args(base)[0]
+
+
+def answer_written(answer: object) -> bytes:
+    return _encode(answer)
+
+
+def answer_read(command: Command[R], text: bytes | str) -> R:
+    """What the command was answered."""
+    if isinstance(command, commands.AllOf):  # one after the other, each of its own type
+        each = msgspec.json.decode(text, type=list[msgspec.Raw])
+        found: Any = tuple(
+            answer_read(o, bytes(t)) for o, t in zip(command.orders, each, strict=True)
+        )
+    else:
+        found = msgspec.json.decode(text, type=answer_type(type(command)))
+    answer: R = found
+    return answer
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    code: str
+    refused: str
+    accepted: str = ""
+
+
+def refusal_written(refusal: Refusal | Unavailable) -> bytes:
+    if isinstance(refusal, Unavailable):
+        return _encode(_Refused("unavailable", str(refusal)))
+    return _encode(_Refused(refusal.code, refusal.refused, refusal.accepted))
+
+
+def refusal_read(text: bytes | str) -> Refusal | Unavailable:
+    """The refusal that was written; one of an unknown kind is a plain Refusal."""
+    said = msgspec.json.decode(text, type=_Refused)
+    if said.code == "unavailable":
+        return Unavailable(said.refused)
+    return _REFUSALS.get(said.code, Refusal)(said.refused, said.accepted)
+
+
+_REFUSALS: dict[str, type[Refusal]] = {
+    kind("").code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, Refusal)
+}

@@ -1,0 +1,175 @@
+"""Commands are values: written and read back whole, each decided by one function of its type."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+
+import ordered
+from core_fleet import WEB, Cloud, scope, spot
+from forewarn.control import command_json, commands
+from forewarn.control.commands import Command
+from forewarn.control.deciding import DECIDERS
+from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
+from forewarn.core.model import EventType, Outcome
+from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
+from forewarn.wire.operator_json import Instant
+
+VM = {"by": OPERATOR, "vm": "web_0"}
+HOST = {"by": OPERATOR, "host": "h1"}
+SAID = {"by": the_host("h1"), "host": "h1"}
+IN_AN_HOUR = Instant(said="+1h", from_now_ms=3_600_000)
+
+# One of each kind, with everything said that can be.
+SAMPLES: list[Command[Any]] = [
+    commands.RestartVm(**VM),
+    commands.RedeployVm(**VM),
+    commands.DeleteVm(**VM),
+    commands.EvictVm(**VM),
+    commands.MaintainHost(
+        **HOST,
+        event_type=EventType.FREEZE,
+        not_before=IN_AN_HOUR,
+        duration_s=5,
+        description="a new kernel",
+        break_domains=True,
+    ),
+    commands.DegradeHost(**HOST, not_before=Instant(said="then", at_ms=9_000_000_000_000)),
+    commands.FailHost(**HOST, fenced=True, force=True),
+    commands.RepairHost(**HOST),
+    commands.CloseHost(**HOST),
+    commands.OpenHost(**HOST),
+    commands.ApproveEvent(by=OPERATOR, event_id="E"),
+    commands.CancelEvent(by=OPERATOR, event_id="E"),
+    commands.ReleaseScope(by=OPERATOR, scope="web"),
+    commands.TellTime(by=OPERATOR),
+    commands.AllOf(by=OPERATOR, orders=(commands.RestartVm(**VM), commands.CloseHost(**HOST))),
+    commands.Once(by=OPERATOR, order=commands.RestartVm(**VM), key="k", fingerprint="f"),
+    commands.FindAnswer(by=OPERATOR, key="k", fingerprint="f"),
+    commands.HostIsSilent(by=TICKER, host="h1"),
+    commands.HostJoined(**SAID),
+    commands.HostsLeft(by=OPERATOR, hosts=("h1",), listed_by_file=("h2",), inventory="d"),
+    commands.ConfirmScope(**SAID, scope="web", incarnation=2),
+    commands.ApproveEvents(by=the_vm("web_0"), host="h1", vm="web_0", event_ids=("E",)),
+    commands.EnableScope(by=the_vm("web_0"), host="h1", scope="web", vm="web_0"),
+    commands.KeepTraces(
+        **SAID,
+        first_reads=(commands.ReadAgo(vm="web_0", scope="web", event_id="E", age_ms=1),),
+        polls={"web": 2},
+        returned=("web_0",),
+    ),
+    commands.Renew(**SAID, holding={"E/1": 3}),
+    commands.ClaimActions(**SAID, boot_id="b", daemon="d"),
+    commands.HoldClaim(**SAID, action_id="E/1", epoch=3),
+    commands.ReportAction(
+        **SAID, action_id="E/1", epoch=3, outcome=Outcome.DONE, detail="all of it"
+    ),
+    commands.StartEvent(by=TICKER, scope="web", event_id="E"),
+    commands.StartOperation(by=TICKER, operation_id="O"),
+    commands.TellNewcomers(by=TICKER, operation_id="O"),
+    commands.SettleOperation(by=TICKER, operation_id="O"),
+    commands.ExpireEvent(by=TICKER, scope="web", event_id="E"),
+    commands.ExpireOperation(by=TICKER, operation_id="O"),
+    commands.AssignPlace(by=TICKER, scope="web", event_id="E"),
+    commands.EndRecoveries(by=TICKER, scope="web"),
+    commands.DisableScope(by=TICKER, scope="web"),
+    commands.NoteHeartbeat(by=TICKER),
+    commands.ClockStepped(by=TICKER, stepped_ms=-5),
+    commands.Stalled(by=TICKER, stalled_ms=5),
+    commands.WasDown(by=TICKER, since_ms=None),
+]
+
+
+def test_there_is_a_sample_of_each_kind_and_each_kind_has_one_who_decides_it() -> None:
+    kinds = {
+        kind
+        for kind in vars(commands).values()
+        if isinstance(kind, type) and issubclass(kind, Command) and kind is not Command
+    }
+    assert {type(sample) for sample in SAMPLES} == set(DECIDERS) == kinds
+
+
+@pytest.mark.parametrize("kind", DECIDERS, ids=lambda kind: kind.__name__)
+def test_who_decides_a_command_answers_what_the_command_says(kind: type[Command[Any]]) -> None:
+    hints = get_type_hints(DECIDERS[kind])
+    assert hints["return"] == (
+        type(None)
+        if command_json.answer_type(kind) is type(None)
+        else command_json.answer_type(kind)
+    )
+    assert kind in hints.values()
+
+
+@pytest.mark.parametrize("command", SAMPLES, ids=lambda command: type(command).__name__)
+def test_a_command_is_read_back_as_it_was_written(command: Command[Any]) -> None:
+    text = command_json.written(command)
+    assert command_json.read(text) == command
+    said = json.loads(text)
+    assert said["by"] == msgspec.to_builtins(command.by)
+    assert set(said) == {"command", *command.__struct_fields__}
+
+
+@pytest.mark.parametrize("command", SAMPLES, ids=lambda command: type(command).__name__)
+def test_a_command_with_something_unknown_in_it_is_refused(command: Command[Any]) -> None:
+    said = json.loads(command_json.written(command))
+    with pytest.raises(Invalid, match="unknown field `surprise`"):
+        command_json.read(json.dumps({**said, "surprise": 1}))
+    with pytest.raises(Invalid, match="restart-vm"):  # among those that there are
+        command_json.read(json.dumps({**said, "command": "do-something"}))
+    with pytest.raises(Invalid, match="missing required field `by`"):
+        command_json.read(json.dumps({k: v for k, v in said.items() if k != "by"}))
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b"\xff", b'{"command": null}'])
+def test_what_is_no_command_is_refused(text: bytes) -> None:
+    with pytest.raises(Invalid, match="The command was not understood"):
+        command_json.read(text)
+
+
+def test_a_command_cannot_be_changed() -> None:
+    command = commands.RestartVm(**VM)
+    with pytest.raises(AttributeError):
+        command.vm = "another"  # type: ignore[misc]
+
+
+def test_what_is_answered_is_read_back_as_it_was_written() -> None:
+    cloud = Cloud(scope("web", WEB), spot("spotty", "h3"))
+
+    def run(command: Command[Any]) -> Any:
+        answer = cloud.run(command)
+        text = command_json.answer_written(answer)
+        assert command_json.answer_read(command, text) == answer
+        return answer
+
+    event = run(ordered.order_vm("web_0", EventType.REBOOT, by="ann"))
+    run(ordered.approve_event(event.event_id, by="ann"))
+    run(ordered.cancel_event(event.event_id, by="ann"))
+    run(ordered.maintain_host("h2", EventType.FREEZE, by="ann"))
+    run(ordered.close_host("h2", by="ann"))
+    run(ordered.fail_host("h1", by="ann", fenced=True, force=True))
+    run(ordered.claim("h3", "boot-1"))
+    run(commands.TellTime(by=OPERATOR))
+    run(commands.FindAnswer(by=OPERATOR, key=None, fingerprint=""))
+    orders = (commands.EvictVm(by=OPERATOR, vm="spotty"), commands.OpenHost(by=OPERATOR, host="h2"))
+    run(commands.AllOf(by=OPERATOR, orders=orders))
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotFound("no", "yes"), AlreadyStarted("gone"), Unavailable("full"), Refusal("no")]
+)
+def test_a_refusal_is_read_back_as_it_was_written(refusal: Refusal | Unavailable) -> None:
+    found = command_json.refusal_read(command_json.refusal_written(refusal))
+    assert (type(found), str(found)) == (type(refusal), str(refusal))
+    assert vars(found) == vars(refusal)
+
+
+def test_orders_that_go_together_are_carried_out_all_or_none() -> None:
+    cloud = Cloud(scope("web", WEB))
+    before = cloud.everything()
+    orders = (commands.CloseHost(**HOST), commands.CloseHost(by=OPERATOR, host="nowhere"))
+    with pytest.raises(NotFound):
+        cloud.run(commands.AllOf(by=OPERATOR, orders=orders))
+    assert cloud.everything() == before
