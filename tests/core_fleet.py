@@ -18,6 +18,7 @@ from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer
 from forewarn.core import explain
 from forewarn.core.model import (
@@ -159,12 +160,14 @@ class Cloud:
             observed=self.observed,
         )
         self.timekeeper = Timekeeper(self.clock)
+        self.volatile = Volatile(self.clock.monotonic_ms())
         self.writer = Writer(
             index=self.index,
             observed=self.observed,
             store=self.store,
             timekeeper=self.timekeeper,
             lease_clock=self.clock,
+            volatile=self.volatile,
             policy=self.policy,
             ids=self.ids,
             on_commit=self._committed,

@@ -17,6 +17,7 @@ from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope, Vm
@@ -123,12 +124,14 @@ class InventoryFleet:
             fleet=self.published,
             observed=self.observed,
         )
+        self.volatile = Volatile(self.clock.monotonic_ms())
         self._writer = Writer(
             index=self.index,
             observed=self.observed,
             store=self.store,
             timekeeper=Timekeeper(self.clock),
             lease_clock=self.clock,
+            volatile=self.volatile,
             policy=self._policy,
             ids=self._ids,
             on_commit=self._committed,

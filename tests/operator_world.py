@@ -33,6 +33,7 @@ from forewarn.control.measures import Measures
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.ports import Change
@@ -238,11 +239,13 @@ def running(
     fleet: str = FLEET,
     store: SqliteStore | None = None,
     more: Sequence[RouteSpec] = (),
+    *,
     with_control: Callable[[Control], Sequence[RouteSpec]] = lambda _: (),
+    volatile: Volatile | None = None,
 ) -> Iterator[World]:
     """A service with its operator API, and `more` routes, on a loopback port for this block.
 
-    `with_control` makes routes that need the control plane itself.
+    `with_control` makes routes that need the control plane itself; `volatile` is its writer's.
     """
     if store is None:
         store = SqliteStore.in_memory() if data_dir is None else SqliteStore.in_folder(data_dir)
@@ -253,7 +256,9 @@ def running(
 
     def work() -> None:
         try:
-            asyncio.run(_serve(store, ready, stop, up, lambda c: [*more, *with_control(c)]))
+            known = volatile or Volatile(0)
+            every = lambda control: [*more, *with_control(control)]  # noqa: E731
+            asyncio.run(_serve(store, ready, stop, up, every, volatile=known))
         except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
             problems.append(error)
         finally:
@@ -285,6 +290,8 @@ def _control(
     measures: Measures,
     doorbell: Doorbell,
     on_fatal: Callable[[str], None],
+    *,
+    volatile: Volatile,
 ) -> tuple[Control, WriterThread]:
     snapshot, observed = store.load(), Observed(clock)
     measures.loaded(snapshot.scopes)
@@ -302,6 +309,7 @@ def _control(
         store=store,
         timekeeper=Timekeeper(clock),
         lease_clock=clock,
+        volatile=volatile,
         policy=Policy(),
         ids=CountingIds(),
         on_commit=kept,
@@ -324,10 +332,12 @@ async def _serve(
     stop: list[Callable[[], None]],
     up: threading.Event,
     more: Callable[[Control], Sequence[RouteSpec]],
+    *,
+    volatile: Volatile,
 ) -> None:
     clock, doorbell, failures = StillClock(), Doorbell(), list[str]()
     measures = Measures(version=lambda: "test")
-    control, thread = _control(store, clock, measures, doorbell, failures.append)
+    control, thread = _control(store, clock, measures, doorbell, failures.append, volatile=volatile)
     thread.start()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         routes = more(control)

@@ -12,8 +12,9 @@ from uuid import UUID, uuid5
 
 import ordered
 from forewarn.control import sightings
+from forewarn.control.commands import Command, ReportTaken
 from forewarn.control.report_slices import SLICE_VMS_MAX, digested
-from forewarn.control.sightings import ReportStep, Sightings
+from forewarn.control.sightings import Sightings
 from forewarn.control.transaction import Transaction
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Action, EventType, Fact, FactKind, Operation, Policy
@@ -59,13 +60,13 @@ class SightingFleet(InventoryFleet):
     ) -> None:
         super().__init__(folder, policy=policy)
         self._slice_vms = slice_vms
-        self.sightings = Sightings(self.clock, slice_vms=slice_vms)
+        self.sightings = Sightings(self.clock, self.volatile, slice_vms=slice_vms)
         for host in hosts or ("h1", "h2", "h3"):
             self.run(ordered.host_joined(host, by="operator"))
 
     def restart(self) -> None:
         super().restart()
-        self.sightings = Sightings(self.clock, slice_vms=self._slice_vms)
+        self.sightings = Sightings(self.clock, self.volatile, slice_vms=self._slice_vms)
 
     def shows(
         self,
@@ -85,12 +86,13 @@ class SightingFleet(InventoryFleet):
             problems = self.take(host, step)
         return problems
 
-    def take(self, host: str, *steps: ReportStep) -> Mapping[str, str]:
+    def take(self, host: str, *steps: Command[ReportTaken]) -> Mapping[str, str]:
         """Carry out steps of taking a report, as the service does; what the last one answers."""
         problems: Mapping[str, str] = {}
         for step in steps:
-            problems = self.run(step.command)
-            self.observed.report(host, step.reported())
+            taken = self.run(step)
+            problems = taken.problems
+            self.observed.report(host, taken.reported)
         return problems
 
     def settled(

@@ -17,6 +17,7 @@ from cli_runner import ask
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.control import adoptions
 from forewarn.control.sightings import Sightings
+from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, EventType, Priority
@@ -67,11 +68,14 @@ class Place:
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    sightings = Sightings(StillClock())
+    volatile = Volatile(0)
+    sightings = Sightings(StillClock(), volatile)
     made: list[Place] = []
 
     with running(
-        fleet="", with_control=lambda control: AdoptRoutes(control, sightings).table()
+        fleet="",
+        with_control=lambda control: AdoptRoutes(control, sightings).table(),
+        volatile=volatile,
     ) as world:
         for host in HOSTS:
             world.submit(ordered.host_joined(host, by=host))

@@ -29,7 +29,9 @@ class Linked:
         self.views.load(self.cloud.published.scopes.values(), ())
         self.cloud.published.on_publish(self.views.published)
         self.routes = LinkRoutes(
-            self.cloud.control, views=self.views, sightings=Sightings(self.cloud.clock)
+            self.cloud.control,
+            views=self.views,
+            sightings=Sightings(self.cloud.clock, self.cloud.volatile),
         )
 
     def link(self, host: str) -> InProcessLink:

@@ -13,14 +13,28 @@ from core_fleet import WEB, Cloud, scope, spot
 from forewarn.control import command_json, commands
 from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
+from forewarn.control.report_slices import Report, Slice
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
+from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
 from forewarn.wire.operator_json import Instant
 
-VM = {"by": OPERATOR, "vm": "web_0"}
-HOST = {"by": OPERATOR, "host": "h1"}
-SAID = {"by": the_host("h1"), "host": "h1"}
+VM: Any = {"by": OPERATOR, "vm": "web_0"}
+HOST: Any = {"by": OPERATOR, "host": "h1"}
+SAID: Any = {"by": the_host("h1"), "host": "h1"}
+SEEN = SeenVm(
+    name="web_0", vm_id="1", power=Power.OFF, traits=Traits(scope="web"), definition="<domain/>"
+)
+REPORT = Report(
+    host="h1",
+    told=(SEEN,),
+    usable={"web_0": SEEN},
+    unusable={"web_1": "it has no name"},
+    texts={"web_0": "<domain/>"},
+    boot_id="b",
+)
+PART = Slice(("web_0",), frozenset({"web"}))
 IN_AN_HOUR = Instant(said="+1h", from_now_ms=3_600_000)
 
 # One of each kind, with everything said that can be.
@@ -67,6 +81,10 @@ SAMPLES: list[Command[Any]] = [
     commands.ReportAction(
         **SAID, action_id="E/1", epoch=3, outcome=Outcome.DONE, detail="all of it"
     ),
+    commands.TakeReport(by=the_host("h1"), report=REPORT, number=1),
+    commands.BeginReport(by=the_host("h1"), report=REPORT, number=1, part=PART),
+    commands.GoOnReport(**SAID, number=1, part=PART),
+    commands.EndReport(**SAID, number=1),
     commands.StartEvent(by=TICKER, scope="web", event_id="E"),
     commands.StartOperation(by=TICKER, operation_id="O"),
     commands.TellNewcomers(by=TICKER, operation_id="O"),

@@ -23,6 +23,7 @@ from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Inventory
@@ -217,7 +218,7 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files)
-    sightings = Sightings(fleet.clock, files=files)
+    sightings = Sightings(fleet.clock, Volatile(0, files=files))
 
     async def main() -> None:
         await inventories.prepare()

@@ -35,6 +35,7 @@ class Service:
             store=cloud.store,
             timekeeper=Timekeeper(cloud.clock),
             lease_clock=cloud.clock,
+            volatile=cloud.volatile,
             policy=cloud.policy,
             ids=cloud.ids,
             on_commit=self._committed,

@@ -150,7 +150,7 @@ class SlowClock(SetClock):
 
 def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFleet) -> None:
     clock = SlowClock()
-    sightings = Sightings(clock)
+    sightings = Sightings(clock, fleet.volatile)
     control = fleet.control
     asyncio.run(sightings.take(control, "h1", (web(0),)))
     with pytest.raises(Unavailable, match="took long"):

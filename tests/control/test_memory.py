@@ -10,8 +10,8 @@ import ordered
 from core_fleet import WEB, Cloud, minutes, scope, vm
 from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.leases import Leases
 from forewarn.control.transaction import Transaction
+from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.model import Decision, EventType, Phase
@@ -30,7 +30,7 @@ def transaction(cloud: Cloud) -> Transaction:
         cloud.store,
         now_ms=cloud.clock.wall,
         monotonic_ms=cloud.clock.monotonic,
-        leases=Leases(0),
+        volatile=Volatile(0),
         policy=cloud.policy,
         ids=cloud.ids,
     )

@@ -14,6 +14,7 @@ import pytest
 import ordered
 from forewarn.control import report_slices
 from forewarn.control.control import Control
+from forewarn.control.deciding import decide
 from forewarn.control.sightings import Sightings
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound, NotMember, Unavailable
@@ -208,7 +209,7 @@ def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: Sighting
     fleet.take("h1", first)
 
     def undone(tx: Any) -> None:
-        second.command(tx)
+        decide(tx, second)
         raise Conflict("Something else of the same command is refused.")
 
     with pytest.raises(Conflict, match="Something else"):
@@ -440,7 +441,7 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
 
 
 def test_a_short_report_is_one_command(fleet: SightingFleet) -> None:
-    sightings = Sightings(fleet.clock)
+    sightings = Sightings(fleet.clock, fleet.volatile)
     assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX))) == 1
     assert len(sightings.steps("h1", ())) == 1
     assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX + 1))) == 3

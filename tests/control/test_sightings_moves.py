@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import ordered
+from forewarn.control.deciding import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict
 from forewarn.core.machines import Power
@@ -354,7 +355,7 @@ def test_only_a_changed_definition_is_written(fleet: SightingFleet) -> None:
 
 def test_what_cannot_be_written_is_looked_at_again(fleet: SightingFleet) -> None:
     def undone(tx: Transaction) -> None:
-        fleet.sightings.steps("h1", [web(0)])[-1].command(tx)
+        decide(tx, fleet.sightings.steps("h1", [web(0)])[-1])
         raise Conflict("Something else of the same command is refused.")
 
     fleet.shows("h1")

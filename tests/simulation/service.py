@@ -23,6 +23,7 @@ from forewarn.control.published import PublishedFleet
 from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.views import Views
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
@@ -109,18 +110,20 @@ class Service:
             fleet=self.fleet,
             observed=observed,
         )
+        self.volatile = Volatile(clock.monotonic_ms())
         self.writer = Writer(
             index=FleetIndex(snapshot),
             observed=observed,
             store=store,
             timekeeper=Timekeeper(clock),
             lease_clock=clock,
+            volatile=self.volatile,
             policy=policy,
             ids=ids,
             on_commit=self.fleet.publish,
         )
         self.agenda = Agenda(self.fleet)
-        self.sightings = Sightings(clock)
+        self.sightings = Sightings(clock, self.volatile)
         self.views = Views(adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
         self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())

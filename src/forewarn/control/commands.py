@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from forewarn.control.observed import ReportedVm
+from forewarn.control.report_slices import Report, Slice
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
 from forewarn.wire.operator_json import Instant
@@ -314,6 +316,46 @@ class ReportAction(Command[None], frozen=True, kw_only=True):
     epoch: int
     outcome: Outcome
     detail: str = ""
+
+
+class ReportTaken(msgspec.Struct, frozen=True):
+    """How far a report was taken: what of it cannot be used, in words by VM, and what is reported.
+
+    VMs that were not looked at yet are as the host reported them before.
+    """
+
+    problems: dict[str, str]
+    reported: dict[str, ReportedVm]
+
+
+class TakeReport(Command[ReportTaken], frozen=True, kw_only=True):
+    """Take what a host shows, whole. `number` grows: of two reports the later one counts."""
+
+    report: Report
+    number: int
+
+
+class BeginReport(Command[ReportTaken], frozen=True, kw_only=True):
+    """Take the first slice of a long report. Until its end no VM is missing."""
+
+    report: Report
+    number: int
+    part: Slice
+
+
+class GoOnReport(Command[ReportTaken], frozen=True, kw_only=True):
+    """Take the next slice of a report. Refused if the host has reported again since."""
+
+    host: str
+    number: int
+    part: Slice
+
+
+class EndReport(Command[ReportTaken], frozen=True, kw_only=True):
+    """All VMs of a report were looked at: look for those that are not in it."""
+
+    host: str
+    number: int
 
 
 # What time makes possible. Each is looked at again when it is decided.

@@ -16,6 +16,7 @@ from forewarn.control import (
     idempotency,
     maintenance,
     metadata,
+    reports,
     ticker,
 )
 from forewarn.control.commands import Command
@@ -67,6 +68,10 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.ClaimActions: dispatch.claim_actions,
     commands.HoldClaim: dispatch.hold_claim,
     commands.ReportAction: dispatch.report_action,
+    commands.TakeReport: reports.take_report,
+    commands.BeginReport: reports.begin_report,
+    commands.GoOnReport: reports.go_on_report,
+    commands.EndReport: reports.end_report,
     commands.StartEvent: ticker.start_event,
     commands.StartOperation: ticker.start_operation,
     commands.TellNewcomers: ticker.tell_newcomers,

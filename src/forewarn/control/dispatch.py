@@ -156,10 +156,14 @@ def renew(tx: Transaction, command: commands.Renew) -> None:
     for held in _open_actions(tx, host):
         action = held.action
         if command.holding.get(action.action_id) == action.epoch:
-            tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
-        elif tx.lease(action.action_id) is None:
+            tx.put(
+                tx.volatile.leases,
+                action.action_id,
+                Lease(action.epoch, tx.monotonic_ms + LEASE_MS),
+            )
+        elif tx.volatile.leases.get(action.action_id) is None:
             # A claim from before our own start that its host does not know died with it.
-            tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms))
+            tx.put(tx.volatile.leases, action.action_id, Lease(action.epoch, tx.monotonic_ms))
 
 
 def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.Claimed:
@@ -176,7 +180,9 @@ def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.C
         if not _may_claim(tx, held.action):
             continue
         action = _take(tx, held, command.boot_id)
-        tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
+        tx.put(
+            tx.volatile.leases, action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS)
+        )
         left_ms = _left_ms(tx, held)
         taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
     return commands.Claimed(actions=tuple(taken))
@@ -184,18 +190,18 @@ def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.C
 
 def _succeeds(tx: Transaction, host: str, daemon: str) -> bool:
     """Let the leases of a daemon that is no more lapse. False if it is not gone."""
-    now_ms, known = tx.monotonic_ms, dict(tx.daemons(host))
+    now_ms, known = tx.monotonic_ms, dict(tx.volatile.daemons.get(host, {}))
     others = [one for name, one in known.items() if name != daemon]
     is_next = daemon not in known and bool(others)
     first_ms = known[daemon].first_ms if daemon in known else now_ms
     known[daemon] = Daemon(first_ms, now_ms)
     silent_since_ms = now_ms - TWO_DAEMONS_MS
     known = {name: one for name, one in known.items() if one.last_ms > silent_since_ms}
-    tx.put_daemons(host, known)
+    tx.put(tx.volatile.daemons, host, known)
     if is_next:
         for held in _open_actions(tx, host):
             if held.action.phase is ActionPhase.CLAIMED:
-                tx.put_lease(held.action.action_id, Lease(held.action.epoch, now_ms))
+                tx.put(tx.volatile.leases, held.action.action_id, Lease(held.action.epoch, now_ms))
     # Who asked after another one had begun did not die before it.
     begun = sorted(one.first_ms for one in known.values())
     return not any(one.first_ms < begun[-1] < one.last_ms for one in known.values())
@@ -209,17 +215,30 @@ def hold_claim(tx: Transaction, command: commands.HoldClaim) -> bool:
         if action.action_id == command.action_id:
             mine = action.phase is ActionPhase.CLAIMED and action.epoch == command.epoch
             if mine:
-                tx.put_lease(action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS))
+                tx.put(
+                    tx.volatile.leases,
+                    action.action_id,
+                    Lease(action.epoch, tx.monotonic_ms + LEASE_MS),
+                )
             return mine
     return False
+
+
+def _lease(tx: Transaction, action: Action) -> None:
+    """The host holds its claim from now for another lease."""
+    tx.put(
+        tx.volatile.leases,
+        action.action_id,
+        Lease(action.epoch, tx.monotonic_ms + LEASE_MS),
+    )
 
 
 def _may_claim(tx: Transaction, action: Action) -> bool:
     if action.phase is ActionPhase.PENDING:
         return True
-    lease = tx.lease(action.action_id)
+    lease = tx.volatile.leases.get(action.action_id)
     if lease is None or lease.epoch != action.epoch:
-        return tx.monotonic_ms >= tx.leases_began_ms + LEASE_MS
+        return tx.monotonic_ms >= tx.volatile.began_ms + LEASE_MS
     return tx.monotonic_ms >= lease.until_ms
 
 
@@ -232,7 +251,7 @@ def report_action(tx: Transaction, command: commands.ReportAction) -> None:
         return
     decision = _reported(tx, held, command)
     tx.apply(decision)
-    tx.put_lease(command.action_id, None)
+    tx.put(tx.volatile.leases, command.action_id, None)
     if outcome is Outcome.SPARED and held.event is not None and decision.scopes:
         _tell_again(tx, held.event, held.action.vm or "")
     if held.action.kind is ActionKind.MOVE_VM:

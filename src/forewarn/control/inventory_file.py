@@ -17,10 +17,13 @@ from forewarn.core.errors import BadInventory
 from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import MINUTE_MS, ScopeKind
 from forewarn.core.spelling import first_of, meant, shown
+from forewarn.logs import Log
 
 # 200,000 VMs of 500 bytes each: all keys and some ten tags.
 INVENTORY_BYTES_MAX = 96 * 1_024 * 1_024
 NAMES_SHOWN_MAX = 3
+
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,15 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
     return _inventory(tables, own)
 
 
+@dataclass(frozen=True, slots=True)
+class ByName:
+    """What an inventory file says of scopes and VMs, by name."""
+
+    text: str | None = None
+    scopes: Mapping[str, ScopeEntry] = field(default_factory=dict)
+    vms: Mapping[str, VmEntry] = field(default_factory=dict)
+
+
 class ReadFiles:
     """What the file that counts and the last one that was read say: large ones take long to read.
 
@@ -100,6 +112,7 @@ class ReadFiles:
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str, Inventory], ...] = ()
+        self.looked_at = ByName()  # what `by_name` was last asked for
         self._none_is_read = asyncio.Event()
         self._none_is_read.set()
 
@@ -137,6 +150,23 @@ class ReadFiles:
     def read(self, text: str) -> Inventory:
         """What a file says that was applied. Raises BadInventory."""
         return self.known(text) or parse(text, needs_channels=False)
+
+    def by_name(self, text: str | None) -> ByName:
+        """What the file that was applied says, by name; nothing if there is none."""
+        if text is self.looked_at.text:
+            return self.looked_at
+        try:
+            inventory = self.read(text) if text is not None else None
+        except BadInventory as refused:
+            # Written under older rules; what it meant then is in the fleet.
+            log.warning("inventory_not_understood", reason=str(refused))
+            inventory = None
+        self.looked_at = ByName(
+            text=text,
+            scopes={entry.name: entry for entry in inventory.scopes} if inventory else {},
+            vms={entry.name: entry for entry in inventory.vms} if inventory else {},
+        )
+        return self.looked_at
 
 
 def in_words(text: str, found: Iterable[Mistake]) -> tuple[str, str]:

@@ -1,13 +1,11 @@
 """Which claims hosts still hold, and which daemons speak for hosts, on monotonic time.
 
-In memory only: after a restart every claim gets one more lease. Epochs are durable, so two holders
-of one action cannot both report.
+Epochs are durable, so two holders of one action cannot both report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 LEASE_MS = 30_000
 # A daemon asks every ten seconds; one that has not for so long is taken to be gone.
@@ -26,12 +24,3 @@ class Daemon:
 
     first_ms: int
     last_ms: int
-
-
-@dataclass(slots=True)
-class Leases:
-    """Belongs to the writer. Only a transaction changes it, and can take that back."""
-
-    began_ms: int
-    of_action: dict[str, Lease] = field(default_factory=dict)
-    daemons: dict[str, Mapping[str, Daemon]] = field(default_factory=dict)  # by host, then by name

@@ -3,7 +3,7 @@
 A VM counts as off once it was seen off for a minute, on a host that was heard all the time and has
 not failed, while nothing of ours was under way there. One that a boot of its host may have
 taken down does not: nobody switched it off. How long is kept in memory only; that it counts, and
-that it went down with its host, is durable. Used by the writer's thread.
+that it went down with its host, is durable.
 """
 
 from __future__ import annotations
@@ -16,55 +16,45 @@ from forewarn.core import failing, power, scheduling
 from forewarn.core.machines import Power
 from forewarn.core.model import SECOND_MS, Decision, Health, Scope
 from forewarn.core.whereabouts import acted_on
-from forewarn.ports import Clock
 
 # Hosts show their VMs every thirty seconds; after a longer pause nobody knows what was in between.
 UNBROKEN_MS = 75 * SECOND_MS
 
 
-class Powers:
-    """For how long VMs have been off."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # By host, then by VM (its id): since when, and how often the host had been silent by then.
-        self._off_since: dict[str, dict[str, tuple[int, int]]] = {}
-        self._seen_ms: dict[str, int] = {}  # by host
-
-    def seen(self, tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
-        """Take over which VMs run on a host. True while one is off that may count as off later."""
-        now_ms = self._clock.monotonic_ms()
-        broken = now_ms - self._seen_ms.get(host, now_ms) > UNBROKEN_MS
-        self._seen_ms[host] = now_ms
-        _end_doubts(tx, host, powers)
-        _switch_on_arrived(tx, host, powers)
-        quiet = _quiet(tx, host) and not broken
-        waits = False
-        before = self._off_since.get(host, {})
-        still: dict[str, tuple[int, int]] = {}  # of VMs that are not here any more nothing is kept
-        for scope in tx.scopes_on(host):
-            on: list[str] = []
-            off: list[str] = []
-            for vm in scope.vms:
-                shown = powers.get(vm.name)
-                if vm.host != host or shown is None:
-                    continue
-                if shown is not Power.OFF:
-                    if vm.off or vm.went_down:
-                        on.append(vm.name)
-                elif vm.off or vm.went_down:
-                    continue
-                elif not quiet or acted_on(scope, vm.name):
-                    waits = True  # a report that says the same again must not pass for settled
+def seen(tx: Transaction, host: str, powers: Mapping[str, Power]) -> bool:
+    """Take over which VMs run on a host. True while one is off that may count as off later."""
+    now_ms, known = tx.monotonic_ms, tx.volatile
+    broken = now_ms - known.seen_ms.get(host, now_ms) > UNBROKEN_MS
+    tx.put(known.seen_ms, host, now_ms)
+    _end_doubts(tx, host, powers)
+    _switch_on_arrived(tx, host, powers)
+    quiet = _quiet(tx, host) and not broken
+    waits = False
+    before = known.off_since.get(host, {})
+    still: dict[str, tuple[int, int]] = {}  # of VMs that are not here any more nothing is kept
+    for scope in tx.scopes_on(host):
+        on: list[str] = []
+        off: list[str] = []
+        for vm in scope.vms:
+            shown = powers.get(vm.name)
+            if vm.host != host or shown is None:
+                continue
+            if shown is not Power.OFF:
+                if vm.off or vm.went_down:
+                    on.append(vm.name)
+            elif vm.off or vm.went_down:
+                continue
+            elif not quiet or acted_on(scope, vm.name):
+                waits = True  # a report that says the same again must not pass for settled
+            else:
+                still[vm.vm_id] = _off_since(before.get(vm.vm_id), now_ms, tx.silences(host))
+                if now_ms - still[vm.vm_id][0] >= power.OFF_AFTER_MS:
+                    off.append(vm.name)
                 else:
-                    still[vm.vm_id] = _off_since(before.get(vm.vm_id), now_ms, tx.silences(host))
-                    if now_ms - still[vm.vm_id][0] >= power.OFF_AFTER_MS:
-                        off.append(vm.name)
-                    else:
-                        waits = True
-            _take_over(tx, scope, on, off)
-        self._off_since[host] = still
-        return waits
+                    waits = True
+        _take_over(tx, scope, on, off)
+    tx.put(known.off_since, host, still or None)
+    return waits
 
 
 def _off_since(then: tuple[int, int] | None, now_ms: int, silences: int) -> tuple[int, int]:

@@ -6,14 +6,15 @@ kept is taken back. Nothing here waits, and nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.leases import Daemon, Lease, Leases
 from forewarn.control.observed import Observed
+from forewarn.control.volatile import Volatile
 from forewarn.core import belonging, edits, invariants
 from forewarn.core.marks import MARKS_MAX, VmKey, key_of
 from forewarn.core.model import (
@@ -58,13 +59,13 @@ class Transaction(FleetLook):
         *,
         now_ms: int,
         monotonic_ms: int,
-        leases: Leases,
+        volatile: Volatile,
         policy: Policy,
         ids: Ids,
     ) -> None:
         super().__init__(index, observed, policy, now_ms=now_ms)
-        self.monotonic_ms = monotonic_ms  # by which leases are counted
-        self._leases = leases
+        self.monotonic_ms = monotonic_ms  # by which what is volatile is counted
+        self.volatile = volatile
         self._store = store
         self._ids = ids
         self._before = Undo({}, {}, {})
@@ -81,8 +82,6 @@ class Transaction(FleetLook):
         self._digests_before: dict[str, str | None] = {}
         self._departed_before: dict[VmKey, DepartedVm | None] = {}
         self._ended_operations: dict[str, Operation] = {}
-        self._leases_before: dict[str, Lease | None] = {}
-        self._daemons_before: dict[str, Mapping[str, Daemon]] = {}
         self._on_take_back: list[Callable[[], None]] = []
 
     def new_id(self) -> str:
@@ -92,30 +91,6 @@ class Transaction(FleetLook):
         """As many new ids as are asked for."""
         while True:
             yield self._ids.event_id()
-
-    # Who holds which claim. Of this nothing is durable.
-
-    @property
-    def leases_began_ms(self) -> int:
-        """Since when leases are counted: the monotonic time of our own start."""
-        return self._leases.began_ms
-
-    def lease(self, action_id: str) -> Lease | None:
-        return self._leases.of_action.get(action_id)
-
-    def put_lease(self, action_id: str, lease: Lease | None) -> None:
-        """Have this lease for an action, or none."""
-        of_action = self._leases.of_action
-        self._leases_before.setdefault(action_id, of_action.get(action_id))
-        _put(of_action, action_id, lease)
-
-    def daemons(self, host: str) -> Mapping[str, Daemon]:
-        """The daemons that spoke for a host of late, by name."""
-        return self._leases.daemons.get(host, {})
-
-    def put_daemons(self, host: str, daemons: Mapping[str, Daemon]) -> None:
-        self._daemons_before.setdefault(host, self.daemons(host))
-        _put(self._leases.daemons, host, daemons or None)
 
     # What is kept beyond the open things.
 
@@ -192,6 +167,13 @@ class Transaction(FleetLook):
     def beat(self) -> None:
         """Write down that the service is up."""
         self._heartbeat_ms = self.now_ms
+
+    def put(self, known: dict[str, V], key: str, value: V | None) -> None:
+        """Have this, or nothing, in one of the maps of `volatile`."""
+        before = known.get(key)
+        if value is not before:
+            self.on_take_back(partial(_put, known, key, before))
+            _put(known, key, value)
 
     def on_take_back(self, restore: Callable[[], None]) -> None:
         """Also call this if the transaction is taken back: what else it touched."""
@@ -366,10 +348,6 @@ class Transaction(FleetLook):
         """Put everything back as it was before this transaction."""
         for restore in reversed(self._on_take_back):
             restore()
-        for action_id, lease in self._leases_before.items():
-            _put(self._leases.of_action, action_id, lease)
-        for host_name, daemons in self._daemons_before.items():
-            _put(self._leases.daemons, host_name, daemons or None)
         self._index.inventory = self._inventory_before
         self._index.unfinished = self._unfinished_before
         for vm, digest in self._digests_before.items():

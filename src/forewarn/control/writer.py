@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 from forewarn.control.commands import ClockStepped, Command, Stalled
 from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.leases import Leases
 from forewarn.control.observed import Observed
 from forewarn.control.timekeeper import Reading, Timekeeper
 from forewarn.control.transaction import Transaction
+from forewarn.control.volatile import Volatile
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import Policy
 from forewarn.core.principal import CLOCK
@@ -46,6 +46,27 @@ class LoggedByCaller(Generic[T]):
 
     def __call__(self, tx: Transaction) -> T:
         return _decided(tx, self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Took(Generic[T]):
+    """What a command was answered, and how long it kept the writer."""
+
+    value: T
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Generic[T]):
+    """A command whose caller wants to know how long it kept the writer, by this clock."""
+
+    command: Command[T]
+    clock: Clock
+
+    def __call__(self, tx: Transaction) -> Took[T]:
+        began_ms = self.clock.monotonic_ms()
+        value = decide(tx, self.command)
+        return Took(value, self.clock.monotonic_ms() - began_ms)
 
 
 def _decided(tx: Transaction, command: Wanted[T]) -> T:
@@ -74,6 +95,7 @@ class Writer:
         store: Store,
         timekeeper: Timekeeper,
         lease_clock: Clock,
+        volatile: Volatile,
         policy: Policy,
         ids: Ids,
         on_commit: Callable[[Sequence[Change]], None],
@@ -86,7 +108,7 @@ class Writer:
         self._ids = ids
         self._on_commit = on_commit
         self._lease_clock = lease_clock
-        self._leases = Leases(lease_clock.monotonic_ms())
+        self._volatile = volatile
 
     def run(self, commands: Sequence[Wanted[Any]]) -> list[Done]:
         """Run the commands in order, commit once, and say how each ended.
@@ -143,7 +165,7 @@ class Writer:
             self._store,
             now_ms=now_ms,
             monotonic_ms=monotonic_ms,
-            leases=self._leases,
+            volatile=self._volatile,
             policy=self._policy,
             ids=self._ids,
         )

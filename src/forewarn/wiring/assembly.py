@@ -28,6 +28,7 @@ from forewarn.control.published import PublishedFleet
 from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.views import Views
+from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.model import Health, Host, Policy, Scope, Vm
 from forewarn.endpoint.endpoint import Endpoint
@@ -99,6 +100,9 @@ class ControlParts:
         self.measures = Measures(version=_version)
         self.measures.loaded(snapshot.scopes)
         self.lateness = LoopLateness()
+        self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
+        began_ms = adapters.lease_clock.monotonic_ms()
+        self.volatile = Volatile(began_ms, files=self.files or ReadFiles())
         self.writer = self._writer(FleetIndex(snapshot), policy, adapters.ids)
         self.control = Control(
             writer=self.writer,
@@ -109,7 +113,6 @@ class ControlParts:
             observed=self.observed,
         )
         self.ticker = TickerLoop(self.control, self.measures)
-        self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
         self.fleet.on_publish(show)
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._ring_all)
@@ -127,6 +130,7 @@ class ControlParts:
             store=self.store,
             timekeeper=self.timekeeper,
             lease_clock=self._lease_clock,
+            volatile=self.volatile,
             policy=policy,
             ids=ids,
             on_commit=self._committed,
@@ -207,7 +211,7 @@ class Assembly(ControlParts):
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
         self.views = Views()
         self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
-        sightings = Sightings(adapters.lease_clock)
+        sightings = Sightings(adapters.lease_clock, self.volatile)
         self._routes = LinkRoutes(self.control, views=self.views, sightings=sightings)
         self.identity = Identity()
         self.documents = Documents(

@@ -114,7 +114,7 @@ class ControlService:
             ring=self._ring,
             hosts_join=True,
         )
-        self.sightings = Sightings(real, files=self.parts.files)
+        self.sightings = Sightings(real, self.parts.volatile)
         self._inventories = self.parts.inventories(needs_channels=False)
         self.views = Views(adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
