@@ -7,7 +7,7 @@ from typing import Any
 
 from forewarn.control import commands
 from forewarn.control.commands import Command
-from forewarn.control.host_places import inventory_digest
+from forewarn.control.inventory_file import digest_of
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.host_json import Traces
@@ -91,7 +91,7 @@ def host_left(
         by=operator(by),
         hosts=(name,),
         listed_by_file=(name,) if listed_by_file else (),
-        inventory=inventory_digest(inventory),
+        inventory=None if inventory is None else digest_of(inventory),
     )
 
 

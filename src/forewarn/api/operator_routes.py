@@ -35,9 +35,7 @@ from forewarn.control.control import Control
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.measures import Measures
-from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict, Refusal
-from forewarn.core.inventory import Applied
 from forewarn.core.principal import OPERATOR, Principal
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
@@ -62,18 +60,9 @@ class Keyed:
     key: str | None
     fingerprint: str
 
-    def guard(self, apply: Callable[[Transaction], Applied]) -> Callable[[Transaction], Answer]:
-        """An inventory that is applied at most once."""
-
-        def guarded(tx: Transaction) -> Answer:
-            before = idempotency.replayed(tx, key=self.key, fingerprint=self.fingerprint)
-            if before is not None:
-                return before
-            text = msgspec.json.encode(orders.applied_inventory(apply(tx))).decode()
-            idempotency.remember(tx, self.key, self.fingerprint, text)
-            return Answer(text=text, repeated=False)
-
-        return guarded
+    def once(self, order: commands.Order | commands.InventoryOrder) -> commands.Once:
+        """The order, carried out at most once."""
+        return commands.Once(by=order.by, order=order, key=self.key, fingerprint=self.fingerprint)
 
 
 CarryOut = Callable[[Request, bytes, Keyed], Awaitable[Answer]]
@@ -112,11 +101,7 @@ class OperatorRoutes:
 
         async def carry_out(request: Request, body: bytes, keyed: Keyed) -> Answer:
             order = await asyncio.to_thread(make, OPERATOR, request, body)
-            return await self._control.submit(
-                commands.Once(
-                    by=order.by, order=order, key=keyed.key, fingerprint=keyed.fingerprint
-                )
-            )
+            return await self._control.submit(keyed.once(order))
 
         return self._taking(name, carry_out, bytes_max=orders.BODY_BYTES_MAX)
 
@@ -127,8 +112,8 @@ class OperatorRoutes:
             text = await asyncio.to_thread(orders.inventory_text, body)
             answer, waiting = await self._inventories.apply(
                 text,
-                by=str(OPERATOR),
-                guard=keyed.guard,
+                by=OPERATOR,
+                guard=keyed.once,
                 before=commands.FindAnswer(
                     by=OPERATOR, key=keyed.key, fingerprint=keyed.fingerprint
                 ),

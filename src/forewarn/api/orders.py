@@ -10,7 +10,6 @@ import msgspec
 from forewarn.control import commands
 from forewarn.control.commands import Answer
 from forewarn.core.errors import BadInventory, Invalid
-from forewarn.core.inventory import Applied, Changes
 from forewarn.core.model import EventType
 from forewarn.core.principal import Principal
 from forewarn.wire.operator_json import Instant, Json, parse_instant
@@ -110,17 +109,6 @@ def inventory_text(body: bytes) -> str:
         ) from None
 
 
-def applied_inventory(applied: Applied) -> Json:
-    """What an inventory has changed."""
-    return {
-        "differs": applied.differs,
-        "hosts": _changes_json(applied.hosts),
-        "scopes": _changes_json(applied.scopes),
-        "vms": _changes_json(applied.vms),
-        "still_deleted": list(applied.still_deleted),
-    }
-
-
 def with_waiting(answer: Answer, waiting: Sequence[str]) -> Answer:
     """The answer to an inventory of which something has to wait: with the words why."""
     said: Json = msgspec.json.decode(answer.text)
@@ -133,11 +121,3 @@ def with_replaced(answer: Answer) -> Answer:
     said: Json = msgspec.json.decode(answer.text)
     text = msgspec.json.encode({**said, "replaced": True, "note": REPLACED_NOTE}).decode()
     return Answer(text=text, repeated=answer.repeated)
-
-
-def _changes_json(changes: Changes) -> Json:
-    return {
-        "added": list(changes.added),
-        "changed": list(changes.changed),
-        "removed": list(changes.removed),
-    }

@@ -12,6 +12,7 @@ from forewarn.control import commands, overview
 from forewarn.control.commands import Command
 from forewarn.control.transaction import Transaction
 from forewarn.core import edits
+from forewarn.core.inventory import Applied, Changes
 from forewarn.core.model import Host, Operation
 from forewarn.wire.operator_json import Json, event_json
 
@@ -24,30 +25,59 @@ class Decide(Protocol):
     def __call__(self, tx: Transaction, command: Command[R], /) -> R: ...
 
 
-def carried_out(tx: Transaction, order: commands.Order, decide: Decide) -> Json:
+def carried_out(
+    tx: Transaction, order: commands.Order | commands.InventoryOrder, decide: Decide
+) -> Json:
     """Carry an order out: what the operator is answered. Raises its Refusal."""
     match order:
         case commands.MaintainHost() | commands.DegradeHost():
-            return _operation(tx, decide(tx, order))
+            answer = _operation(tx, decide(tx, order))
         case commands.FailHost():
             before = tx.need_host(order.host)
             failed = decide(tx, order)
-            return {
+            answer = {
                 **_host(tx, before, failed.host),
                 "events": [event_json(event) for event in failed.events],
                 "silent_scopes": overview.silent_scopes(failed.events),
             }
         case commands.RepairHost() | commands.CloseHost() | commands.OpenHost():
-            return _host(tx, tx.need_host(order.host), decide(tx, order))
+            answer = _host(tx, tx.need_host(order.host), decide(tx, order))
         case commands.CancelEvent():
             canceled = decide(tx, order)
-            answer = overview.event_answer(canceled.event)
-            return {**answer, "canceled": list(canceled.together)}
+            event = overview.event_answer(canceled.event)
+            answer = {**event, "canceled": list(canceled.together)}
         case commands.ReleaseScope():
             held = tx.need_scope(order.scope)
-            return overview.scope_answer(tx, edits.seal(held, decide(tx, order)))
+            answer = overview.scope_answer(tx, edits.seal(held, decide(tx, order)))
+        case (
+            commands.ApplyInventory()
+            | commands.NothingToApply()
+            | commands.ApplyInventoryAtOnce()
+            | commands.DecideInventory()
+        ):
+            answer = _applied(decide(tx, order))
         case _:
-            return overview.event_answer(decide(tx, order))
+            answer = overview.event_answer(decide(tx, order))
+    return answer
+
+
+def _applied(applied: Applied) -> Json:
+    """What an inventory has changed."""
+    return {
+        "differs": applied.differs,
+        "hosts": _changes(applied.hosts),
+        "scopes": _changes(applied.scopes),
+        "vms": _changes(applied.vms),
+        "still_deleted": list(applied.still_deleted),
+    }
+
+
+def _changes(changes: Changes) -> Json:
+    return {
+        "added": list(changes.added),
+        "changed": list(changes.changed),
+        "removed": list(changes.removed),
+    }
 
 
 def _host(tx: Transaction, before: Host, after: Host) -> Json:

@@ -14,6 +14,7 @@ import msgspec
 
 from forewarn.control.observed import ReportedVm
 from forewarn.control.report_slices import Report, Slice
+from forewarn.core.inventory import Applied
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
 from forewarn.wire.operator_json import Instant
@@ -154,6 +155,72 @@ class ReleaseScope(Command[Scope], frozen=True, kw_only=True):
     scope: str
 
 
+# Inventory files. What a file says is read beforehand, and is the same whoever reads it again.
+
+
+class ApplyInventory(Command[Applied], frozen=True, kw_only=True):
+    """Make the fleet what a file says, in one commit.
+
+    Nothing is written if it says what the last one said; the whole file is refused if the running
+    fleet forbids a part of it. `deaf` are addresses at which nothing can listen now, and why.
+    """
+
+    text: str
+    deaf: dict[str, str] = {}
+
+
+class NothingToApply(Command[Applied], frozen=True, kw_only=True):
+    """A file says what the fleet is already. Answers that nothing was changed."""
+
+
+class ApplyInventoryAtOnce(Command[Applied], frozen=True, kw_only=True):
+    """Make the fleet what a file says that was compared with it: it changes these scopes.
+
+    `applied` is what that comparison found, and `packed` the text as it is kept. Refused with
+    InventoryClash if something began since that forbids it.
+    """
+
+    text: str
+    packed: str
+    scopes: tuple[str, ...]
+    applied: Applied
+
+
+class DecideInventory(Command[Applied], frozen=True, kw_only=True):
+    """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
+
+    text: str
+    packed: str
+    applied: Applied
+
+
+class InventoryTried(msgspec.Struct, frozen=True):
+    """What came of a part of a decided file: why it has to wait now, in words, if it does.
+
+    `replaced` if another file took the place of this one.
+    """
+
+    waits: tuple[str, ...] = ()
+    replaced: bool = False
+
+
+class TakeInventorySlice(Command[InventoryTried], frozen=True, kw_only=True):
+    """Have these scopes as the decided file wants them. `inventory` is the digest of its text."""
+
+    inventory: str
+    scopes: tuple[str, ...]
+
+
+class FinishInventory(Command[InventoryTried], frozen=True, kw_only=True):
+    """Every slice was tried: drop the hosts that go, and say why others cannot go now.
+
+    If every slice was applied and no host has to wait, the inventory is applied whole.
+    """
+
+    inventory: str
+    all_applied: bool
+
+
 class AllOf(Command[tuple[Any, ...]], frozen=True, kw_only=True):
     """Orders that are carried out in this order, all or none. Answers what each of them did."""
 
@@ -174,7 +241,7 @@ class Once(Command[Answer], frozen=True, kw_only=True):
     those. Without a key nothing is remembered.
     """
 
-    order: Order
+    order: Order | InventoryOrder
     key: str | None
     fingerprint: str
 
@@ -460,6 +527,9 @@ Order = (
     | CancelEvent
     | ReleaseScope
 )
+
+# What applies a file, or decides to.
+InventoryOrder = ApplyInventory | NothingToApply | ApplyInventoryAtOnce | DecideInventory
 
 # The orders of VMs, by the event that each leads to.
 VM_ORDERS: Mapping[EventType, type[RestartVm | RedeployVm | DeleteVm | EvictVm]] = {

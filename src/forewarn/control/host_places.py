@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 from forewarn.control import commands
@@ -30,15 +29,11 @@ def host_joined(tx: Transaction, command: commands.HostJoined) -> None:
 
 
 def hosts_left(tx: Transaction, command: commands.HostsLeft) -> None:
-    if inventory_digest(tx.inventory) != command.inventory:
+    text = tx.inventory
+    if (None if text is None else tx.volatile.files.digest(text)) != command.inventory:
         raise Conflict("Another inventory was applied meanwhile.", "Look at it and say it again.")
     for name in command.hosts:
         _left(tx, name, by=str(command.by), listed_by_file=name in command.listed_by_file)
-
-
-def inventory_digest(text: str | None) -> str | None:
-    """What tells the text of an inventory from any other."""
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _left(tx: Transaction, name: str, *, by: str, listed_by_file: bool) -> None:

@@ -16,22 +16,33 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
 from forewarn.control import inventory, inventory_steps, inventory_work
+from forewarn.control.commands import (
+    ApplyInventory,
+    ApplyInventoryAtOnce,
+    Command,
+    DecideInventory,
+    FinishInventory,
+    InventoryOrder,
+    InventoryTried,
+    NothingToApply,
+    TakeInventorySlice,
+)
 from forewarn.control.control import Control
-from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.inventory_file import InventoryClash, Mistake, ReadFiles, in_words, parse
 from forewarn.control.inventory_work import THE_END, Work
 from forewarn.control.retries import Retries
-from forewarn.control.transaction import Transaction
-from forewarn.control.writer import LoggedByCaller, Wanted
+from forewarn.control.writer import LoggedByCaller
 from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Applied, Clash, Inventory
+from forewarn.core.inventory import Applied, Inventory
+from forewarn.core.principal import INVENTORY_FILE, Principal
 from forewarn.core.spelling import MISTAKES_NAMED_MAX, first_of
 from forewarn.logs import Log
 from forewarn.ports import Change
 from forewarn.wire import packed
 
 T = TypeVar("T")
-Guard = Callable[[Callable[[Transaction], Applied]], Callable[[Transaction], T]]
+Guard = Callable[[InventoryOrder], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
 LOOK_AGAIN_S = 2.0  # whether anything is due, or was decided without a ring
@@ -82,7 +93,8 @@ class Inventories:
     """Applies inventories, one after the other. Belongs to the event loop; `run` does the slices.
 
     Without `slice_vms` every file is one commit. `quietly` is entered while much comes to be in
-    memory, `files` is told what was read. `needs_channels` and `cannot_listen`: see `inventory`.
+    memory. `files` is told what was read, which is what the writer decides by; if it `keeps_read`,
+    also after that. `needs_channels` and `cannot_listen`: see `inventory`.
     """
 
     def __init__(
@@ -95,6 +107,7 @@ class Inventories:
         slice_vms: int | None = None,
         quietly: Callable[[], AbstractContextManager[object]] = nullcontext,
         files: ReadFiles | None = None,
+        keeps_read: bool = False,
     ) -> None:
         self._control = control
         self._needs_channels = needs_channels
@@ -102,7 +115,8 @@ class Inventories:
         self._reads: Reads = reads or ReadsOnThread()
         self._slice_vms = slice_vms
         self._quietly = quietly
-        self._files = files
+        self._files = files or ReadFiles()
+        self._keeps_read = keeps_read
         self._turn = asyncio.Lock()
         self._ring = asyncio.Event()
         self._work: Work | None = None
@@ -123,10 +137,13 @@ class Inventories:
         """What of the decided file had to wait, or broke, when it was last tried; in words."""
         return self._waits if self._control.fleet.unfinished else ()
 
-    async def apply_at_once(self, text: str, *, by: str) -> Applied:
+    async def apply_at_once(self, text: str, *, by: Principal) -> Applied:
         """Apply a file in one commit, whatever its size: before anybody is served."""
-        wanted, deaf = await self._read(text)
-        return await self._control.submit(inventory.whole(text, wanted, by=by, deaf=deaf))
+        _, deaf = await self._read(text)
+        try:
+            return await self._control.submit(ApplyInventory(by=by, text=text, deaf=deaf))
+        finally:
+            self._forget_read()
 
     async def prepare(self) -> None:
         """Have the file that was decided before read, for whoever asks what it lists.
@@ -134,7 +151,7 @@ class Inventories:
         A large one is read by `run`, while the service serves.
         """
         text = self._control.fleet.inventory
-        if self._files is None or text is None:
+        if not self._keeps_read or text is None:
             return
         if len(text) >= READ_LATER_CHARS_MIN:
             self._files.reading = True
@@ -153,9 +170,9 @@ class Inventories:
         self,
         text: str,
         *,
-        by: str,
+        by: Principal,
         guard: Guard[T],
-        before: Wanted[T | None] = lambda _: None,
+        before: Command[T | None] | None = None,
     ) -> tuple[T, tuple[str, ...]]:
         """Make the fleet what the file says, and say what that changed; others wait their turn.
 
@@ -166,18 +183,19 @@ class Inventories:
         """
         async with self._turn:
             with self._quietly():
-                known = await self._control.submit(before)
+                known = None if before is None else await self._control.submit(before)
                 if known is not None:
                     return known, await self._left_of(text)
                 wanted, deaf = await self._read(text)
-                if self._slice_vms is None or self._is_small(wanted):
-                    done = await self._control.submit(
-                        guard(inventory.whole(text, wanted, by=by, deaf=deaf))
-                    )
-                    return done, ()
-                async with self._at_work:
-                    done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
-                del wanted  # what is left of it is let go piece by piece
+                try:
+                    if self._slice_vms is None or self._is_small(wanted):
+                        order = ApplyInventory(by=by, text=text, deaf=deaf)
+                        return await self._control.submit(guard(order)), ()
+                    async with self._at_work:
+                        done, work = await self._apply_large(text, wanted, deaf, by=by, guard=guard)
+                finally:
+                    del wanted  # what is left of it is let go piece by piece
+                    self._forget_read()
                 return done, () if work is None else await self._passing(work)
 
     async def _left_of(self, text: str) -> tuple[str, ...]:
@@ -202,8 +220,7 @@ class Inventories:
                 return True  # one of them was written under older rules
 
     async def _content(self, text: str) -> Inventory:
-        known = self._files.known(text) if self._files is not None else None
-        return known or await self._reads.read(text, needs_channels=False)
+        return self._files.known(text) or await self._reads.read(text, needs_channels=False)
 
     async def _passing(self, work: Work) -> tuple[str, ...]:
         if self._stopped:
@@ -212,10 +229,14 @@ class Inventories:
         self._ring.set()
         return await asyncio.shield(passed)
 
-    async def _read(self, text: str) -> tuple[Inventory, Mapping[str, str]]:
+    def _forget_read(self) -> None:
+        """What a file says is needed no more, unless hosts are asked what it lists."""
+        if not self._keeps_read:
+            self._files.forget()
+
+    async def _read(self, text: str) -> tuple[Inventory, dict[str, str]]:
         wanted = await self._reads.read(text, needs_channels=self._needs_channels)
-        if self._files is not None:
-            self._files.keep(text, wanted, counts=self._control.fleet.inventory)
+        self._files.keep(text, wanted, counts=self._control.fleet.inventory)
         return wanted, await asyncio.to_thread(inventory.unheard, wanted, self._cannot_listen)
 
     def _is_small(self, wanted: Inventory) -> bool:
@@ -223,27 +244,38 @@ class Inventories:
         return self._slice_vms is not None and together <= self._slice_vms
 
     async def _apply_large(
-        self, text: str, wanted: Inventory, deaf: Mapping[str, str], *, by: str, guard: Guard[T]
+        self,
+        text: str,
+        wanted: Inventory,
+        deaf: Mapping[str, str],
+        *,
+        by: Principal,
+        guard: Guard[T],
     ) -> tuple[T, Work | None]:
         """Check a file, then apply it if it fits one commit, else decide it: what is left to do."""
         checked = await self._check(wanted, deaf)
         if checked.mistakes:
             raise InventoryConflict(*await self._reads.words(text, checked.mistakes))
         if await self._is_known(text, wanted, checked):
-            return await self._control.submit(guard(lambda _: Applied())), None
+            return await self._control.submit(guard(NothingToApply(by=by))), None
         applied = checked.applied
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
+        self._files.keep_by_scope(text, parts, counts=self._control.fleet.inventory)
         kept = await asyncio.to_thread(packed.pack, text)
         if len(checked.slices) <= 1:
             names = slicing.names_of(checked.slices[0] if checked.slices else ())
-            command = inventory_steps.all_at_once(text, kept, parts, names, applied, by=by)
+            at_once = ApplyInventoryAtOnce(
+                by=by, text=text, packed=kept, scopes=names, applied=applied
+            )
             try:
-                return await self._control.submit(guard(command)), None
-            except inventory_steps.Clashed as clashed:
-                words = await self._reads.words(text, clashed.found)
+                return await self._control.submit(guard(at_once)), None
+            except InventoryClash as clash:
+                words = await self._reads.words(text, clash.found)
                 raise InventoryConflict(*words) from None
+            finally:
+                self._files.forget_by_scope(text)
         done = await self._control.submit(
-            guard(inventory_steps.decide(text, kept, parts, applied, by=by))
+            guard(DecideInventory(by=by, text=text, packed=kept, applied=applied))
         )
         await self._replaced()
         self._work = inventory_work.begin(text, parts, checked.slices)
@@ -280,7 +312,7 @@ class Inventories:
         """Go on with what is decided and not applied whole, until canceled."""
         self._stopped = False
         try:
-            if self._files is not None and self._files.reading:
+            if self._files.reading:
                 await self._know_safely(self._files)
             while True:
                 self._ring.clear()
@@ -365,8 +397,15 @@ class Inventories:
         while untried:
             untried -= 1
             part = work.first()
-            command = inventory_steps.take_slice(work.text, work.wanted, slicing.names_of(part))
-            found = await self._tried(work, part, command)
+            found = await self._tried(
+                work,
+                part,
+                TakeInventorySlice(
+                    by=INVENTORY_FILE,
+                    inventory=self._files.digest(work.text),
+                    scopes=slicing.names_of(part),
+                ),
+            )
             if found is None:
                 return await self._replaced()
             if found and len(part) > 1:
@@ -375,28 +414,32 @@ class Inventories:
             if not found:
                 work.applied()
             words.extend(found)
-        command = inventory_steps.finish(work.text, work.wanted, all_applied=not work.left)
-        found = await self._tried(work, THE_END, command)
+        end = FinishInventory(
+            by=INVENTORY_FILE,
+            inventory=self._files.digest(work.text),
+            all_applied=not work.left,
+        )
+        found = await self._tried(work, THE_END, end)
         if found is None:
             return await self._replaced()
         words = [*found, *words]  # hosts first: they are few
         self._passed(work, words)
         if not words:
-            await asyncio.to_thread(work.wanted.let_go)
+            await self._let_go(work)
         return None
 
     async def _tried(
         self,
         work: Work,
         part: slicing.Slice,
-        command: Callable[[Transaction], tuple[Clash, ...] | None],
+        command: Command[InventoryTried],
     ) -> Sequence[str] | None:
         """Try a part: why it has to wait, in words, or None if another file took the place."""
         now_ms = self._control.clock.monotonic_ms()
         if not work.due(part, now_ms):
             return work.said(part)
         try:
-            clashes = await self._control.submit(LoggedByCaller(command))
+            tried = await self._control.submit(LoggedByCaller(command))
         except Unavailable:
             raise
         except Exception as error:
@@ -410,9 +453,9 @@ class Inventories:
                     log.exception("inventory_slice_broke", why=words, remedy=BROKEN_REMEDY)
             return [words]
         work.broken.mended(part)
-        if clashes is None:
+        if tried.replaced:
             return None
-        found = [clash.refused for clash in clashes]
+        found = list(tried.waits)
         if part == THE_END and (found or work.left):
             hosts = inventory_steps.going(self._control.fleet.hosts_by_name, work.wanted)
             work.waits(part, found, hosts, now_ms)
@@ -428,6 +471,11 @@ class Inventories:
         log.info("inventory_replaced", slices_left=len(work.left))
         if not work.passed.done():
             work.passed.set_result(())
+        await self._let_go(work)
+
+    async def _let_go(self, work: Work) -> None:
+        """Nothing is left to do of a file."""
+        self._files.forget_by_scope(work.text)
         await asyncio.to_thread(work.wanted.let_go)
 
     def _passed(self, work: Work, words: Sequence[str]) -> None:
@@ -461,4 +509,5 @@ class Inventories:
         checked = await self._check(wanted, {})
         log.info("inventory_gone_on_with", slices=len(checked.slices))
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
+        self._files.keep_by_scope(text, parts)
         return inventory_work.begin(text, parts, checked.slices)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from forewarn.control.commands import ApplyInventory, NothingToApply
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.control.toml_lines import Path
 from forewarn.control.transaction import Transaction
@@ -26,6 +27,7 @@ from forewarn.core.inventory import (
     VmEntry,
 )
 from forewarn.core.model import Fact, FactKind
+from forewarn.core.principal import Principal
 
 __all__ = ["Applied", "Changes", "Inventory", "apply", "parse"]
 
@@ -35,17 +37,17 @@ NAMES_PER_FACT_MAX = 50
 def apply(
     text: str,
     *,
-    by: str,
+    by: Principal,
     needs_channels: bool = True,
     cannot_listen: Callable[[str], str | None] = lambda _: None,
-) -> Callable[[Transaction], Applied]:
-    """Make the fleet what the file says. Raises BadInventory here, before anything is submitted.
+) -> ApplyInventory:
+    """The order to make the fleet what the file says. Raises BadInventory, with every mistake.
 
     `cannot_listen` says why nothing can listen on an address now, None if something can; it is
     asked here. Parsing thousands of VMs takes a while: call this on a thread where that matters.
     """
     wanted = parse(text, needs_channels=needs_channels)
-    return whole(text, wanted, by=by, deaf=unheard(wanted, cannot_listen))
+    return ApplyInventory(by=by, text=text, deaf=unheard(wanted, cannot_listen))
 
 
 def unheard(wanted: Inventory, cannot_listen: Callable[[str], str | None]) -> dict[str, str]:
@@ -57,43 +59,38 @@ def unheard(wanted: Inventory, cannot_listen: Callable[[str], str | None]) -> di
     }
 
 
-def whole(
-    text: str, wanted: Inventory, *, by: str, deaf: Mapping[str, str] | None = None
-) -> Callable[[Transaction], Applied]:
-    """Make the fleet what a file says that was read: `wanted`.
+def apply_inventory(tx: Transaction, command: ApplyInventory) -> Applied:
+    text, wanted = command.text, tx.volatile.files.read(command.text)
+    if not tx.unfinished and _same(tx, text, wanted):
+        return Applied()
+    together = beside.beside_hosts(
+        wanted, scopes=tx.scopes, hosts=tx.hosts_by_name, shown=tx.digests
+    )
+    step = reconciling.step(
+        together,
+        scopes=tx.scopes,
+        hosts=tx.hosts_by_name,
+        bound=tx,
+        new_id=tx.new_id,
+        now_ms=tx.now_ms,
+    )
+    found = mistakes((*beside.clashes(wanted, together), *step.clashes))
+    if command.deaf:
+        ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms}
+        found.extend(not_heard(wanted, command.deaf, ours))
+    if found:
+        raise InventoryConflict(*in_words(text, found))
+    take_over(tx, step)
+    for name in step.removed_hosts:
+        tx.remove_host(name)
+    note_cut_short(tx)
+    tx.applied_inventory(text)
+    tx.note(applied_fact(step.applied, by=str(command.by), now_ms=tx.now_ms))
+    return step.applied
 
-    The command writes nothing if the content is the last applied one, and refuses the whole file
-    (InventoryConflict) if the running fleet forbids a part of it. `deaf` is what `unheard` found.
-    """
 
-    def command(tx: Transaction) -> Applied:
-        if not tx.unfinished and _same(tx.inventory, text, wanted):
-            return Applied()
-        together = beside.beside_hosts(
-            wanted, scopes=tx.scopes, hosts=tx.hosts_by_name, shown=tx.digests
-        )
-        step = reconciling.step(
-            together,
-            scopes=tx.scopes,
-            hosts=tx.hosts_by_name,
-            bound=tx,
-            new_id=tx.new_id,
-            now_ms=tx.now_ms,
-        )
-        found = mistakes((*beside.clashes(wanted, together), *step.clashes))
-        ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms} if deaf else ()
-        found.extend(not_heard(wanted, deaf or {}, ours))
-        if found:
-            raise InventoryConflict(*in_words(text, found))
-        take_over(tx, step)
-        for name in step.removed_hosts:
-            tx.remove_host(name)
-        note_cut_short(tx)
-        tx.applied_inventory(text)
-        tx.note(applied_fact(step.applied, by=by, now_ms=tx.now_ms))
-        return step.applied
-
-    return command
+def nothing_to_apply(_: Transaction, __: NothingToApply) -> Applied:
+    return Applied()
 
 
 def take_over(tx: Transaction, step: reconciling.Step) -> None:
@@ -127,11 +124,12 @@ def not_heard(
             )
 
 
-def _same(last: str | None, text: str, wanted: Inventory) -> bool:
+def _same(tx: Transaction, text: str, wanted: Inventory) -> bool:
+    last = tx.inventory
     if last is None or last == text:
         return last == text
     try:
-        return parse(last, needs_channels=False) == wanted
+        return tx.volatile.files.read(last) == wanted
     except BadInventory:
         return False  # written under older rules; what it meant then is in the fleet
 

@@ -7,13 +7,15 @@ Only what can be judged from the text alone is judged here. What the running fle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from forewarn.control.inventory_keys import NOTICE_MINUTES, TABLES, Wrong
 from forewarn.control.toml_lines import NotToml, Path, TomlLines, read
-from forewarn.core.errors import BadInventory
+from forewarn.core import slicing
+from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import MINUTE_MS, ScopeKind
 from forewarn.core.spelling import first_of, meant, shown
@@ -36,6 +38,14 @@ class Mistake:
     path: Path
     words: str
     earlier: Path = ()
+
+
+class InventoryClash(InventoryConflict):
+    """What began since a file was checked forbids it; its lines are not looked up yet."""
+
+    def __init__(self, found: Sequence[Mistake]) -> None:
+        super().__init__("The inventory was refused.", "Nothing of it was applied.")
+        self.found = tuple(found)
 
 
 @dataclass(slots=True)
@@ -113,6 +123,8 @@ class ReadFiles:
     def __init__(self) -> None:
         self._last: tuple[tuple[str, Inventory], ...] = ()
         self.looked_at = ByName()  # what `by_name` was last asked for
+        self._by_scope: tuple[tuple[str, slicing.ByScope], ...] = ()
+        self._digest: tuple[str, str] = ("", digest_of(""))
         self._none_is_read = asyncio.Event()
         self._none_is_read.set()
 
@@ -140,6 +152,10 @@ class ReadFiles:
         of_that = [one for one in self._last if counts is not None and one[0] == counts]
         self._last = ((text, inventory), *of_that[:1])
 
+    def forget(self) -> None:
+        """Know nothing any more."""
+        self._last = ()
+
     def known(self, text: str) -> Inventory | None:
         """What a file says, if it was read before."""
         for known, inventory in self._last:
@@ -150,6 +166,31 @@ class ReadFiles:
     def read(self, text: str) -> Inventory:
         """What a file says that was applied. Raises BadInventory."""
         return self.known(text) or parse(text, needs_channels=False)
+
+    def digest(self, text: str) -> str:
+        """What tells a text from others. Of the same value it is made once."""
+        if self._digest[0] is not text:
+            self._digest = (text, digest_of(text))
+        return self._digest[1]
+
+    def keep_by_scope(
+        self, text: str, parts: slicing.ByScope, *, counts: str | None = None
+    ) -> None:
+        """Know what a large file wants of each scope, beside what the one that `counts` does."""
+        self.forget_by_scope(text)
+        of_that = [one for one in self._by_scope if counts is not None and one[0] == counts]
+        self._by_scope = ((text, parts), *of_that[:1])
+
+    def by_scope(self, text: str) -> slicing.ByScope:
+        """What a file wants of each scope. Raises BadInventory."""
+        for known, parts in self._by_scope:
+            if known is text or known == text:
+                return parts
+        return slicing.by_scope(self.read(text))
+
+    def forget_by_scope(self, text: str) -> None:
+        """Nothing is left to do of a large file."""
+        self._by_scope = tuple(one for one in self._by_scope if one[0] != text)
 
     def by_name(self, text: str | None) -> ByName:
         """What the file that was applied says, by name; nothing if there is none."""
@@ -167,6 +208,10 @@ class ReadFiles:
             vms={entry.name: entry for entry in inventory.vms} if inventory else {},
         )
         return self.looked_at
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def in_words(text: str, found: Iterable[Mistake]) -> tuple[str, str]:

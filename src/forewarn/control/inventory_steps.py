@@ -1,21 +1,27 @@
-"""What is done to a fleet for a large inventory: the check of the whole, and the commands.
+"""What is done to a fleet for a large inventory: the check of the whole, and how commands decide.
 
 When each of it is done is `inventories`; the rules are `core.reconciling` and `core.slicing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from forewarn.control import inventory
-from forewarn.control.inventory_file import Mistake
+from forewarn.control.commands import (
+    ApplyInventoryAtOnce,
+    DecideInventory,
+    FinishInventory,
+    InventoryTried,
+    TakeInventorySlice,
+)
+from forewarn.control.inventory_file import InventoryClash, Mistake
 from forewarn.control.published import PublishedFleet
 from forewarn.control.transaction import Transaction
 from forewarn.core import beside, placing, reconciling, slicing
-from forewarn.core.errors import InventoryConflict
 from forewarn.core.inventory import Applied, Clash, Inventory
 from forewarn.core.model import Decision, Host, Operation, Scope, Vm
 
@@ -86,30 +92,18 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
     return Checked(applied, touched, cut, found)
 
 
-class Clashed(InventoryConflict):
-    """What began since the check forbids the file; its lines are not looked up yet."""
-
-    found: Sequence[Mistake] = ()
-
-
 def _about(applied: Applied, *, by: str) -> str:
     """What is noted of a decided inventory: the fact that its end writes into the journal."""
     fact = inventory.applied_fact(applied, by=by, now_ms=0)
     return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
 
 
-def decide(
-    text: str, kept: str, wanted: slicing.ByScope, applied: Applied, *, by: str
-) -> Callable[[Transaction], Applied]:
-    """Make a file durable as what is wanted, with its hosts. From here on it is applied."""
-
-    def command(tx: Transaction) -> Applied:
-        _take_hosts(tx, wanted)
-        inventory.note_cut_short(tx)
-        tx.decide_inventory(text, kept, _about(applied, by=by))
-        return applied
-
-    return command
+def decide_inventory(tx: Transaction, command: DecideInventory) -> Applied:
+    _take_hosts(tx, tx.volatile.files.by_scope(command.text))
+    inventory.note_cut_short(tx)
+    about = _about(command.applied, by=str(command.by))
+    tx.decide_inventory(command.text, command.packed, about)
+    return command.applied
 
 
 def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
@@ -118,20 +112,12 @@ def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
     tx.apply(Decision(hosts=tuple(reconciling.next_hosts(together.hosts, tx.hosts_by_name))))
 
 
-def take_slice(
-    text: str, wanted: slicing.ByScope, names: Sequence[str]
-) -> Callable[[Transaction], tuple[Clash, ...] | None]:
-    """Have these scopes as the file wants them, or what forbids that now.
-
-    None if another file took its place.
-    """
-
-    def command(tx: Transaction) -> tuple[Clash, ...] | None:
-        if tx.inventory is not text:
-            return None
-        return _take_scopes(tx, wanted, names)
-
-    return command
+def take_inventory_slice(tx: Transaction, command: TakeInventorySlice) -> InventoryTried:
+    text = tx.inventory
+    if text is None or tx.volatile.files.digest(text) != command.inventory:
+        return InventoryTried(replaced=True)
+    clashes = _take_scopes(tx, tx.volatile.files.by_scope(text), command.scopes)
+    return InventoryTried(waits=tuple(clash.refused for clash in clashes))
 
 
 def _take_scopes(
@@ -171,25 +157,15 @@ def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collec
     )
 
 
-def finish(
-    text: str, wanted: slicing.ByScope, *, all_applied: bool
-) -> Callable[[Transaction], tuple[Clash, ...] | None]:
-    """Every slice was tried: drop the hosts that go, and say why others cannot go now.
-
-    If every slice was applied and no host has to wait, the inventory is applied whole. None if
-    another file took its place.
-    """
-
-    def command(tx: Transaction) -> tuple[Clash, ...] | None:
-        if tx.inventory is not text or not tx.unfinished:
-            return None
-        clashes = _drop_hosts(tx, wanted)
-        if all_applied and not clashes:
-            tx.note(inventory.unfinished_fact(tx))
-            tx.finish_inventory()
-        return clashes
-
-    return command
+def finish_inventory(tx: Transaction, command: FinishInventory) -> InventoryTried:
+    text, files = tx.inventory, tx.volatile.files
+    if text is None or not tx.unfinished or files.digest(text) != command.inventory:
+        return InventoryTried(replaced=True)
+    clashes = _drop_hosts(tx, files.by_scope(text))
+    if command.all_applied and not clashes:
+        tx.note(inventory.unfinished_fact(tx))
+        tx.finish_inventory()
+    return InventoryTried(waits=tuple(clash.refused for clash in clashes))
 
 
 def going(hosts: Mapping[str, Host], wanted: slicing.ByScope) -> list[str]:
@@ -210,27 +186,13 @@ def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
     return tuple(clashes)
 
 
-def all_at_once(
-    text: str,
-    kept: str,
-    wanted: slicing.ByScope,
-    names: Sequence[str],
-    applied: Applied,
-    *,
-    by: str,
-) -> Callable[[Transaction], Applied]:
-    """A file that fits one slice, as one commit. Raises Clashed."""
-
-    def command(tx: Transaction) -> Applied:
-        _take_hosts(tx, wanted)
-        clashes = (*_take_scopes(tx, wanted, names), *_drop_hosts(tx, wanted))
-        if clashes:
-            clashed = Clashed("The inventory was refused.", "Nothing of it was applied.")
-            clashed.found = inventory.mistakes(clashes)
-            raise clashed
-        inventory.note_cut_short(tx)
-        tx.applied_inventory(text, kept)
-        tx.note(inventory.applied_fact(applied, by=by, now_ms=tx.now_ms))
-        return applied
-
-    return command
+def apply_inventory_at_once(tx: Transaction, command: ApplyInventoryAtOnce) -> Applied:
+    wanted = tx.volatile.files.by_scope(command.text)
+    _take_hosts(tx, wanted)
+    clashes = (*_take_scopes(tx, wanted, command.scopes), *_drop_hosts(tx, wanted))
+    if clashes:
+        raise InventoryClash(inventory.mistakes(clashes))
+    inventory.note_cut_short(tx)
+    tx.applied_inventory(command.text, command.packed)
+    tx.note(inventory.applied_fact(command.applied, by=str(command.by), now_ms=tx.now_ms))
+    return command.applied

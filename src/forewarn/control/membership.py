@@ -15,8 +15,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from forewarn.control.commands import HostJoined, HostsLeft
 from forewarn.control.control import Control
-from forewarn.control.host_places import inventory_digest
-from forewarn.control.inventory_file import ReadFiles
+from forewarn.control.inventory_file import ReadFiles, digest_of
 from forewarn.control.inventory_keys import need_host_name
 from forewarn.core import membership
 from forewarn.core.errors import BadInventory, Conflict, Invalid, NotMember, Unavailable
@@ -245,7 +244,7 @@ class Membership:
                 by=OPERATOR,
                 hosts=tuple(sorted(names)),
                 listed_by_file=await self._aside(self._listed, text),
-                inventory=inventory_digest(text),
+                inventory=None if text is None else digest_of(text),
             )
             try:
                 return await self._control.submit(command)

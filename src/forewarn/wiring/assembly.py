@@ -173,7 +173,8 @@ class ControlParts:
             reads=reads_apart(),
             slice_vms=SLICE_VMS_MAX,
             quietly=lambda: growing,
-            files=self.files,
+            files=self.volatile.files,
+            keeps_read=self.files is not None,
         )
         self.measures.count(
             "forewarn_inventory_errors",

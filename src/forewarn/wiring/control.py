@@ -35,7 +35,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
-from forewarn.core.principal import CLOCK
+from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
@@ -229,7 +229,7 @@ class ControlService:
             text = self._settings.inventory_text()
             if text == self.parts.fleet.inventory:
                 return  # decided before
-            await self._inventories.apply_at_once(text, by="inventory")
+            await self._inventories.apply_at_once(text, by=INVENTORY_FILE)
         except InventoryConflict as why:
             if not self.parts.fleet.hosts_by_name:
                 raise

@@ -15,7 +15,7 @@ from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control.commands import WasDown
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
-from forewarn.core.principal import CLOCK
+from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.logs import Log
@@ -146,7 +146,7 @@ class Service:
         if text == self._parts.fleet.inventory:
             return  # decided before; reading a large file takes longer than all the rest
         try:
-            await self._inventories.apply_at_once(text, by="inventory")
+            await self._inventories.apply_at_once(text, by=INVENTORY_FILE)
         except InventoryConflict as why:
             if not self._parts.fleet.hosts_by_name:
                 raise

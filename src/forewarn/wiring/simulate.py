@@ -20,6 +20,7 @@ from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
 from forewarn.core.model import SECOND_MS, Scope, Vm
+from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.spelling import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.faults import FaultBook
@@ -132,7 +133,7 @@ class Emulator:
         await self._parts.control.submit(
             # Most VMs listen on any port: whether something can is tried once for each address.
             inventory.apply(
-                self._plan.inventory, by="inventory", cannot_listen=cache(cannot_listen)
+                self._plan.inventory, by=INVENTORY_FILE, cannot_listen=cache(cannot_listen)
             )
         )
         await self._arrange()
@@ -214,7 +215,9 @@ class Emulator:
             measures=self._parts.measures,
             doorbell=self._parts.doorbell,
             more=self._routes(),
-            inventories=Inventories(self.control, cannot_listen=cannot_listen),
+            inventories=Inventories(
+                self.control, cannot_listen=cannot_listen, files=self._parts.volatile.files
+            ),
         )
         async with AsyncExitStack() as opened:
             url = await opened.enter_async_context(serving(app, listen))
