@@ -160,7 +160,7 @@ class InventoryFleet:
         return [done.error or done.value for done in self._writer.run(list(commands))]
 
     def apply(self, text: str) -> Applied:
-        return self.run(inventory.apply(text, by="operator"))
+        return self.run(inventory.apply(text, by=ordered.operator("operator")))
 
     # What is there now.
 

@@ -15,6 +15,7 @@ from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, FactKind, Scope
+from forewarn.core.principal import OPERATOR
 from forewarn.ports import Change
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
@@ -80,7 +81,7 @@ class Applying:
         self.inventories = Inventories(fleet.control, slice_vms=slice_vms)
 
     async def apply(self, text: str) -> tuple[Applied, tuple[str, ...]]:
-        return await self.inventories.apply(text, by="operator", guard=lambda command: command)
+        return await self.inventories.apply(text, by=OPERATOR, guard=lambda command: command)
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something while the loop runs."""

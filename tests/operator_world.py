@@ -272,7 +272,7 @@ def running(
             raise problems[0]
         world = ready[0]
         if fleet:
-            world.submit(inventory.apply(fleet, by="test"))
+            world.submit(inventory.apply(fleet, by=ordered.operator("test")))
             world.hosts_beat()
         yield world
     finally:

@@ -174,7 +174,7 @@ def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with assembled(tmp_path) as (parts, listeners):
-            await parts.control.submit(inventory.apply(fleet, by="operator"))
+            await parts.control.submit(inventory.apply(fleet, by=ordered.operator("operator")))
             await parts.arrange(listeners, listen)
             assert sorted(asked) == [f"v{n}" for n in range(5)]
             asked.clear()
@@ -182,7 +182,7 @@ def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
             await parts.control.submit(ordered.claim("h1", "boot-1"))
             assert not parts.fleet_changed.is_set()  # a boot is nothing to arrange
             more = fleet + one.format(9) + host.format(3)
-            await parts.control.submit(inventory.apply(more, by="operator"))
+            await parts.control.submit(inventory.apply(more, by=ordered.operator("operator")))
             assert parts.fleet_changed.is_set()
             await parts.arrange(listeners, listen)
             assert asked == ["v9"]
@@ -204,7 +204,7 @@ def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path
                 (host + other, set()),
                 (host + vm + other, {"a"}),
             ):
-                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
                 await parts.arrange(listeners, lambda vm: vm.listen)
                 assert listeners.addresses().keys() == there
 
@@ -220,7 +220,7 @@ def test_nothing_is_kept_of_hosts_that_left_the_fleet(tmp_path: Path) -> None:
         async with assembled(tmp_path) as (parts, listeners):
             for number in range(6):
                 text = host.format(number) + vm.format(number)
-                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
                 await parts.arrange(listeners, lambda vm: vm.listen)
                 await parts.guests.enable(f"v{number}", f"v{number}")
                 parts.guests.returned(f"v{number}")  # sent after the host has left
@@ -241,7 +241,7 @@ def test_what_guests_of_a_host_did_is_sent_though_it_has_left(tmp_path: Path) ->
         async with assembled(tmp_path) as (parts, listeners):
             for number in (1, 2):
                 text = host.format(number) + vm.format(number)
-                await parts.control.submit(inventory.apply(text, by="operator"))
+                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
                 await parts.arrange(listeners, lambda vm: vm.listen)
                 parts.guests.first_read(f"v{number}", f"v{number}", frozenset({"e1", "e2"}))
             assert set(parts.guests._guests) == {"h1", "h2"}

@@ -15,6 +15,7 @@ from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
 from forewarn.control.report_slices import Report, Slice
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
+from forewarn.core.inventory import Applied, Changes
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
@@ -34,6 +35,7 @@ REPORT = Report(
     texts={"web_0": "<domain/>"},
     boot_id="b",
 )
+APPLIED = Applied(differs=True, vms=Changes(added=("web_0",)), still_deleted=("web_1",))
 PART = Slice(("web_0",), frozenset({"web"}))
 IN_AN_HOUR = Instant(said="+1h", from_now_ms=3_600_000)
 
@@ -60,6 +62,14 @@ SAMPLES: list[Command[Any]] = [
     commands.CancelEvent(by=OPERATOR, event_id="E"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
     commands.TellTime(by=OPERATOR),
+    commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),
+    commands.NothingToApply(by=OPERATOR),
+    commands.ApplyInventoryAtOnce(
+        by=OPERATOR, text="t", packed="p", scopes=("web",), applied=APPLIED
+    ),
+    commands.DecideInventory(by=OPERATOR, text="t", packed="p", applied=APPLIED),
+    commands.TakeInventorySlice(by=OPERATOR, inventory="d", scopes=("web",)),
+    commands.FinishInventory(by=OPERATOR, inventory="d", all_applied=True),
     commands.AllOf(by=OPERATOR, orders=(commands.RestartVm(**VM), commands.CloseHost(**HOST))),
     commands.Once(by=OPERATOR, order=commands.RestartVm(**VM), key="k", fingerprint="f"),
     commands.FindAnswer(by=OPERATOR, key="k", fingerprint="f"),

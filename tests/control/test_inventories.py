@@ -15,14 +15,15 @@ import pytest
 
 import ordered
 from forewarn.api.operator_routes import Keyed
-from forewarn.control import idempotency, inventory
-from forewarn.control.commands import Answer
+from forewarn.control import inventory
+from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Applied
 from forewarn.core.machines import Power
 from forewarn.core.model import EventType
+from forewarn.core.principal import OPERATOR
 from host_world import until
 from inventory_fleet import HOSTS, InventoryFleet, alone, vm
 from inventory_slices import (
@@ -590,7 +591,7 @@ def test_the_journal_keeps_a_file_that_was_applied_in_part(
     applying.applied(part)
     before = facts(fleet)
     if at_a_start:
-        asyncio.run(applying.inventories.apply_at_once(text, by="inventory"))
+        asyncio.run(applying.inventories.apply_at_once(text, by=ordered.operator("inventory")))
     else:
         Applying(fleet).applied(text)
     cut_short, last = facts(fleet)[len(before) :]
@@ -617,14 +618,12 @@ def test_the_same_order_sent_again_gets_its_answer_and_is_not_carried_out_again(
 ) -> None:
     applying = Applying(fleet)
 
-    guard = Keyed("k1", "f").guard
-
     async def send() -> tuple[Answer, tuple[str, ...]]:
         return await applying.inventories.apply(
             groups(4),
-            by="operator",
-            guard=guard,
-            before=lambda tx: idempotency.replayed(tx, key="k1", fingerprint="f"),
+            by=OPERATOR,
+            guard=Keyed("k1", "f").once,
+            before=FindAnswer(by=OPERATOR, key="k1", fingerprint="f"),
         )
 
     async def work() -> Sequence[tuple[Answer, tuple[str, ...]]]:
@@ -668,7 +667,7 @@ def test_slices_come_to_the_same_as_one_commit_whatever_the_files_are(seed: int)
 
 def test_what_is_applied_at_a_start_is_one_commit_whatever_its_size(fleet: InventoryFleet) -> None:
     applying = Applying(fleet)
-    asyncio.run(applying.inventories.apply_at_once(groups(6), by="inventory"))
+    asyncio.run(applying.inventories.apply_at_once(groups(6), by=ordered.operator("inventory")))
     assert len(fleet.commits) == 1
     assert content(fleet) == content(at_once(groups(6)))
 
@@ -678,7 +677,7 @@ def test_what_is_applied_at_a_start_takes_the_place_of_what_waits(fleet: Invento
         Applying(fleet, commits=3).applied(groups(5))
     fleet.restart()
     assert fleet.published.unfinished
-    fleet.run(inventory.apply(groups(4, tag="z"), by="inventory"))
+    fleet.run(inventory.apply(groups(4, tag="z"), by=ordered.operator("inventory")))
     assert fleet.published.unfinished == ""
     assert fleet.index.scope_of_vm == at_once(groups(4, tag="z")).index.scope_of_vm
     assert {one.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}

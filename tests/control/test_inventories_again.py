@@ -15,13 +15,14 @@ from structlog.testing import capture_logs
 import ordered
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
-from forewarn.control import idempotency, retries
-from forewarn.control.commands import Answer
+from forewarn.control import retries
+from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_work import Work
 from forewarn.control.measures import Measures
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType
+from forewarn.core.principal import OPERATOR
 from forewarn.core.spelling import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
 from host_world import until
@@ -49,14 +50,11 @@ def fleet(tmp_path: Path) -> InventoryFleet:
 
 async def send(inventories: Inventories, text: str, key: str = "k1") -> Sent:
     """As the operator API does, under an idempotency key."""
-
-    guard = Keyed(key, "f").guard
-
     return await inventories.apply(
         text,
-        by="operator",
-        guard=guard,
-        before=lambda tx: idempotency.replayed(tx, key=key, fingerprint="f"),
+        by=OPERATOR,
+        guard=Keyed(key, "f").once,
+        before=FindAnswer(by=OPERATOR, key=key, fingerprint="f"),
     )
 
 

@@ -102,7 +102,7 @@ def test_the_journal_names_a_bounded_number_of_vms(fleet: InventoryFleet) -> Non
 
 def test_a_file_that_is_wrong_is_refused_before_anything_is_submitted() -> None:
     with pytest.raises(BadInventory):
-        inventory.apply("nonsense", by="operator")
+        inventory.apply("nonsense", by=ordered.operator("operator"))
 
 
 # The same content.
@@ -149,9 +149,9 @@ def test_the_last_applied_content_is_known_after_a_restart(durable: InventoryFle
 
 def test_two_files_in_one_commit_are_applied_one_after_the_other(fleet: InventoryFleet) -> None:
     first, second, third = fleet.run_together(
-        inventory.apply(BOTH, by="a"),
-        inventory.apply(BOTH + "# same\n", by="b"),
-        inventory.apply(HOSTS + WEB + vm("web_0"), by="c"),
+        inventory.apply(BOTH, by=ordered.operator("a")),
+        inventory.apply(BOTH + "# same\n", by=ordered.operator("b")),
+        inventory.apply(HOSTS + WEB + vm("web_0"), by=ordered.operator("c")),
     )
 
     assert (first.differs, second.differs) == (True, False)
@@ -166,7 +166,7 @@ def test_a_file_that_could_not_be_kept_was_not_applied(fleet: InventoryFleet) ->
         raise StoreFailed("the disk is full", fatal=False)
 
     with pytest.raises(StoreFailed):
-        fleet.run_together(inventory.apply(HOSTS + WEB, by="operator"), broken)
+        fleet.run_together(inventory.apply(HOSTS + WEB, by=ordered.operator("operator")), broken)
 
     assert fleet.everything() == before
     assert fleet.apply(HOSTS + WEB).vms.removed == ("web_0", "web_1")
@@ -252,7 +252,7 @@ def test_a_refused_swap_leaves_the_index_as_it_was(fleet: InventoryFleet) -> Non
 
     swapped = HOSTS + WEB + db + vm("a", scope="db") + vm("b")
     with pytest.raises(StoreFailed):
-        fleet.run_together(inventory.apply(swapped, by="operator"), broken)
+        fleet.run_together(inventory.apply(swapped, by=ordered.operator("operator")), broken)
 
     assert fleet.everything() == before
 

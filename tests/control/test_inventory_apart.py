@@ -29,6 +29,7 @@ from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory import Inventory
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import EventType
+from forewarn.core.principal import OPERATOR
 from forewarn.wiring.inventory_child import MODULE
 from host_world import until
 from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
@@ -108,7 +109,7 @@ def test_a_clash_with_the_fleet_names_its_lines() -> None:
     with pytest.raises(InventoryConflict) as whole:
         fleet.apply(text)
     with pytest.raises(InventoryConflict) as sliced:
-        run(inventories.apply(text, by="operator", guard=lambda command: command))
+        run(inventories.apply(text, by=OPERATOR, guard=lambda command: command))
     assert str(sliced.value) == str(whole.value)
 
 
@@ -137,7 +138,7 @@ def test_a_reader_that_dies_is_said_and_nothing_was_applied() -> None:
             _kill_child(lambda: [pid for pid in _children_of_this_process() if pid not in before])
         )
         with pytest.raises(Unavailable, match=r"reads the inventory has ended \(by signal 9\)"):
-            await inventories.apply(BOTH, by="operator", guard=lambda command: command)
+            await inventories.apply(BOTH, by=OPERATOR, guard=lambda command: command)
         await killing
 
     run(main())
@@ -188,21 +189,21 @@ def test_files_that_are_refused_do_not_have_the_applied_one_read_again() -> None
     """The writer asks what the applied one lists; to read a large one would stop it for long."""
     fleet, files = InventoryFleet(), ReadFiles()
     inventories = Inventories(fleet.control, files=files)
-    run(inventories.apply(BOTH, by="operator", guard=lambda command: command))
+    run(inventories.apply(BOTH, by=OPERATOR, guard=lambda command: command))
     known = files.known(BOTH)
     assert known is not None
     fleet.order("web_0", EventType.REBOOT)
     for number in range(3):
         refused = HOSTS + WEB + vm("web_1", update_domain=1, host="h2", zone=str(number))
         with pytest.raises(InventoryConflict):
-            run(inventories.apply(refused, by="operator", guard=lambda command: command))
+            run(inventories.apply(refused, by=OPERATOR, guard=lambda command: command))
     assert files.known(BOTH) is known
 
 
 def test_what_is_applied_is_known_to_whoever_asks_what_it_lists() -> None:
     fleet, files = InventoryFleet(), ReadFiles()
     inventories = Inventories(fleet.control, files=files)
-    run(inventories.apply(BOTH, by="operator", guard=lambda command: command))
+    run(inventories.apply(BOTH, by=OPERATOR, guard=lambda command: command))
     assert fleet.index.inventory is not None
     assert files.read(fleet.index.inventory) is files.read(BOTH)
     again = ReadFiles()
@@ -280,7 +281,7 @@ def test_a_large_file_that_took_the_place_of_another_at_a_start_is_not_read_twic
 
     async def main() -> None:
         await inventories.prepare()
-        await inventories.apply_at_once(BOTH, by="inventory")
+        await inventories.apply_at_once(BOTH, by=ordered.operator("inventory"))
         known = files.known(BOTH)
         running = asyncio.ensure_future(inventories.run())
         await until(lambda: not files.reading, "reports are taken")

@@ -265,7 +265,7 @@ def test_a_scope_that_is_gone_is_named_no_more() -> None:
         hosts = [Host(name="h1")]
         shown = Shown(Cloud(scope("old", {"old_0": (0, "h1")}), hosts=hosts))
         waiting = await shown.asleep("h1", told(await shown.ask("h1")))
-        shown.cloud.run(inventory.apply('[[host]]\nname = "h1"\n', by="test"))
+        shown.cloud.run(inventory.apply('[[host]]\nname = "h1"\n', by=ordered.operator("test")))
         shown.publish()
         assert (await waiting).names == ()
 

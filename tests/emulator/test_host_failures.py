@@ -131,7 +131,7 @@ def test_a_failure_and_its_repair_in_a_scenario_need_no_new_words(one: Stage) ->
 
 def test_a_host_that_comes_with_a_new_inventory_is_heard(world: Emulated) -> None:
     text = inventory_text(vms=["vm0"], scopes=[]) + '[[host]]\nname = "late"\n'
-    world.apply(inventory.apply(text, by="operator"))
+    world.apply(inventory.apply(text, by=ordered.operator("operator")))
     assert host(world, "late")["alive"] is True
 
 

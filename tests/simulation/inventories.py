@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ordered
 from forewarn.control import inventory
 from forewarn.control.inventory import Applied
 from forewarn.control.writer import Wanted
@@ -38,7 +39,7 @@ class Inventories:
             if scope.vms and self._rng.random() < 0.5:
                 self._list(scope)
         text = "".join([*hosts, *self._scopes.values(), *self._listed.values()])
-        return inventory.apply(text, by="operator", needs_channels=False)
+        return inventory.apply(text, by=ordered.operator("operator"), needs_channels=False)
 
     def _list(self, scope: Scope) -> None:
         approves = ", ".join(f'"{one.value.lower()}"' for one in sorted(scope.auto_approve))

@@ -93,8 +93,8 @@ class Inventories:
     """Applies inventories, one after the other. Belongs to the event loop; `run` does the slices.
 
     Without `slice_vms` every file is one commit. `quietly` is entered while much comes to be in
-    memory. `files` is told what was read, which is what the writer decides by; if it `keeps_read`,
-    also after that. `needs_channels` and `cannot_listen`: see `inventory`.
+    memory. `files` is told what was read, which is what the writer decides by; unless it
+    `keeps_read`, that is forgotten afterwards. `needs_channels` and `cannot_listen`: see `inventory`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Inventories:
         slice_vms: int | None = None,
         quietly: Callable[[], AbstractContextManager[object]] = nullcontext,
         files: ReadFiles | None = None,
-        keeps_read: bool = False,
+        keeps_read: bool = True,
     ) -> None:
         self._control = control
         self._needs_channels = needs_channels

@@ -216,7 +216,10 @@ class Emulator:
             doorbell=self._parts.doorbell,
             more=self._routes(),
             inventories=Inventories(
-                self.control, cannot_listen=cannot_listen, files=self._parts.volatile.files
+                self.control,
+                cannot_listen=cannot_listen,
+                files=self._parts.volatile.files,
+                keeps_read=False,
             ),
         )
         async with AsyncExitStack() as opened:
