@@ -19,7 +19,7 @@ from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Wanted, Writer
+from forewarn.control.writer import Writer
 from forewarn.core import explain
 from forewarn.core.model import (
     SECOND_MS,
@@ -43,6 +43,7 @@ from forewarn.ports import Change, Store
 from forewarn.wire.host_json import Traces
 from inline_control import Inline, InlineControl
 from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
+from ordered import Given
 
 T = TypeVar("T")
 
@@ -192,9 +193,9 @@ class Cloud:
         self._open()
         self.run(ordered.was_down(self.store.load().heartbeat_ms))
 
-    def run(self, command: Wanted[T]) -> T:
+    def run(self, command: Given[T]) -> T:
         """One command, one commit; its refusal is raised."""
-        done = self.writer.run([command])[0]
+        done = self.writer.run([ordered.wanted(command)])[0]
         if done.error is not None:
             raise done.error
         value: T = done.value

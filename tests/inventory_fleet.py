@@ -18,11 +18,12 @@ from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Wanted, Writer
+from forewarn.control.writer import Writer
 from forewarn.core.inventory import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope, Vm
 from forewarn.ports import Change, JournalLine
 from inline_control import Inline, InlineControl
+from ordered import Given
 
 T = TypeVar("T")
 
@@ -148,16 +149,17 @@ class InventoryFleet:
     def close(self) -> None:
         self.store.close()
 
-    def run(self, command: Wanted[T]) -> T:
-        done = self._writer.run([command])[0]
+    def run(self, command: Given[T]) -> T:
+        done = self._writer.run([ordered.wanted(command)])[0]
         if done.error is not None:
             raise done.error
         value: T = done.value
         return value
 
-    def run_together(self, *commands: Wanted[Any]) -> list[Any]:
+    def run_together(self, *commands: Given[Any]) -> list[Any]:
         """Commands that share one commit; refusals come back as they are."""
-        return [done.error or done.value for done in self._writer.run(list(commands))]
+        together = [ordered.wanted(command) for command in commands]
+        return [done.error or done.value for done in self._writer.run(together)]
 
     def apply(self, text: str) -> Applied:
         return self.run(inventory.apply(text, by=ordered.operator("operator")))

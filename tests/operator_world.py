@@ -34,10 +34,11 @@ from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Wanted, Writer, WriterThread
+from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.ports import Change
 from forewarn.wire.host_json import ReadBefore, Traces
+from ordered import Given
 
 T = TypeVar("T")
 
@@ -176,8 +177,8 @@ class World:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(CALL_TIMEOUT_S)
 
-    def submit(self, command: Wanted[T]) -> T:
-        return self.run(self.control.submit(command))
+    def submit(self, command: Given[T]) -> T:
+        return self.run(self.control.submit(ordered.wanted(command)))
 
     def polls(self, scope: str, vm: str) -> None:
         """A guest polls for the first time: the scope is enabled."""

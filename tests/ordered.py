@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from forewarn.control import commands
 from forewarn.control.commands import Command
+from forewarn.control.deciding import DECIDERS
 from forewarn.control.inventory_file import digest_of
+from forewarn.control.transaction import Transaction
+from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.host_json import Traces
 from forewarn.wire.operator_json import Instant
+
+T = TypeVar("T")
+
+
+class Acting(Command[Any], frozen=True, kw_only=True):
+    """What no command says, for a test that wants a state that is hard to come by."""
+
+    act: Any
+
+
+def _act(tx: Transaction, command: Acting) -> Any:
+    return command.act(tx)
+
+
+cast("dict[Any, Any]", DECIDERS)[Acting] = _act
+
+Given = Wanted[T] | Callable[[Transaction], T]
+
+
+def wanted(given: Given[T]) -> Wanted[T]:
+    """What the writer is given: a command, or what a test wants to do in a transaction."""
+    if isinstance(given, Command | LoggedByCaller | Timed):
+        return given
+    return Acting(by=operator("test"), act=given)
 
 
 def operator(name: str) -> Principal:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import ordered
 from core_fleet import TurnedClock
 from forewarn.adapters.system import SystemClock
 from forewarn.api.link_routes import EVENT_IDS_MAX, FIRST_READS_MAX, QUESTION_BYTES_MAX
@@ -452,7 +453,8 @@ def test_a_host_that_lost_its_place_is_told_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
             host = await world.joined("h1")
-            await world.service.parts.control.submit(lambda tx: tx.remove_host("h1"))
+            removed = ordered.wanted(lambda tx: tx.remove_host("h1"))
+            await world.service.parts.control.submit(removed)
             assert await host.refused("heartbeat", wire.Heartbeat({})) == (404, "not-found")
         async with control_running(tmp_path) as world:
             host.url = world.where.hosts_url

@@ -17,6 +17,7 @@ from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import FactKind, Health
 from forewarn.ports import StoreFailed
+from ordered import Given
 from watched_store import WatchedStore, disk_full
 
 
@@ -79,7 +80,7 @@ def test_an_order_that_is_repeated_under_its_key_does_not_cut_the_power_again() 
     assert cloud.host("h1").health is Health.OK
 
 
-def two_hosts(second: str) -> Wanted[None]:
+def two_hosts(second: str) -> Given[None]:
     """Both fail, or none: as a step of a scenario that means more than one host."""
 
     def command(tx: Transaction) -> None:
@@ -95,7 +96,7 @@ def broken(tx: Transaction) -> None:
 
 
 @pytest.mark.parametrize("order", [two_hosts("nowhere"), broken])
-def test_a_refused_order_has_cut_no_power(order: Wanted[None]) -> None:
+def test_a_refused_order_has_cut_no_power(order: Given[None]) -> None:
     cloud = Simulated()
     with pytest.raises((NotFound, Conflict)):
         cloud.run(order)

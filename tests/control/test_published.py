@@ -18,12 +18,12 @@ from forewarn.control.agenda import Agenda
 from forewarn.control.observed import Observed
 from forewarn.control.published import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import Wanted
 from forewarn.core import notice
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import StoreFailed
 from inline_control import run_now
+from ordered import Given
 from simulation.faulty_store import Fault, FaultyStore
 from watched_store import WatchedStore, disk_full
 
@@ -85,9 +85,9 @@ def test_a_reader_of_the_store_during_a_rollback_sees_the_last_commit(tmp_path: 
     order = ordered.order_vm("web_0", EventType.REBOOT, by="owner")
     store.fault = Fault.DISK_FULL
     with pytest.raises(StoreFailed):
-        cloud.writer.run([order, looking])
+        cloud.writer.run([order, ordered.wanted(looking)])
     assert [*seen, read()] == [before, before]
-    cloud.writer.run([order, looking])
+    cloud.writer.run([order, ordered.wanted(looking)])
     assert seen[-1] == before
     assert read() != before
     inner.close()
@@ -163,7 +163,7 @@ class Heard(Cloud):
     def _observe(self) -> Observed:
         return Observed(self.clock)
 
-    def run(self, command: Wanted[Any]) -> Any:
+    def run(self, command: Given[Any]) -> Any:
         self.submitted += 1
         return super().run(command)
 

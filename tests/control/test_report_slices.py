@@ -23,6 +23,7 @@ from forewarn.core.model import Decision, FactKind, Scope, ScopeKind, Vm
 from forewarn.core.sighting import GRACE_MS
 from forewarn.ports import StoreFailed
 from forewarn.wire import host_json as wire
+from ordered import Given
 from sighting_fleet import SightingFleet, seen, web
 
 T = TypeVar("T")
@@ -285,10 +286,10 @@ class Batches:
     def __init__(self, fleet: SightingFleet) -> None:
         self._fleet = fleet
         self.fleet, self.observed = fleet.published, fleet.observed
-        self._queue: list[tuple[str, Wanted[Any], asyncio.Future[Any]]] = []
+        self._queue: list[tuple[str, Given[Any], asyncio.Future[Any]]] = []
         self.batches: list[list[str]] = []
 
-    async def submit(self, command: Wanted[T], what: str = "slice") -> T:
+    async def submit(self, command: Given[T], what: str = "slice") -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append((what, command, future))
         return await future

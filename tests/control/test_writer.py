@@ -19,6 +19,7 @@ from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, Writer, WriterTh
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import EventType, FactKind, Phase
 from forewarn.ports import Change, StaleRevision, StoreFailed
+from ordered import Given
 from watched_store import WatchedStore, disk_broken, disk_full
 
 WAIT_S = 60
@@ -57,11 +58,14 @@ def look(tx: Transaction) -> int:
     return len(tx.scopes)
 
 
+LOOK = ordered.wanted(look)
+
+
 # Batches.
 
 
 def test_a_batch_is_one_commit_and_every_command_gets_its_own_answer(cloud: Watched) -> None:
-    first, second, third = cloud.writer.run([reboot("web_0"), look, reboot("web_1")])
+    first, second, third = cloud.writer.run([reboot("web_0"), LOOK, reboot("web_1")])
     assert cloud.watched.calls == ["begin", "save", "save", "commit"]
     assert (first.value.resources, second.value, third.value.resources) == (
         ("web_0",),
@@ -71,7 +75,7 @@ def test_a_batch_is_one_commit_and_every_command_gets_its_own_answer(cloud: Watc
 
 
 def test_a_batch_that_only_looks_touches_the_store_not_at_all(cloud: Watched) -> None:
-    assert [done.value for done in cloud.writer.run([look, look])] == [1, 1]
+    assert [done.value for done in cloud.writer.run([LOOK, LOOK])] == [1, 1]
     assert cloud.watched.calls == []
     assert cloud.commits == []
 
@@ -84,10 +88,10 @@ def test_a_command_sees_what_the_one_before_it_did(cloud: Watched) -> None:
 @pytest.mark.parametrize("bad", [refused, broken])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_command_that_refuses_or_breaks_costs_the_others_nothing(
-    cloud: Watched, bad: Wanted[None], place: int
+    cloud: Watched, bad: Given[None], place: int
 ) -> None:
-    commands: list[Wanted[Any]] = [reboot("web_1"), look]
-    commands.insert(place, bad)
+    commands: list[Wanted[Any]] = [reboot("web_1"), LOOK]
+    commands.insert(place, ordered.wanted(bad))
     results = cloud.writer.run(commands)
     assert isinstance(results[place].error, NotFound | ZeroDivisionError)
     assert [done.error for done in results if done is not results[place]] == [None, None]
@@ -156,7 +160,7 @@ def test_a_failure_in_the_middle_of_a_batch_takes_back_what_came_before(cloud: W
         decide(tx, reboot("web_1"))
 
     with pytest.raises(StoreFailed):
-        cloud.writer.run([reboot("web_0"), fill_the_disk])
+        cloud.writer.run([reboot("web_0"), ordered.wanted(fill_the_disk)])
     assert cloud.everything() == before
 
 
@@ -178,7 +182,7 @@ def test_a_step_is_told_again_until_it_was_kept(cloud: Watched) -> None:
     cloud.clock.wall += minutes(60)
     cloud.watched.fails["commit"] = disk_full()
     with pytest.raises(StoreFailed):
-        cloud.writer.run([look])
+        cloud.writer.run([LOOK])
     assert cloud.facts(FactKind.CLOCK_STEPPED) == []
     cloud.tick()
     assert len(cloud.facts(FactKind.CLOCK_STEPPED)) == 1
@@ -236,9 +240,9 @@ class OnThread:
         if self.publish_fails:
             raise ZeroDivisionError
 
-    async def submit(self, command: Wanted[Any]) -> Any:
+    async def submit(self, command: Given[Any]) -> Any:
         async with asyncio.timeout(WAIT_S):
-            value = await self.thread.submit(command)
+            value = await self.thread.submit(ordered.wanted(command))
         self.order.append("answered")
         return value
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import ordered
 from forewarn.control import inventory
+from forewarn.control.commands import Command
 from forewarn.control.inventory import Applied
-from forewarn.control.writer import Wanted
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import MINUTE_MS, Scope, Vm
@@ -29,7 +29,7 @@ class Inventories:
         self._scopes: dict[str, str] = {}
         self._made = 0
 
-    def apply(self) -> Wanted[Applied]:
+    def apply(self) -> Command[Applied]:
         """A file that says of some scopes what they are, and of their VMs something new."""
         if self._world.service is None:
             raise Unavailable("down")

@@ -19,6 +19,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
 from forewarn.core.model import MINUTE_MS, Action, EventType, Health, Phase
 from forewarn.core.starting import HoldReason
+from ordered import Given
 from simulation import seeds
 from simulation.faulty_store import Fault
 from simulation.fleets import build
@@ -88,7 +89,7 @@ class Run:
         self.heal()
         return self.world
 
-    def order(self, command: Wanted[object], what: str) -> bool:
+    def order(self, command: Given[object], what: str) -> bool:
         try:
             self.world.submit(command)
         except (Refusal, Unavailable) as refusal:

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+import ordered
 from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.control.agenda import Agenda
 from forewarn.control.control import Control
@@ -24,7 +25,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.views import Views
 from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Wanted, Writer
+from forewarn.control.writer import Writer
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.membership import Members
@@ -32,6 +33,7 @@ from forewarn.core.model import Policy
 from forewarn.ports import Change, StaleRevision, StoreFailed
 from forewarn.wire import problems
 from inline_control import Inline, InlineControl, run_now
+from ordered import Given
 from simulation.faulty_store import FaultyStore
 from simulation.judge import Broken
 from simulation.sim_clock import SimClock, SimIds
@@ -141,10 +143,10 @@ class Service:
         routes = LinkRoutes(self.control, views=self.views, sightings=self.sightings)
         self._table = routes.table()
 
-    def run(self, command: Wanted[T]) -> T:
+    def run(self, command: Given[T]) -> T:
         """Run one command as its own commit. Raises its Refusal, Unavailable, or Crash."""
         try:
-            done = self.writer.run([command])[0]
+            done = self.writer.run([ordered.wanted(command)])[0]
         except StoreFailed as failed:
             raise Unavailable(str(failed)) from None
         if isinstance(done.error, InvariantBroken):

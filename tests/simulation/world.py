@@ -15,7 +15,6 @@ import ordered
 from forewarn.adapters.simulated_machines import SimulatedWorld
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import ticker
-from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
@@ -24,6 +23,7 @@ from forewarn.wire import documents
 from forewarn.wire import host_json as wire
 from forewarn.wire.api_versions import NEWEST
 from inline_control import run_now
+from ordered import Given
 from simulation.faulty_store import Crash, FaultyStore
 from simulation.guests import Guests
 from simulation.hosts import TELL_EVERY_MS, Daemon, HostCrash, SimHost
@@ -134,7 +134,7 @@ class World:
         for scope in self.store.load().scopes:
             self._observe(scope)  # what was committed and never told to anybody still counts
 
-    def submit(self, command: Wanted[T]) -> T:
+    def submit(self, command: Given[T]) -> T:
         """Run one command as its own commit. Unavailable when the service is down or dies."""
         if self.service is None:
             raise Unavailable("down")

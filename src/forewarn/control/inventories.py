@@ -94,7 +94,8 @@ class Inventories:
 
     Without `slice_vms` every file is one commit. `quietly` is entered while much comes to be in
     memory. `files` is told what was read, which is what the writer decides by; unless it
-    `keeps_read`, that is forgotten afterwards. `needs_channels` and `cannot_listen`: see `inventory`.
+    `keeps_read`, that is forgotten afterwards. `needs_channels` and `cannot_listen`: see
+    `inventory`.
     """
 
     def __init__(

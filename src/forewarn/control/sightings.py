@@ -121,10 +121,13 @@ class Sightings:
             for command in self._steps(report):
                 async with self._turn:
                     check()
-                    took = await control.submit(Timed(command, self._clock))
-                    spent_ms += took.ms
-                    problems = took.value.problems
-                    control.observed.report(report.host, took.value.reported)
+                    timed = Timed(command, self._clock)
+                    try:
+                        taken = await control.submit(timed)
+                    finally:
+                        spent_ms += timed.ms
+                    problems = taken.problems
+                    control.observed.report(report.host, taken.reported)
         finally:
             if spent_ms >= LONG_LOOK_MS:
                 rests_ms = RESTS * spent_ms

@@ -29,9 +29,6 @@ from forewarn.logs import Log
 from forewarn.ports import Change, Clock, Ids, StaleRevision, Store, StoreFailed
 
 T = TypeVar("T")
-# What the writer takes. Of what is not a value yet nothing can be written down.
-Wanted = Command[T] | Callable[[Transaction], T]
-
 BATCH_COMMANDS_MAX = 256
 WRITER_BROKEN = "the writer met something that must not happen; the log says what"
 
@@ -42,35 +39,32 @@ log = Log(__name__)
 class LoggedByCaller(Generic[T]):
     """A command whose caller logs that it broke, once, however often it is tried again."""
 
-    command: Wanted[T]
-
-    def __call__(self, tx: Transaction) -> T:
-        return _decided(tx, self.command)
+    command: Command[T]
 
 
-@dataclass(frozen=True, slots=True)
-class Took(Generic[T]):
-    """What a command was answered, and how long it kept the writer."""
-
-    value: T
-    ms: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timed(Generic[T]):
-    """A command whose caller wants to know how long it kept the writer, by this clock."""
+    """A command whose caller wants to know how long it kept the writer, by this clock: `ms`."""
 
     command: Command[T]
     clock: Clock
-
-    def __call__(self, tx: Transaction) -> Took[T]:
-        began_ms = self.clock.monotonic_ms()
-        value = decide(tx, self.command)
-        return Took(value, self.clock.monotonic_ms() - began_ms)
+    ms: int = 0
 
 
-def _decided(tx: Transaction, command: Wanted[T]) -> T:
-    return decide(tx, command) if isinstance(command, Command) else command(tx)
+# What the writer takes: values, never code.
+Wanted = Command[T] | LoggedByCaller[T] | Timed[T]
+
+
+def _decided(tx: Transaction, wanted: Wanted[T]) -> T:
+    if isinstance(wanted, Command):
+        return decide(tx, wanted)
+    if isinstance(wanted, LoggedByCaller):
+        return decide(tx, wanted.command)
+    began_ms = wanted.clock.monotonic_ms()
+    try:
+        return decide(tx, wanted.command)
+    finally:
+        wanted.ms = wanted.clock.monotonic_ms() - began_ms
 
 
 @dataclass(frozen=True, slots=True)
