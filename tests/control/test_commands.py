@@ -39,6 +39,8 @@ APPLIED = Applied(differs=True, vms=Changes(added=("web_0",)), still_deleted=("w
 PART = Slice(("web_0",), frozenset({"web"}))
 IN_AN_HOUR = Instant(said="+1h", from_now_ms=3_600_000)
 
+KINDS = set(DECIDERS) - {ordered.Acting}
+
 # One of each kind, with everything said that can be.
 SAMPLES: list[Command[Any]] = [
     commands.RestartVm(**VM),
@@ -117,10 +119,10 @@ def test_there_is_a_sample_of_each_kind_and_each_kind_has_one_who_decides_it() -
         for kind in vars(commands).values()
         if isinstance(kind, type) and issubclass(kind, Command) and kind is not Command
     }
-    assert {type(sample) for sample in SAMPLES} == set(DECIDERS) == kinds
+    assert {type(sample) for sample in SAMPLES} == KINDS == kinds
 
 
-@pytest.mark.parametrize("kind", DECIDERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sorted(KINDS, key=str), ids=lambda kind: kind.__name__)
 def test_who_decides_a_command_answers_what_the_command_says(kind: type[Command[Any]]) -> None:
     hints = get_type_hints(DECIDERS[kind])
     assert hints["return"] == (
