@@ -15,7 +15,9 @@ import msgspec
 
 import ordered
 from forewarn.api.link_routes import Asker, LinkRoutes
+from forewarn.control import command_json
 from forewarn.control.agenda import Agenda
+from forewarn.control.commands import Command
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.membership import Membership, Signing
@@ -87,6 +89,13 @@ class Durable:
         self.store.meet_after()
 
 
+def spoken(command: Command[T]) -> Command[T]:
+    """A command as another control reads it."""
+    if isinstance(command, ordered.Acting):
+        return command
+    return command_json.read(command_json.written(command))
+
+
 class Service:
     """One life of control. Raises Crash wherever the store is told to."""
 
@@ -144,9 +153,14 @@ class Service:
         self._table = routes.table()
 
     def run(self, command: Given[T]) -> T:
-        """Run one command as its own commit. Raises its Refusal, Unavailable, or Crash."""
+        """Run one command as its own commit. Raises its Refusal, Unavailable, or Crash.
+
+        Commands, answers and refusals go through JSON, as between two controls.
+        """
+        wanted = ordered.wanted(command)
+        said = spoken(wanted if isinstance(wanted, Command) else wanted.command)
         try:
-            done = self.writer.run([ordered.wanted(command)])[0]
+            done = self.writer.run([said])[0]
         except StoreFailed as failed:
             raise Unavailable(str(failed)) from None
         if isinstance(done.error, InvariantBroken):
@@ -154,8 +168,12 @@ class Service:
         if done.error is not None:
             if not isinstance(done.error, Refusal | StaleRevision | Unavailable):
                 raise Broken(f"a command broke: {done.error!r}") from done.error
-            raise done.error
-        return done.value  # type: ignore[no-any-return]
+            if isinstance(done.error, StaleRevision):
+                raise done.error
+            raise command_json.refusal_read(command_json.refusal_written(done.error))
+        if isinstance(said, ordered.Acting):
+            return done.value  # type: ignore[no-any-return]
+        return command_json.answer_read(said, command_json.answer_written(done.value))
 
     def answer(self, certificate: bytes, name: str, body: bytes) -> tuple[int, bytes, Any]:
         """Status, body and the question as it was understood (None if it was not)."""
