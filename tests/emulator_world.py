@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import msgspec
+
 import ordered
 from forewarn.control import overview
 from forewarn.control.commands import Command, Once, Order
@@ -75,9 +77,11 @@ class Emulated:
 
     def event(self, event_id: str) -> Any:
         """The event as an operator sees it, also when it has ended."""
-        return self.background.call(
-            lambda emulator: emulator.control.read(
-                lambda store: overview.show_event(store, event_id, emulator.clock.now_ms())
+        return msgspec.to_builtins(
+            self.background.call(
+                lambda emulator: emulator.control.read(
+                    lambda store: overview.show_event(store, event_id, emulator.clock.now_ms())
+                )
             )
         )
 
@@ -88,7 +92,7 @@ class Emulated:
                 lambda store: overview.list_journal(store, after=0, limit=1000, scope="", event="")
             )
         )
-        return cast("list[Any]", found["items"])
+        return cast("list[Any]", msgspec.to_builtins(found.items))
 
 
 @contextmanager

@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
-from forewarn.api.route_table import table
-from forewarn.control.commands import Answer
-from forewarn.core.model import Outcome
+from forewarn.api.route_table import Right, table
+from forewarn.control.commands import (
+    Answer,
+    CloseHost,
+    MaintainHost,
+    Once,
+    Order,
+    RestartVm,
+)
+from forewarn.core.model import EventType, Outcome
+from forewarn.core.principal import OPERATOR
+from forewarn.wire.operator_json import Instant
 from operator_world import FLEET, World, running
 
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -210,3 +219,48 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
     replaced = json.loads(orders.with_replaced(given).text)
     assert replaced == {**answer, "replaced": True, "note": orders.REPLACED_NOTE}
     assert mistakes(replaced, schema, document, "answer") == []
+
+
+def test_every_order_names_its_command_and_everything_its_right(world: World) -> None:
+    specs = table(
+        OperatorRoutes(
+            world.control, measures=world.measures, doorbell=Doorbell(), scratch=None, version="t"
+        )
+    )
+    assert {spec.right for spec in specs} == {Right.OPERATE}
+    ordering = {spec.name for spec in specs if spec.command is not None}
+    assert ordering == {spec.name for spec in specs if spec.method == "POST"}
+    named = {spec.command for spec in specs if spec.name != "inventory-apply"} - {None}
+    assert named == set(get_args(Order))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "command"),
+    [
+        ("/v1/vms/web-0/restart", b"", RestartVm(by=OPERATOR, vm="web-0")),
+        ("/v1/hosts/h1/close", b"", CloseHost(by=OPERATOR, host="h1")),
+        (
+            "/v1/hosts/h1/maintain",
+            b'{"event_type": "Freeze", "not_before": "+1h", "duration_seconds": 5}',
+            MaintainHost(
+                by=OPERATOR,
+                host="h1",
+                event_type=EventType.FREEZE,
+                not_before=Instant(said="+1h", from_now_ms=3_600_000),
+                duration_s=5,
+            ),
+        ),
+    ],
+)
+def test_a_request_means_the_command_that_the_table_names(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes, command: object
+) -> None:
+    asked: list[object] = []
+
+    async def submit(wanted: Once) -> Answer:
+        asked.append(wanted.order)
+        return Answer(text="{}", repeated=False)
+
+    monkeypatch.setattr(world.control, "submit", submit)
+    assert world.call("POST", path, body).status == 200
+    assert asked == [command]

@@ -13,6 +13,7 @@ from core_fleet import WEB, Cloud, scope, spot
 from forewarn.control import command_json, commands
 from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
+from forewarn.control.inventory_file import InventoryClash, Mistake
 from forewarn.control.report_slices import Report, Slice
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.inventory import Applied, Changes
@@ -188,7 +189,14 @@ def test_what_is_answered_is_read_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [NotFound("no", "yes"), AlreadyStarted("gone"), Unavailable("full"), Refusal("no")]
+    "refusal",
+    [
+        NotFound("no", "yes"),
+        AlreadyStarted("gone"),
+        Unavailable("full"),
+        Refusal("no"),
+        InventoryClash.of([Mistake(("vm", 3), "it is there already", ("vm", 1))]),
+    ],
 )
 def test_a_refusal_is_read_back_as_it_was_written(refusal: Refusal | Unavailable) -> None:
     found = command_json.refusal_read(command_json.refusal_written(refusal))

@@ -105,14 +105,14 @@ def test_pages_are_in_the_order_of_names_and_go_on_after_the_last(cloud: Cloud) 
     names = []
     after = ""
     while True:
-        page: Any = overview.list_vms(cloud.published, after=after, limit=1, scope="", host="")
-        names += [item["name"] for item in page["items"]]
-        if not page["more"]:
+        page = overview.list_vms(cloud.published, after=after, limit=1, scope="", host="")
+        names += [item.name for item in page.items]
+        if not page.more:
             break
         after = names[-1]
     assert names == ["web_0", "web_1", "x"]
-    here: Any = overview.list_vms(cloud.published, after="", limit=9, scope="", host="h1")
-    assert [item["name"] for item in here["items"]] == ["web_0", "x"]
+    here = overview.list_vms(cloud.published, after="", limit=9, scope="", host="h1")
+    assert [item.name for item in here.items] == ["web_0", "x"]
     with pytest.raises(NotFound):
         overview.list_vms(cloud.published, after="", limit=9, scope="none", host="")
 
@@ -130,7 +130,7 @@ def test_a_page_of_many_vms_looks_at_no_others(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(cloud.published, "need_scope_of_vm", counted)
     overview.list_vms(cloud.published, after="vm-01000", limit=50, scope="", host="")
-    assert looked == [f"vm-{number:05}" for number in range(1_001, 1_052)]
+    assert looked == [f"vm-{number:05}" for number in range(1_001, 1_051)]
 
 
 @pytest.mark.parametrize("at_once", [1, NAMES_PLACED_MAX, 3 * NAMES_PLACED_MAX])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import ordered
@@ -33,7 +34,7 @@ def one() -> Iterator[Stage]:
 
 def host(world: Emulated, name: str = "host0") -> Any:
     async def look(emulator: Emulator) -> object:
-        return overview.show_host(emulator.control.fleet.look(), name)
+        return msgspec.to_builtins(overview.show_host(emulator.control.fleet.look(), name))
 
     return world.background.call(look)
 

@@ -24,6 +24,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.machines import Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, Priority, ScopeKind
+from forewarn.wire.operator_answers import VmShown
 
 Notice = Annotated[int, Meta(ge=NOTICE_MINUTES[0], le=NOTICE_MINUTES[1])]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
@@ -88,7 +89,7 @@ class AdoptRoutes:
                 name="vm-adopt",
                 summary="Write to a VM's domain what its owner says of it, and wait for its host.",
                 handler=self.adopt,
-                answer="VmShown",
+                answer=VmShown,
                 body=AdoptWords,
                 keyed=False,  # saying the same twice is saying it once
             )

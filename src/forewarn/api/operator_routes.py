@@ -39,7 +39,8 @@ from forewarn.core.errors import Conflict, Refusal
 from forewarn.core.principal import OPERATOR, Principal
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
-from forewarn.wire.operator_json import Json, time_text
+from forewarn.wire.operator_answers import Answered, HealthShown
+from forewarn.wire.operator_json import needed_time_text
 
 # Of all that is being carried out at once: one inventory of any size, and others beside it.
 ORDERS_BYTES_MAX = INVENTORY_BYTES_MAX + 32 * MIB
@@ -246,7 +247,7 @@ class OperatorRoutes:
                     )
                 )
                 left_s = give_up_s - loop.time()
-                if found["items"] or left_s <= 0 or self._doorbell.closed:
+                if found.items or left_s <= 0 or self._doorbell.closed:
                     return _json(found)
                 await _wait(rung, min(left_s, LOOK_EVERY_S))
         finally:
@@ -285,15 +286,15 @@ class OperatorRoutes:
         fleet = self._control.fleet
         hosts = list(fleet.hosts())
         return _json(
-            {
-                "status": "ok",
-                "version": self._version,
-                "now": time_text(now_ms),
-                "vms": len(fleet.scope_of_vm),
-                "hosts": len(hosts),
-                "hosts_silent": sorted(h.name for h in hosts if not fleet.alive(h.name)),
-                "inventory_waits": list(self._inventories.waits()),
-            }
+            HealthShown(
+                status="ok",
+                version=self._version,
+                now=needed_time_text(now_ms),
+                vms=len(fleet.scope_of_vm),
+                hosts=len(hosts),
+                hosts_silent=tuple(sorted(h.name for h in hosts if not fleet.alive(h.name))),
+                inventory_waits=self._inventories.waits(),
+            )
         )
 
     async def openapi(self, request: Request) -> Response:
@@ -303,7 +304,7 @@ class OperatorRoutes:
     async def metrics(self, _: Request) -> Response:
         return Response(self._measures.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _read(self, query: Callable[[Store], Json]) -> Response:
+    async def _read(self, query: Callable[[Store], Answered]) -> Response:
         return _json(await self._control.read(query))
 
 
@@ -321,7 +322,7 @@ class _FileResponse(StreamingResponse):
             self._file.close()
 
 
-def _json(content: Json) -> Response:
+def _json(content: Answered) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 

@@ -12,7 +12,8 @@ from forewarn.control.commands import Answer
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import EventType
 from forewarn.core.principal import Principal
-from forewarn.wire.operator_json import Instant, Json, parse_instant
+from forewarn.wire.operator_answers import InventoryApplied
+from forewarn.wire.operator_json import Instant, parse_instant
 
 BODY_BYTES_MAX = 64 * 1_024
 
@@ -111,13 +112,15 @@ def inventory_text(body: bytes) -> str:
 
 def with_waiting(answer: Answer, waiting: Sequence[str]) -> Answer:
     """The answer to an inventory of which something has to wait: with the words why."""
-    said: Json = msgspec.json.decode(answer.text)
-    text = msgspec.json.encode({**said, "waiting": list(waiting)}).decode()
-    return Answer(text=text, repeated=answer.repeated)
+    return _saying(answer, waiting=tuple(waiting))
 
 
 def with_replaced(answer: Answer) -> Answer:
     """The answer to an inventory that is sent again, after another one was applied."""
-    said: Json = msgspec.json.decode(answer.text)
-    text = msgspec.json.encode({**said, "replaced": True, "note": REPLACED_NOTE}).decode()
+    return _saying(answer, replaced=True, note=REPLACED_NOTE)
+
+
+def _saying(answer: Answer, **more: object) -> Answer:
+    said = msgspec.json.decode(answer.text, type=InventoryApplied)
+    text = msgspec.json.encode(msgspec.structs.replace(said, **more)).decode()
     return Answer(text=text, repeated=answer.repeated)

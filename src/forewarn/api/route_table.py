@@ -6,6 +6,8 @@ The OpenAPI document is made from the same table (`openapi`), so it cannot miss 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -22,18 +24,27 @@ from forewarn.api.requests import (
     VmsQuery,
 )
 from forewarn.control import commands
+from forewarn.wire import operator_answers as answers
 
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
 OfHost = commands.RepairHost | commands.CloseHost | commands.OpenHost
 OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
+class Right(StrEnum):
+    """What somebody must be allowed to. For now there is one, and the token has it."""
+
+    OPERATE = "operate"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
     """One route: where, what it is for, what it takes and what it answers.
 
-    `answer` names a schema of `openapi`, is a media type for what is no JSON, or is the type of
-    the answer. `keyed` orders take an idempotency key.
+    `command` is what an order asks of control, None if it asks nothing that could change the fleet.
+
+    `answer` is the type of the answer, or a media type for what has none. `keyed` orders take an
+    idempotency key.
     """
 
     method: str
@@ -45,6 +56,8 @@ class RouteSpec:
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | str | None = None
     keyed: bool = True
+    command: Any = None
+    right: Right = Right.OPERATE
 
 
 def table(routes: OperatorRoutes) -> list[RouteSpec]:
@@ -66,9 +79,11 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
         ("delete", commands.DeleteVm, "Delete a VM, as its owner: Terminate."),
         ("evict", commands.EvictVm, "Evict a spot VM, as the platform: Preempt."),
     )
-    listed = _get("/v1/vms", "list-vms", "VMs by name.", routes.list_vms, "VmPage", query=VmsQuery)
+    listed = _get(
+        "/v1/vms", "list-vms", "VMs by name.", routes.list_vms, answers.VmPage, query=VmsQuery
+    )
     shown = _get(
-        "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, "VmShown"
+        "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, answers.VmShown
     )
     ordered = [
         _order(
@@ -77,7 +92,8 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             f"vm-{verb}",
             summary,
             _vm(kind),
-            answer="EventAnswer",
+            command=kind,
+            answer=answers.EventAnswer,
         )
         for verb, kind, summary in verbs
     ]
@@ -92,17 +108,20 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "list-hosts",
             "Hosts by name.",
             routes.list_hosts,
-            "HostPage",
+            answers.HostPage,
             query=NamesQuery,
         ),
-        _get(at, "show-host", "A host, its VMs and operations.", routes.show_host, "HostShown"),
+        _get(
+            at, "show-host", "A host, its VMs and operations.", routes.show_host, answers.HostShown
+        ),
         _order(
             routes,
             f"{at}/close",
             "host-close",
             "Place no VM on the host any more.",
             _host(commands.CloseHost),
-            answer="Host",
+            command=commands.CloseHost,
+            answer=answers.Host,
         ),
         _order(
             routes,
@@ -110,7 +129,8 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "host-open",
             "Place VMs on the host again.",
             _host(commands.OpenHost),
-            answer="Host",
+            command=commands.OpenHost,
+            answer=answers.Host,
         ),
         *_host_judgements(routes, at),
         _order(
@@ -121,7 +141,8 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             lambda by, request, body: orders.maintain_host(
                 _name(request), words(body, MaintainWords), by
             ),
-            answer="OperationShown",
+            command=commands.MaintainHost,
+            answer=answers.OperationShown,
             body=MaintainWords,
         ),
     ]
@@ -138,7 +159,8 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             lambda by, request, body: orders.degrade_host(
                 _name(request), words(body, DegradeWords), by
             ),
-            answer="OperationShown",
+            command=commands.DegradeHost,
+            answer=answers.OperationShown,
             body=DegradeWords,
         ),
         _order(
@@ -147,7 +169,8 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             "host-fail",
             "Say that the host has failed; its VMs are down.",
             lambda by, request, body: orders.fail_host(_name(request), words(body, FailWords), by),
-            answer="HostFailed",
+            command=commands.FailHost,
+            answer=answers.HostFailed,
             body=FailWords,
         ),
         _order(
@@ -156,7 +179,8 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             "host-repair",
             "Say that the host is well again.",
             _host(commands.RepairHost),
-            answer="Host",
+            command=commands.RepairHost,
+            answer=answers.Host,
         ),
     ]
 
@@ -169,16 +193,16 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "list-events",
             "Events, newest first.",
             routes.list_events,
-            "EventPage",
+            answers.EventPage,
             query=EventsQuery,
         ),
-        _get(at, "show-event", "An event with its receipt.", routes.show_event, "EventShown"),
+        _get(at, "show-event", "An event with its receipt.", routes.show_event, answers.EventShown),
         _get(
             f"{at}/explain",
             "explain-event",
             "What the event waits for.",
             routes.explain_event,
-            "EventExplained",
+            answers.EventExplained,
         ),
         _order(
             routes,
@@ -186,7 +210,8 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "event-approve",
             "Say go ahead in the name of the scope.",
             _event(commands.ApproveEvent),
-            answer="EventAnswer",
+            command=commands.ApproveEvent,
+            answer=answers.EventAnswer,
         ),
         _order(
             routes,
@@ -194,7 +219,8 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "event-cancel",
             "Cancel a scheduled event, with its whole operation if it has one.",
             _event(commands.CancelEvent),
-            answer="EventCanceled",
+            command=commands.CancelEvent,
+            answer=answers.EventCanceled,
         ),
     ]
 
@@ -207,7 +233,7 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "list-operations",
             "Operations, newest first.",
             routes.list_operations,
-            "OperationPage",
+            answers.OperationPage,
             query=OperationsQuery,
         ),
         _get(
@@ -215,14 +241,14 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "show-operation",
             "An operation with its events.",
             routes.show_operation,
-            "OperationShown",
+            answers.OperationShown,
         ),
         _get(
             f"{at}/explain",
             "explain-operation",
             "What the operation waits for.",
             routes.explain_operation,
-            "OperationExplained",
+            answers.OperationExplained,
         ),
     ]
 
@@ -235,10 +261,12 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "list-scopes",
             "Scopes by name.",
             routes.list_scopes,
-            "ScopePage",
+            answers.ScopePage,
             query=NamesQuery,
         ),
-        _get(at, "show-scope", "A scope, its VMs and events.", routes.show_scope, "ScopeShown"),
+        _get(
+            at, "show-scope", "A scope, its VMs and events.", routes.show_scope, answers.ScopeShown
+        ),
         _order(
             routes,
             f"{at}/release",
@@ -247,7 +275,8 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             lambda by, request, body: _plain(
                 body, commands.ReleaseScope(by=by, scope=_name(request))
             ),
-            answer="ScopeShown",
+            command=commands.ReleaseScope,
+            answer=answers.ScopeShown,
         ),
     ]
 
@@ -259,7 +288,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "journal",
             "Lines of the journal, oldest first.",
             routes.journal,
-            "JournalPage",
+            answers.JournalPage,
             query=JournalQuery,
         ),
         RouteSpec(
@@ -268,8 +297,9 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             name="inventory-apply",
             summary="Make the fleet what an inventory file says, whole or not at all.",
             handler=routes.applying_inventories("inventory-apply"),
-            answer="InventoryApplied",
+            answer=answers.InventoryApplied,
             body="application/toml",
+            command=commands.InventoryOrder,
         ),
         _get(
             "/v1/backup",
@@ -278,8 +308,14 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             routes.backup,
             "application/vnd.sqlite3",
         ),
-        _get("/v1/health", "health", "Whether orders can be kept.", routes.health, "Health"),
-        _get("/v1/openapi.json", "openapi", "This document.", routes.openapi, "OpenApi"),
+        _get(
+            "/v1/health",
+            "health",
+            "Whether orders can be kept.",
+            routes.health,
+            answers.HealthShown,
+        ),
+        _get("/v1/openapi.json", "openapi", "This document.", routes.openapi, "application/json"),
         _get("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
     ]
 
@@ -291,7 +327,8 @@ def _order(
     summary: str,
     order: MakeOrder,
     *,
-    answer: str,
+    command: type[commands.Command[Any]],
+    answer: type[msgspec.Struct],
     body: type[msgspec.Struct] = NoWords,
 ) -> RouteSpec:
     return RouteSpec(
@@ -302,6 +339,7 @@ def _order(
         handler=routes.carrying_out(name, order),
         answer=answer,
         body=body,
+        command=command,
     )
 
 
@@ -310,7 +348,7 @@ def _get(
     name: str,
     summary: str,
     handler: Handler,
-    answer: str,
+    answer: str | type[msgspec.Struct],
     *,
     query: type[msgspec.Struct] = NoQuery,
 ) -> RouteSpec:

@@ -14,7 +14,8 @@ from forewarn.control.transaction import Transaction
 from forewarn.core import edits
 from forewarn.core.inventory import Applied, Changes
 from forewarn.core.model import Host, Operation
-from forewarn.wire.operator_json import Json, event_json
+from forewarn.wire import operator_answers as wire
+from forewarn.wire.operator_json import event_as, event_json
 
 R = TypeVar("R")
 
@@ -27,25 +28,33 @@ class Decide(Protocol):
 
 def carried_out(
     tx: Transaction, order: commands.Order | commands.InventoryOrder, decide: Decide
-) -> Json:
+) -> wire.Answered:
     """Carry an order out: what the operator is answered. Raises its Refusal."""
+    answer: wire.Answered
     match order:
         case commands.MaintainHost() | commands.DegradeHost():
             answer = _operation(tx, decide(tx, order))
         case commands.FailHost():
             before = tx.need_host(order.host)
             failed = decide(tx, order)
-            answer = {
-                **_host(tx, before, failed.host),
-                "events": [event_json(event) for event in failed.events],
-                "silent_scopes": overview.silent_scopes(failed.events),
-            }
+            answer = overview.host_as(
+                wire.HostFailed,
+                tx,
+                _sealed(before, failed.host),
+                events=tuple(event_json(event) for event in failed.events),
+                silent_scopes=overview.silent_scopes(failed.events),
+            )
         case commands.RepairHost() | commands.CloseHost() | commands.OpenHost():
-            answer = _host(tx, tx.need_host(order.host), decide(tx, order))
+            before = tx.need_host(order.host)
+            answer = overview.host_item(tx, _sealed(before, decide(tx, order)))
         case commands.CancelEvent():
             canceled = decide(tx, order)
-            event = overview.event_answer(canceled.event)
-            answer = {**event, "canceled": list(canceled.together)}
+            answer = event_as(
+                wire.EventCanceled,
+                canceled.event,
+                silent_scopes=overview.silent_scopes([canceled.event]),
+                canceled=canceled.together,
+            )
         case commands.ReleaseScope():
             held = tx.need_scope(order.scope)
             answer = overview.scope_answer(tx, edits.seal(held, decide(tx, order)))
@@ -61,33 +70,27 @@ def carried_out(
     return answer
 
 
-def _applied(applied: Applied) -> Json:
+def _applied(applied: Applied) -> wire.InventoryApplied:
     """What an inventory has changed."""
-    return {
-        "differs": applied.differs,
-        "hosts": _changes(applied.hosts),
-        "scopes": _changes(applied.scopes),
-        "vms": _changes(applied.vms),
-        "still_deleted": list(applied.still_deleted),
-    }
+    return wire.InventoryApplied(
+        differs=applied.differs,
+        hosts=_changes(applied.hosts),
+        scopes=_changes(applied.scopes),
+        vms=_changes(applied.vms),
+        still_deleted=applied.still_deleted,
+    )
 
 
-def _changes(changes: Changes) -> Json:
-    return {
-        "added": list(changes.added),
-        "changed": list(changes.changed),
-        "removed": list(changes.removed),
-    }
+def _changes(changes: Changes) -> wire.Changes:
+    return wire.Changes(added=changes.added, changed=changes.changed, removed=changes.removed)
 
 
-def _host(tx: Transaction, before: Host, after: Host) -> Json:
+def _sealed(before: Host, after: Host) -> Host:
     """The host with the revision that it will be saved under."""
-    if after != before:
-        after = replace(after, revision=before.revision + 1)
-    return overview.host_item(tx, after)
+    return after if after == before else replace(after, revision=before.revision + 1)
 
 
-def _operation(tx: Transaction, operation: Operation) -> Json:
+def _operation(tx: Transaction, operation: Operation) -> wire.OperationShown:
     found = []
     for scope_name, event_id in operation.members:
         event = tx.need_scope(scope_name).event(event_id)

@@ -14,6 +14,7 @@ import msgspec
 from forewarn.control import commands
 from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
+from forewarn.control.inventory_file import InventoryClash, Mistake
 from forewarn.core import errors
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 
@@ -65,16 +66,18 @@ def answer_read(command: Command[R], text: bytes | str) -> R:
     return answer
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _Refused(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     refused: str
     accepted: str = ""
+    found: tuple[Mistake, ...] = ()  # of an InventoryClash
 
 
 def refusal_written(refusal: Refusal | Unavailable) -> bytes:
     if isinstance(refusal, Unavailable):
         return _encode(_Refused("unavailable", str(refusal)))
-    return _encode(_Refused(refusal.code, refusal.refused, refusal.accepted))
+    found = refusal.found if isinstance(refusal, InventoryClash) else ()
+    return _encode(_Refused(refusal.code, refusal.refused, refusal.accepted, found))
 
 
 def refusal_read(text: bytes | str) -> Refusal | Unavailable:
@@ -82,6 +85,8 @@ def refusal_read(text: bytes | str) -> Refusal | Unavailable:
     said = msgspec.json.decode(text, type=_Refused)
     if said.code == "unavailable":
         return Unavailable(said.refused)
+    if said.found:
+        return InventoryClash.of(said.found)
     return _REFUSALS.get(said.code, Refusal)(said.refused, said.accepted)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,9 +43,13 @@ class Mistake:
 class InventoryClash(InventoryConflict):
     """What began since a file was checked forbids it; its lines are not looked up yet."""
 
-    def __init__(self, found: Sequence[Mistake]) -> None:
-        super().__init__("The inventory was refused.", "Nothing of it was applied.")
-        self.found = tuple(found)
+    found: tuple[Mistake, ...] = ()
+
+    @classmethod
+    def of(cls, found: Iterable[Mistake]) -> InventoryClash:
+        clash = cls("The inventory was refused.", "Nothing of it was applied.")
+        clash.found = tuple(found)
+        return clash
 
 
 @dataclass(slots=True)

@@ -191,7 +191,7 @@ def apply_inventory_at_once(tx: Transaction, command: ApplyInventoryAtOnce) -> A
     _take_hosts(tx, wanted)
     clashes = (*_take_scopes(tx, wanted, command.scopes), *_drop_hosts(tx, wanted))
     if clashes:
-        raise InventoryClash(inventory.mistakes(clashes))
+        raise InventoryClash.of(inventory.mistakes(clashes))
     inventory.note_cut_short(tx)
     tx.applied_inventory(command.text, command.packed)
     tx.note(inventory.applied_fact(command.applied, by=str(command.by), now_ms=tx.now_ms))

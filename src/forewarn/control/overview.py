@@ -1,4 +1,4 @@
-"""What an operator can look at: lists, single things, explanations and receipts, as JSON values.
+"""What an operator can look at: lists, single things, explanations and receipts, as answers.
 
 Questions about what is open take the fleet as it was last committed (`Control.fleet`); questions
 about ended things take the store (`Control.read`). Nothing here decides.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.published import PublishedFleet
@@ -17,19 +18,21 @@ from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
 from forewarn.core.model import SECOND_MS, Host, Operation, ScheduledEvent, Scope, Vm
 from forewarn.ports import Store
+from forewarn.wire import operator_answers as answers
 from forewarn.wire.operator_json import (
-    Json,
+    event_as,
     event_json,
     fact_json,
-    host_json,
+    operation_as,
     operation_json,
+    scope_as,
     scope_json,
     time_text,
-    vm_json,
+    vm_as,
 )
 
 ITEMS_DEFAULT = 100
-ITEMS_MAX = 1_000
+ITEMS_MAX = 1_000  # of a page; one more is looked for, which says whether there are more
 
 # An id may be given by its beginning. It is looked for among everything open and, where ended
 # things count, among this many of the newest.
@@ -38,10 +41,7 @@ ID_PREFIX_CHARS_MIN = 6
 IDS_SEARCHED_MAX = 1_000
 IDS_NAMED_MAX = 3
 
-
-def page(items: Sequence[Json], limit: int) -> Json:
-    """A list answer. `items` may hold one more than asked for, which says that there are more."""
-    return {"items": list(items[:limit]), "more": len(items) > limit}
+H = TypeVar("H", bound=answers.Host)
 
 
 # Ids.
@@ -116,7 +116,9 @@ def find_operation(store: Store, given: str) -> Operation:
 # What is open: questions to the fleet.
 
 
-def list_vms(fleet: PublishedFleet, *, after: str, limit: int, scope: str, host: str) -> Json:
+def list_vms(
+    fleet: PublishedFleet, *, after: str, limit: int, scope: str, host: str
+) -> answers.VmPage:
     """VMs by name, those after `after`; an empty filter lets everything through."""
     if scope or host:
         scopes = [fleet.need_scope(scope)] if scope else fleet.scopes_on(host)
@@ -126,206 +128,236 @@ def list_vms(fleet: PublishedFleet, *, after: str, limit: int, scope: str, host:
         chosen = heapq.nsmallest(limit + 1, found, key=lambda vm: vm.name)
     else:
         chosen = fleet.vms_after(after, limit + 1)
-    return page([_vm_item(fleet, vm, fleet.need_scope_of_vm(vm.name)) for vm in chosen], limit)
+    items = (_vm_item(fleet, vm, fleet.need_scope_of_vm(vm.name)) for vm in chosen[:limit])
+    return answers.VmPage(items=tuple(items), more=len(chosen) > limit)
 
 
-def list_hosts(fleet: PublishedFleet, *, after: str, limit: int) -> Json:
+def list_hosts(fleet: PublishedFleet, *, after: str, limit: int) -> answers.HostPage:
     """Hosts by name, those after `after`."""
     look = fleet.look()
     chosen = fleet.host_names_after(after, limit + 1)
-    return page([host_item(look, look.need_host(name)) for name in chosen], limit)
+    items = (host_item(look, look.need_host(name)) for name in chosen[:limit])
+    return answers.HostPage(items=tuple(items), more=len(chosen) > limit)
 
 
-def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> Json:
+def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> answers.ScopePage:
     """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
     chosen = fleet.scopes_after(after, limit + 1)
-    return page([_scope_item(fleet, scope) for scope in chosen], limit)
+    items = (
+        scope_as(answers.Scope, scope, enabled=_enabled(fleet, scope)) for scope in chosen[:limit]
+    )
+    return answers.ScopePage(items=tuple(items), more=len(chosen) > limit)
 
 
-def show_vm(fleet: FleetReader, name: str) -> Json:
+def show_vm(fleet: FleetReader, name: str) -> answers.VmShown:
     """A VM with its open events and whether its scope is being told."""
     scope = fleet.need_scope_of_vm(name)
     vm = fleet.vm(name)
     if vm is None:
         raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
-    events = [event_json(event) for event in scope.events if name in event.resources]
-    return {**_vm_item(fleet, vm, scope), "polled": time_text(scope.polled_ms), "events": events}
+    return vm_as(
+        answers.VmShown,
+        vm,
+        scope.name,
+        **_more_of_vm(fleet, vm, scope),
+        polled=time_text(scope.polled_ms),
+        events=tuple(event_json(event) for event in scope.events if name in event.resources),
+    )
 
 
-def show_host(fleet: FleetReader, name: str) -> Json:
+def show_host(fleet: FleetReader, name: str) -> answers.HostShown:
     """A host with its VMs, its open operations, and what of its VMs cannot be used."""
     host = fleet.need_host(name)
-    vms = [
+    vms = (
         _vm_item(fleet, vm, scope)
         for scope in fleet.scopes_on(name)
         for vm in scope.vms
         if vm.host == name
-    ]
-    operations = [operation_json(operation) for operation in fleet.operations_on(name)]
-    problems = [
-        {"vm": vm, "power": reported.power.value, "problem": reported.problem}
+    )
+    problems = (
+        answers.VmProblem(vm=vm, power=reported.power, problem=reported.problem)
         for vm, reported in sorted(fleet.reported(name).items())
         if reported.problem
-    ]
-    return {
-        **host_item(fleet, host),
-        "vms": vms,
-        "operations": operations,
-        "problems": problems,
-    }
+    )
+    return host_as(
+        answers.HostShown,
+        fleet,
+        host,
+        vms=tuple(vms),
+        operations=tuple(operation_json(operation) for operation in fleet.operations_on(name)),
+        problems=tuple(problems),
+    )
 
 
-def show_scope(fleet: FleetReader, name: str) -> Json:
+def show_scope(fleet: FleetReader, name: str) -> answers.ScopeShown:
     """A scope with its VMs and its open events."""
     return scope_answer(fleet, fleet.need_scope(name))
 
 
-def explain_event(fleet: FleetLook, event: ScheduledEvent) -> Json:
+def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExplained:
     """What an event, as it was kept last, waits for; one that has ended waits for nothing."""
     found = fleet.open_event(event.event_id)
     if found is None:
         explained, outcome = Explanation(phase=event.phase.value, holds=()), event.outcome
     else:
         explained, outcome = explain.explain_event(*found, fleet, fleet.now_ms), ""
-    return {"event_id": event.event_id, "outcome": outcome, **explanation_json(explained)}
+    return answers.EventExplained(
+        event_id=event.event_id,
+        outcome=outcome,
+        phase=explained.phase,
+        holds=_holds(explained),
+        until=time_text(explained.until_ms),
+    )
 
 
-def explain_operation(fleet: FleetLook, operation: Operation) -> Json:
+def explain_operation(fleet: FleetLook, operation: Operation) -> answers.OperationExplained:
     """What an operation, as it was kept last, waits for."""
     found = fleet.operation(operation.operation_id)
     if found is None:
         explained = Explanation(phase=operation.phase.value, holds=())
     else:
         explained = explain.explain_operation(found, fleet, fleet.now_ms)
-    return {
-        "operation_id": operation.operation_id,
-        "outcome": (found or operation).outcome,
-        **explanation_json(explained),
-    }
+    return answers.OperationExplained(
+        operation_id=operation.operation_id,
+        outcome=(found or operation).outcome,
+        phase=explained.phase,
+        holds=_holds(explained),
+        until=time_text(explained.until_ms),
+    )
 
 
-def explanation_json(found: Explanation) -> Json:
+def _holds(found: Explanation) -> tuple[answers.Hold, ...]:
     """Who or what holds it, since when, until when at the latest, what would free it."""
-    return {
-        "phase": found.phase,
-        "holds": [
-            {
-                "reason": hold.reason.value,
-                "what": hold.what,
-                "since": time_text(hold.since_ms),
-                "until": time_text(hold.until_ms),
-                "remedy": hold.remedy,
-            }
-            for hold in found.holds
-        ],
-        "until": time_text(found.until_ms),
-    }
+    return tuple(
+        answers.Hold(
+            reason=hold.reason,
+            what=hold.what,
+            since=time_text(hold.since_ms),
+            until=time_text(hold.until_ms),
+            remedy=hold.remedy,
+        )
+        for hold in found.holds
+    )
 
 
 # What is committed: questions to the store.
 
 
-def list_events(store: Store, *, scope: str, ended: bool, limit: int) -> Json:
+def list_events(store: Store, *, scope: str, ended: bool, limit: int) -> answers.EventPage:
     """Events, newest first; with `ended` those that have ended too."""
     found = store.events(scope=scope or None, open_only=not ended, limit=limit + 1)
-    return page([event_json(event) for event in found], limit)
+    items = tuple(event_json(event) for event in found[:limit])
+    return answers.EventPage(items=items, more=len(found) > limit)
 
 
-def list_operations(store: Store, *, ended: bool, limit: int) -> Json:
+def list_operations(store: Store, *, ended: bool, limit: int) -> answers.OperationPage:
     """Operations, newest first; with `ended` those that have ended too."""
     found = store.operations(open_only=not ended, limit=limit + 1)
-    return page([operation_json(operation) for operation in found], limit)
+    items = tuple(operation_json(operation) for operation in found[:limit])
+    return answers.OperationPage(items=items, more=len(found) > limit)
 
 
-def show_event(store: Store, given: str, now_ms: int) -> Json:
+def show_event(store: Store, given: str, now_ms: int) -> answers.EventShown:
     """An event, open or ended, with its receipt."""
     event = find_event(store, given)
-    return {**event_json(event), "receipt": receipt_json(event, store, now_ms)}
+    return event_as(answers.EventShown, event, receipt=receipt_json(event, store, now_ms))
 
 
-def show_operation(store: Store, given: str) -> Json:
+def show_operation(store: Store, given: str) -> answers.OperationShown:
     """An operation, open or ended, with its events."""
     operation = find_operation(store, given)
     found = (store.event(event_id) for _, event_id in operation.members)
     return operation_with(operation, [event for event in found if event is not None])
 
 
-def list_journal(store: Store, *, after: int, limit: int, scope: str, event: str) -> Json:
+def list_journal(
+    store: Store, *, after: int, limit: int, scope: str, event: str
+) -> answers.JournalPage:
     """Lines after a number, oldest first. `end` is where to go on: after it, nothing was missed."""
     event_id = find_event(store, event).event_id if event else None
     end = store.journal_end()  # before the lines: a later line is found the next time
     lines = store.journal(after=after, limit=limit + 1, scope=scope or None, event_id=event_id)
     shown = lines[:limit]
     last = shown[-1].number if shown else after
-    return {
-        "items": [fact_json(line.fact, line.number) for line in shown],
-        "more": len(lines) > limit,
-        "end": last if len(lines) > limit else max(last, after, end),
-    }
+    return answers.JournalPage(
+        items=tuple(fact_json(line.fact, line.number) for line in shown),
+        more=len(lines) > limit,
+        end=last if len(lines) > limit else max(last, after, end),
+    )
 
 
 # Pieces that lists, single things and the answers to orders share.
 
 
-def event_answer(event: ScheduledEvent) -> Json:
+def event_answer(event: ScheduledEvent) -> answers.EventAnswer:
     """The answer to an order for a VM: the event, and who does not hear of it."""
-    return {**event_json(event), "silent_scopes": silent_scopes([event])}
+    return event_as(answers.EventAnswer, event, silent_scopes=silent_scopes([event]))
 
 
-def operation_with(operation: Operation, events: Sequence[ScheduledEvent]) -> Json:
+def operation_with(
+    operation: Operation, events: Sequence[ScheduledEvent]
+) -> answers.OperationShown:
     """An operation with its events, and which scopes do not hear of it."""
-    return {
-        **operation_json(operation),
-        "events": [event_json(event) for event in events],
-        "silent_scopes": silent_scopes(events),
-    }
+    return operation_as(
+        answers.OperationShown,
+        operation,
+        events=tuple(event_json(event) for event in events),
+        silent_scopes=silent_scopes(events),
+    )
 
 
-def silent_scopes(events: Iterable[ScheduledEvent]) -> list[str]:
+def silent_scopes(events: Iterable[ScheduledEvent]) -> tuple[str, ...]:
     """The scopes whose guests are not told of these events, because none of them polls."""
-    return sorted({event.scope for event in events if event.silent})
+    return tuple(sorted({event.scope for event in events if event.silent}))
 
 
-def host_item(fleet: FleetReader, host: Host) -> Json:
-    return {
-        **host_json(host),
-        "alive": fleet.alive(host.name),
-        "silent_seconds": fleet.silent_ms(host.name) // SECOND_MS,
-        "blind": fleet.blind(host.name),
-        "refuses": fleet.refuses(host.name),
-        "placement": planning.placement(host, fleet),
-        "vm_count": fleet.vm_count(host.name),
-        "open_operations": len(fleet.operations_on(host.name)),
-    }
+def host_item(fleet: FleetReader, host: Host) -> answers.Host:
+    return host_as(answers.Host, fleet, host)
 
 
-def scope_answer(fleet: FleetReader, scope: Scope) -> Json:
-    return {**scope_json(scope), **_scope_numbers(fleet, scope)}
+def host_as(kind: type[H], fleet: FleetReader, host: Host, **more: object) -> H:
+    """The host with what this kind of answer says `more` of it."""
+    return kind(
+        name=host.name,
+        capacity=host.capacity,
+        closed=host.closed,
+        health=host.health,
+        fenced=host.fenced,
+        listed=host.listed,
+        joined=host.joined,
+        boot_id=host.boot_id,
+        revision=host.revision,
+        alive=fleet.alive(host.name),
+        silent_seconds=fleet.silent_ms(host.name) // SECOND_MS,
+        blind=fleet.blind(host.name),
+        refuses=fleet.refuses(host.name),
+        placement=planning.placement(host, fleet),
+        vm_count=fleet.vm_count(host.name),
+        open_operations=len(fleet.operations_on(host.name)),
+        **more,
+    )
 
 
-def _scope_item(fleet: FleetReader, scope: Scope) -> Json:
-    whole = scope_json(scope)
-    for key in ("vms", "events", "recoveries", "deleted"):
-        del whole[key]
-    return {**whole, **_scope_numbers(fleet, scope)}
+def scope_answer(fleet: FleetReader, scope: Scope) -> answers.ScopeShown:
+    return scope_json(scope, enabled=_enabled(fleet, scope))
 
 
-def _scope_numbers(fleet: FleetReader, scope: Scope) -> Json:
-    return {
-        "enabled": scheduling.is_enabled(scope, fleet.policy),
-        "vm_count": len(scope.vms),
-        "open_events": len(scope.events),
-    }
+def _enabled(fleet: FleetReader, scope: Scope) -> bool:
+    return scheduling.is_enabled(scope, fleet.policy)
 
 
-def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> Json:
+def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> answers.VmItem:
+    return vm_as(answers.VmItem, vm, scope.name, **_more_of_vm(fleet, vm, scope))
+
+
+def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
+    """What its host reported of a VM, and whether it is told of events."""
     shown = fleet.reported(vm.host).get(vm.name)
     return {
-        **vm_json(vm, scope.name),
-        "power": shown.power.value if shown else None,
+        "power": shown.power if shown else None,
         "problem": shown.problem if shown else "",
         "freeze_by_move": shown.freeze_by_move if shown else None,
-        "when_host_goes_down": shown.when_host_goes_down.value if shown else None,
-        "enabled": scheduling.is_enabled(scope, fleet.policy),
+        "when_host_goes_down": shown.when_host_goes_down if shown else None,
+        "enabled": _enabled(fleet, scope),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }

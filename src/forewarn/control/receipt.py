@@ -6,24 +6,16 @@ Everything is read from what is committed. Nothing here decides; whether an even
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from forewarn.core import notice
 from forewarn.core.model import SECOND_MS, Cause, FactKind, Phase, ScheduledEvent
 from forewarn.ports import Store
-from forewarn.wire.operator_json import Json, time_text
+from forewarn.wire.operator_answers import FirstRead, Kept, Receipt
+from forewarn.wire.operator_json import needed_time_text, time_text
 
 FACTS_SEARCHED_MAX = 1_000
-
-
-class Kept(StrEnum):
-    """Whether the promised notice was given."""
-
-    YES = "yes"
-    NO = "no"
-    NOT_YET = "not-yet"
-    NOT_APPLICABLE = "not-applicable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,25 +62,25 @@ def _judge_started(event: ScheduledEvent, started_ms: int) -> Verdict:
     return Verdict(kept=Kept.NO, why=why)
 
 
-def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Json:
+def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> Receipt:
     """The receipt: what was promised, what happened when, and who read it when."""
     verdict = judge(event)
     first = _first_facts(event, store)
     appeared_ms = None if event.silent else first.get(FactKind.APPEARED, event.scheduled_ms)
-    return {
-        "scheduled": time_text(event.scheduled_ms),
-        "appeared": time_text(appeared_ms),
-        "shown": time_text(first.get(FactKind.CONFIRMED)),
-        "first_reads": _first_reads(event, store),
-        "approved": time_text(event.approved_ms),
-        "approved_by": event.approved_by,
-        "started": time_text(event.started_ms),
-        "ended": time_text(event.ended_ms),
-        "notice_promised_seconds": promised_ms(event) / SECOND_MS,
-        "notice_given_seconds": given_ms(event, now_ms) / SECOND_MS,
-        "kept": verdict.kept.value,
-        "why": verdict.why,
-    }
+    return Receipt(
+        scheduled=needed_time_text(event.scheduled_ms),
+        appeared=time_text(appeared_ms),
+        shown=time_text(first.get(FactKind.CONFIRMED)),
+        first_reads=tuple(_first_reads(event, store)),
+        approved=time_text(event.approved_ms),
+        approved_by=event.approved_by,
+        started=time_text(event.started_ms),
+        ended=time_text(event.ended_ms),
+        notice_promised_seconds=promised_ms(event) / SECOND_MS,
+        notice_given_seconds=given_ms(event, now_ms) / SECOND_MS,
+        kept=verdict.kept,
+        why=verdict.why,
+    )
 
 
 def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
@@ -106,14 +98,12 @@ def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
     return found
 
 
-def _first_reads(event: ScheduledEvent, store: Store) -> list[Json]:
+def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[FirstRead]:
     """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
     read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
-    entries: list[Json] = []
     for vm in dict.fromkeys((*event.resources, *read)):
         read_ms = read.get(vm)
         before_start_s = None
         if read_ms is not None and event.started_ms is not None:
             before_start_s = (event.started_ms - read_ms) / SECOND_MS
-        entries.append({"vm": vm, "read": time_text(read_ms), "notice_seconds": before_start_s})
-    return entries
+        yield FirstRead(vm=vm, read=time_text(read_ms), notice_seconds=before_start_s)

@@ -1,13 +1,14 @@
 """Values of the core as the operator API, the command line and the console show them.
 
-Conversions only: core value in, JSON-ready dict out, and the one reader of times that people
-type. Keys are the words of the glossary; times are ISO 8601 in UTC with milliseconds, or null.
+Conversions only: core value in, answer out (`operator_answers`), and the one reader of times that
+people type.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -19,14 +20,18 @@ from forewarn.core.model import (
     SECOND_MS,
     Action,
     Fact,
-    Host,
     Operation,
     ScheduledEvent,
     Scope,
     Vm,
 )
+from forewarn.wire import operator_answers as answers
 
 Json = dict[str, object]
+E = TypeVar("E", bound=answers.Event)
+V = TypeVar("V", bound=answers.Vm)
+S = TypeVar("S", bound=answers.Scope)
+O = TypeVar("O", bound=answers.Operation)  # noqa: E741 - an operation
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -44,8 +49,11 @@ _QUOTED_CHARS_MAX = 64
 
 def time_text(ms: int | None) -> str | None:
     """An instant as `2026-03-03T10:15:00.000Z`; None stays None."""
-    if ms is None:
-        return None
+    return None if ms is None else needed_time_text(ms)
+
+
+def needed_time_text(ms: int) -> str:
+    """As `time_text`, of an instant that is surely there."""
     at = _EPOCH + ms * _MILLISECOND
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -95,162 +103,177 @@ def parse_time(text: str, *, now_ms: int) -> int:
     return parse_instant(text).instant_ms(now_ms)
 
 
-def event_json(event: ScheduledEvent) -> Json:
-    return {
-        "event_id": event.event_id,
-        "event_type": event.event_type.value,
-        "event_source": event.event_source.value,
-        "phase": event.phase.value,
-        "not_before": time_text(event.not_before_ms),
-        "resources": list(event.resources),
-        "scope": event.scope,
-        "update_domain": event.update_domain,
-        "host": event.host,
-        "cause": event.cause.value,
-        "silent": event.silent,
-        "description": event.description,
-        "duration_seconds": event.duration_s,
-        "minimum_notice_seconds": _seconds(event.minimum_notice_ms),
-        "scheduled": time_text(event.scheduled_ms),
-        "ordered_not_before": time_text(event.ordered_not_before_ms),
-        "ordered_by": event.ordered_by,
-        "operation_id": event.operation_id,
-        "breaks_domains": event.breaks_domains,
-        "shown": time_text(event.shown_ms),
-        "unreadable_seconds": _seconds(event.unreadable_ms),
-        "approved": time_text(event.approved_ms),
-        "approved_by": event.approved_by,
-        "started": time_text(event.started_ms),
-        "deadline": time_text(event.deadline_ms),
-        "ended": time_text(event.ended_ms),
-        "outcome": event.outcome,
-        "actions": [action_json(action) for action in event.actions],
-    }
+def event_json(event: ScheduledEvent) -> answers.Event:
+    return event_as(answers.Event, event)
 
 
-def action_json(action: Action) -> Json:
-    return {
-        "action_id": action.action_id,
-        "kind": action.kind.value,
-        "host": action.host,
-        "vm": action.vm,
-        "target_host": action.target_host,
-        "duration_seconds": action.duration_s,
-        "phase": action.phase.value,
-        "epoch": action.epoch,
-        "outcome": None if action.outcome is None else action.outcome.value,
-        "detail": action.detail,
-    }
+def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
+    """The event with what this kind of answer says `more` of it."""
+    return kind(
+        event_id=event.event_id,
+        event_type=event.event_type,
+        event_source=event.event_source,
+        phase=event.phase,
+        not_before=needed_time_text(event.not_before_ms),
+        resources=event.resources,
+        scope=event.scope,
+        update_domain=event.update_domain,
+        host=event.host,
+        cause=event.cause,
+        silent=event.silent,
+        description=event.description,
+        duration_seconds=event.duration_s,
+        minimum_notice_seconds=_seconds(event.minimum_notice_ms),
+        scheduled=needed_time_text(event.scheduled_ms),
+        ordered_not_before=time_text(event.ordered_not_before_ms),
+        ordered_by=event.ordered_by,
+        operation_id=event.operation_id,
+        breaks_domains=event.breaks_domains,
+        shown=time_text(event.shown_ms),
+        unreadable_seconds=_seconds(event.unreadable_ms),
+        approved=time_text(event.approved_ms),
+        approved_by=event.approved_by,
+        started=time_text(event.started_ms),
+        deadline=time_text(event.deadline_ms),
+        ended=time_text(event.ended_ms),
+        outcome=event.outcome,
+        actions=tuple(action_json(action) for action in event.actions),
+        **more,
+    )
 
 
-def vm_json(vm: Vm, scope_name: str) -> Json:
-    return {
-        "name": vm.name,
-        "vm_id": vm.vm_id,
-        "scope": scope_name,
-        "update_domain": vm.update_domain,
-        "host": vm.host,
-        "priority": vm.priority.value,
-        "address": vm.address,
-        "listen": vm.listen,
-        "tags": dict(vm.tags),
-        "fault_domain": vm.fault_domain,
-        "zone": vm.zone,
-        "os_type": vm.os_type,
-        "computer_name": vm.computer_name,
-        "may_run_on": vm.may_run_on,
-        "off": vm.off,
-        "went_down": vm.went_down,
-    }
+def action_json(action: Action) -> answers.Action:
+    return answers.Action(
+        action_id=action.action_id,
+        kind=action.kind,
+        host=action.host,
+        vm=action.vm,
+        target_host=action.target_host,
+        duration_seconds=action.duration_s,
+        phase=action.phase,
+        epoch=action.epoch,
+        outcome=action.outcome,
+        detail=action.detail,
+    )
 
 
-def host_json(host: Host) -> Json:
-    return {
-        "name": host.name,
-        "capacity": host.capacity,
-        "closed": host.closed,
-        "health": host.health.value,
-        "fenced": host.fenced,
-        "listed": host.listed,
-        "joined": host.joined,
-        "boot_id": host.boot_id,
-        "revision": host.revision,
-    }
+def vm_json(vm: Vm, scope_name: str) -> answers.Vm:
+    return vm_as(answers.Vm, vm, scope_name)
 
 
-def scope_json(scope: Scope) -> Json:
-    """A scope with its VMs and its open events, silent ones included."""
+def vm_as(kind: type[V], vm: Vm, scope_name: str, **more: object) -> V:
+    """The VM with what this kind of answer says `more` of it."""
+    return kind(
+        name=vm.name,
+        vm_id=vm.vm_id,
+        scope=scope_name,
+        update_domain=vm.update_domain,
+        host=vm.host,
+        priority=vm.priority,
+        address=vm.address,
+        listen=vm.listen,
+        tags=dict(vm.tags),
+        fault_domain=vm.fault_domain,
+        zone=vm.zone,
+        os_type=vm.os_type,
+        computer_name=vm.computer_name,
+        may_run_on=vm.may_run_on,
+        off=vm.off,
+        went_down=vm.went_down,
+        **more,
+    )
+
+
+def scope_as(kind: type[S], scope: Scope, *, enabled: bool, **more: object) -> S:
+    """The scope with what this kind of answer says `more` of it. `enabled`: its VMs are told."""
     hold = scope.hold
-    return {
-        "name": scope.name,
-        "kind": scope.kind.value,
-        "incarnation": scope.incarnation,
-        "revision": scope.revision,
-        "enabled": scope.enabled,
-        "polled": time_text(scope.polled_ms),
-        "terminate_notice_seconds": _seconds(scope.terminate_notice_ms),
-        "auto_approve": sorted(event_type.value for event_type in scope.auto_approve),
-        "hold": None
+    return kind(
+        name=scope.name,
+        kind=scope.kind,
+        incarnation=scope.incarnation,
+        revision=scope.revision,
+        enabled=enabled,
+        polled=time_text(scope.polled_ms),
+        terminate_notice_seconds=_seconds(scope.terminate_notice_ms),
+        auto_approve=tuple(sorted(event_type.value for event_type in scope.auto_approve)),
+        hold=None
         if hold is None
-        else {
-            "since": time_text(hold.since_ms),
-            "event_id": hold.event_id,
-            "reason": hold.reason,
-        },
-        "recoveries": [
-            {
-                "update_domain": recovery.update_domain,
-                "since": time_text(recovery.since_ms),
-                "until": time_text(recovery.until_ms),
-                "waiting_for": list(recovery.waiting_for),
-            }
+        else answers.ScopeHold(
+            since=needed_time_text(hold.since_ms), event_id=hold.event_id, reason=hold.reason
+        ),
+        vm_count=len(scope.vms),
+        open_events=len(scope.events),
+        **more,
+    )
+
+
+def scope_json(scope: Scope, *, enabled: bool) -> answers.ScopeShown:
+    """A scope with its VMs and its open events, silent ones included."""
+    return scope_as(
+        answers.ScopeShown,
+        scope,
+        enabled=enabled,
+        recoveries=tuple(
+            answers.Recovery(
+                update_domain=recovery.update_domain,
+                since=needed_time_text(recovery.since_ms),
+                until=needed_time_text(recovery.until_ms),
+                waiting_for=recovery.waiting_for,
+            )
             for recovery in scope.recoveries
-        ],
-        "vms": [vm_json(vm, scope.name) for vm in scope.vms],
-        "events": [event_json(event) for event in scope.events],
-        "deleted": list(scope.deleted),
-    }
+        ),
+        vms=tuple(vm_json(vm, scope.name) for vm in scope.vms),
+        events=tuple(event_json(event) for event in scope.events),
+        deleted=scope.deleted,
+    )
 
 
-def operation_json(operation: Operation) -> Json:
-    return {
-        "operation_id": operation.operation_id,
-        "host": operation.host,
-        "event_type": operation.event_type.value,
-        "cause": operation.cause.value,
-        "phase": operation.phase.value,
-        "ordered": time_text(operation.ordered_ms),
-        "ordered_by": operation.ordered_by,
-        "ordered_not_before": time_text(operation.ordered_not_before_ms),
-        "duration_seconds": operation.duration_s,
-        "description": operation.description,
-        "broke_domains_by": operation.broke_domains_by,
-        "members": [
-            {"scope": scope, "event_id": event_id} for scope, event_id in operation.members
-        ],
-        "action": None if operation.action is None else action_json(operation.action),
-        "started": time_text(operation.started_ms),
-        "deadline": time_text(operation.deadline_ms),
-        "ended": time_text(operation.ended_ms),
-        "outcome": operation.outcome,
-        "revision": operation.revision,
-    }
+def operation_json(operation: Operation) -> answers.Operation:
+    return operation_as(answers.Operation, operation)
 
 
-def fact_json(fact: Fact, number: int) -> Json:
+def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
+    """The operation with what this kind of answer says `more` of it."""
+    return kind(
+        operation_id=operation.operation_id,
+        host=operation.host,
+        event_type=operation.event_type,
+        cause=operation.cause,
+        phase=operation.phase,
+        ordered=needed_time_text(operation.ordered_ms),
+        ordered_by=operation.ordered_by,
+        ordered_not_before=time_text(operation.ordered_not_before_ms),
+        duration_seconds=operation.duration_s,
+        description=operation.description,
+        broke_domains_by=operation.broke_domains_by,
+        members=tuple(
+            answers.OperationMember(scope=scope, event_id=event_id)
+            for scope, event_id in operation.members
+        ),
+        action=None if operation.action is None else action_json(operation.action),
+        started=time_text(operation.started_ms),
+        deadline=time_text(operation.deadline_ms),
+        ended=time_text(operation.ended_ms),
+        outcome=operation.outcome,
+        revision=operation.revision,
+        **more,
+    )
+
+
+def fact_json(fact: Fact, number: int) -> answers.Fact:
     """A line of the journal under its number."""
-    return {
-        "number": number,
-        "kind": fact.kind.value,
-        "at": time_text(fact.at_ms),
-        "scope": fact.scope,
-        "event_id": fact.event_id,
-        "operation_id": fact.operation_id,
-        "host": fact.host,
-        "vm": fact.vm,
-        "by": fact.by,
-        "detail": dict(fact.detail),
-    }
+    return answers.Fact(
+        number=number,
+        kind=fact.kind,
+        at=needed_time_text(fact.at_ms),
+        scope=fact.scope,
+        event_id=fact.event_id,
+        operation_id=fact.operation_id,
+        host=fact.host,
+        vm=fact.vm,
+        by=fact.by,
+        detail=dict(fact.detail),
+    )
 
 
 def _zoned(text: str) -> datetime:

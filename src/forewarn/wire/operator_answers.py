@@ -1,0 +1,448 @@
+"""What the operator API answers, as types: JSON and the OpenAPI document are made of them.
+
+Keys are the words of the glossary; times are ISO 8601 in UTC with milliseconds, or null.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.core.model import (
+    ActionKind,
+    ActionPhase,
+    Cause,
+    EventSource,
+    EventType,
+    FactKind,
+    Health,
+    OperationPhase,
+    Outcome,
+    Phase,
+    Priority,
+    ScopeKind,
+)
+from forewarn.core.starting import HoldReason
+
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+Seconds = int | float
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Has all of its keys and no others."""
+
+
+# Events.
+
+
+class Action(Answered, frozen=True, kw_only=True):
+    """One thing that one host does, to one VM or to itself."""
+
+    action_id: str
+    kind: ActionKind
+    host: str | None
+    vm: str | None
+    target_host: str | None
+    duration_seconds: int
+    phase: ActionPhase
+    epoch: int
+    outcome: Outcome | None
+    detail: str
+
+
+class Event(Answered, frozen=True, kw_only=True):
+    """An event with everything that is known of it."""
+
+    event_id: str
+    event_type: EventType
+    event_source: EventSource
+    phase: Phase
+    not_before: Time
+    resources: tuple[str, ...]
+    scope: str
+    update_domain: int
+    host: str
+    cause: Cause
+    silent: bool
+    description: str
+    duration_seconds: int
+    minimum_notice_seconds: Seconds
+    scheduled: Time
+    ordered_not_before: Time | None
+    ordered_by: str
+    operation_id: str | None
+    breaks_domains: bool
+    shown: Time | None
+    unreadable_seconds: Seconds
+    approved: Time | None
+    approved_by: str | None
+    started: Time | None
+    deadline: Time | None
+    ended: Time | None
+    outcome: str
+    actions: tuple[Action, ...]
+
+
+class EventAnswer(Event, frozen=True, kw_only=True):
+    """The answer to an order for a VM. `silent_scopes` do not hear of it: nobody there polls."""
+
+    silent_scopes: tuple[str, ...]
+
+
+class EventCanceled(EventAnswer, frozen=True, kw_only=True):
+    """An event as it ended, and the ids of every event that was canceled with it."""
+
+    canceled: tuple[str, ...]
+
+
+class Kept(StrEnum):
+    """Whether the promised notice was given."""
+
+    YES = "yes"
+    NO = "no"
+    NOT_YET = "not-yet"
+    NOT_APPLICABLE = "not-applicable"
+
+
+class FirstRead(Answered, frozen=True, kw_only=True):
+    """When a VM first read an event, and how long before it started."""
+
+    vm: str
+    read: Time | None
+    notice_seconds: float | None
+
+
+class Receipt(Answered, frozen=True, kw_only=True):
+    """What was promised, what happened when, and who read it when."""
+
+    scheduled: Time
+    appeared: Time | None
+    shown: Time | None
+    first_reads: tuple[FirstRead, ...]
+    approved: Time | None
+    approved_by: str | None
+    started: Time | None
+    ended: Time | None
+    notice_promised_seconds: Seconds
+    notice_given_seconds: Seconds
+    kept: Kept
+    why: str
+
+
+class EventShown(Event, frozen=True, kw_only=True):
+    """An event, open or ended, with its receipt."""
+
+    receipt: Receipt
+
+
+class Hold(Answered, frozen=True, kw_only=True):
+    """Who or what holds it, since when, until when at the latest, what would free it."""
+
+    reason: HoldReason
+    what: str
+    since: Time | None
+    until: Time | None
+    remedy: str
+
+
+class Explained(Answered, frozen=True, kw_only=True):
+    """What something waits for."""
+
+    outcome: str
+    phase: str
+    holds: tuple[Hold, ...]
+    until: Time | None
+
+
+class EventExplained(Explained, frozen=True, kw_only=True):
+    """What an event waits for."""
+
+    event_id: str
+
+
+class EventPage(Answered, frozen=True, kw_only=True):
+    """Events, newest first."""
+
+    items: tuple[Event, ...]
+    more: bool
+
+
+# Operations.
+
+
+class OperationMember(Answered, frozen=True, kw_only=True):
+    """An event that an operation waits for."""
+
+    scope: str
+    event_id: str
+
+
+class Operation(Answered, frozen=True, kw_only=True):
+    """One thing that is done to a host."""
+
+    operation_id: str
+    host: str
+    event_type: EventType
+    cause: Cause
+    phase: OperationPhase
+    ordered: Time
+    ordered_by: str
+    ordered_not_before: Time | None
+    duration_seconds: int | None
+    description: str | None
+    broke_domains_by: str | None
+    members: tuple[OperationMember, ...]
+    action: Action | None
+    started: Time | None
+    deadline: Time | None
+    ended: Time | None
+    outcome: str
+    revision: int
+
+
+class OperationShown(Operation, frozen=True, kw_only=True):
+    """An operation with its events, and the scopes that do not hear of it."""
+
+    events: tuple[Event, ...]
+    silent_scopes: tuple[str, ...]
+
+
+class OperationExplained(Explained, frozen=True, kw_only=True):
+    """What an operation waits for."""
+
+    operation_id: str
+
+
+class OperationPage(Answered, frozen=True, kw_only=True):
+    """Operations, newest first."""
+
+    items: tuple[Operation, ...]
+    more: bool
+
+
+# VMs, hosts and scopes.
+
+
+class Vm(Answered, frozen=True, kw_only=True):
+    """A VM as the fleet knows it."""
+
+    name: str
+    vm_id: str
+    scope: str
+    update_domain: int
+    host: str
+    priority: Priority
+    address: str | None
+    listen: str | None
+    tags: dict[str, str]
+    fault_domain: int
+    zone: str
+    os_type: str
+    computer_name: str
+    may_run_on: str | None
+    off: bool
+    went_down: bool
+
+
+class VmItem(Vm, frozen=True, kw_only=True):
+    """A VM with what its host reported of it, and whether its scope is told of events."""
+
+    power: Power | None
+    problem: str
+    freeze_by_move: bool | None
+    when_host_goes_down: WhenHostGoesDown | None
+    enabled: bool
+    open_events: int
+
+
+class VmShown(VmItem, frozen=True, kw_only=True):
+    """A VM with its open events."""
+
+    polled: Time | None
+    events: tuple[Event, ...]
+
+
+class VmPage(Answered, frozen=True, kw_only=True):
+    """VMs by name."""
+
+    items: tuple[VmItem, ...]
+    more: bool
+
+
+class Host(Answered, frozen=True, kw_only=True):
+    """A host, whether it is heard, and why no VM is placed there."""
+
+    name: str
+    capacity: int | None
+    closed: bool
+    health: Health
+    fenced: bool
+    listed: bool
+    joined: bool
+    boot_id: str | None
+    revision: int
+    alive: bool
+    silent_seconds: int
+    blind: str
+    refuses: str
+    placement: str
+    vm_count: int
+    open_operations: int
+
+
+class VmProblem(Answered, frozen=True, kw_only=True):
+    """What of a VM that a host shows cannot be used."""
+
+    vm: str
+    power: Power
+    problem: str
+
+
+class HostShown(Host, frozen=True, kw_only=True):
+    """A host with its VMs and open operations, and what of its VMs cannot be used."""
+
+    vms: tuple[VmItem, ...]
+    operations: tuple[Operation, ...]
+    problems: tuple[VmProblem, ...]
+
+
+class HostFailed(Host, frozen=True, kw_only=True):
+    """A host that has failed, and the events of the VMs that were on it."""
+
+    events: tuple[Event, ...]
+    silent_scopes: tuple[str, ...]
+
+
+class HostPage(Answered, frozen=True, kw_only=True):
+    """Hosts by name."""
+
+    items: tuple[Host, ...]
+    more: bool
+
+
+class ScopeHold(Answered, frozen=True, kw_only=True):
+    """Why platform events of a scope wait to be released."""
+
+    since: Time
+    event_id: str
+    reason: str
+
+
+class Recovery(Answered, frozen=True, kw_only=True):
+    """An update domain that was just hit, and the VMs that it waits for."""
+
+    update_domain: int
+    since: Time
+    until: Time
+    waiting_for: tuple[str, ...]
+
+
+class Scope(Answered, frozen=True, kw_only=True):
+    """A scope, with numbers in place of its VMs and events."""
+
+    name: str
+    kind: ScopeKind
+    incarnation: int
+    revision: int
+    enabled: bool
+    polled: Time | None
+    terminate_notice_seconds: Seconds
+    auto_approve: tuple[str, ...]
+    hold: ScopeHold | None
+    vm_count: int
+    open_events: int
+
+
+class ScopeShown(Scope, frozen=True, kw_only=True):
+    """A scope with its VMs and its open events, silent ones included."""
+
+    recoveries: tuple[Recovery, ...]
+    vms: tuple[Vm, ...]
+    events: tuple[Event, ...]
+    deleted: tuple[str, ...]
+
+
+class ScopePage(Answered, frozen=True, kw_only=True):
+    """Scopes by name."""
+
+    items: tuple[Scope, ...]
+    more: bool
+
+
+# The rest.
+
+
+class Fact(Answered, frozen=True, kw_only=True):
+    """A line of the journal under its number."""
+
+    number: int
+    kind: FactKind
+    at: Time
+    scope: str | None
+    event_id: str | None
+    operation_id: str | None
+    host: str | None
+    vm: str | None
+    by: str | None
+    detail: dict[str, Any]
+
+
+class JournalPage(Answered, frozen=True, kw_only=True):
+    """Lines, oldest first. `end` is where to go on: after it, nothing was missed."""
+
+    items: tuple[Fact, ...]
+    more: bool
+    end: int
+
+
+class Changes(Answered, frozen=True, kw_only=True):
+    """Names that an inventory has added, changed and removed."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+class InventoryApplied(Answered, frozen=True, kw_only=True):
+    """What an inventory has changed.
+
+    `waiting` says in words what has to wait for something that began meanwhile, or broke.
+    `replaced` is true if it is sent again and another was applied since; `note` says what that
+    means.
+    """
+
+    differs: bool
+    hosts: Changes
+    scopes: Changes
+    vms: Changes
+    still_deleted: tuple[str, ...]
+    waiting: tuple[str, ...] | UnsetType = UNSET
+    replaced: bool | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+class HealthShown(Answered, frozen=True, kw_only=True):
+    """Whether orders can be kept. `inventory_waits` is as `waiting` of the last inventory."""
+
+    status: str
+    version: str
+    now: Time
+    vms: int
+    hosts: int
+    hosts_silent: tuple[str, ...]
+    inventory_waits: tuple[str, ...]
+
+
+class Problem(Answered, frozen=True, kw_only=True):
+    """A refusal: what was refused (`detail`), and what would be accepted (`remedy`)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    remedy: str
