@@ -14,7 +14,7 @@ from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.host_json import Traces
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 
 T = TypeVar("T")
 

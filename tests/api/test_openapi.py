@@ -23,7 +23,7 @@ from forewarn.control.commands import (
 )
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 from operator_world import FLEET, World, running
 
 TYPES: dict[str, type | tuple[type, ...]] = {

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.adapters.sqlite_database import Database
 from forewarn.adapters.store import SqliteStore
-from forewarn.control.overview import only_one
+from forewarn.control.event_ids import only_one
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Outcome
 from forewarn.ports import StoreFailed

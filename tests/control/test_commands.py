@@ -20,7 +20,7 @@ from forewarn.core.inventory import Applied, Changes
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 
 VM: Any = {"by": OPERATOR, "vm": "web_0"}
 HOST: Any = {"by": OPERATOR, "host": "h1"}

@@ -28,7 +28,7 @@ from forewarn.core.model import (
     ScopeHold,
 )
 from forewarn.wire import operator_json
-from forewarn.wire.operator_json import LAST_MS, parse_time, time_text
+from forewarn.wire.instants import LAST_MS, parse_time, time_text
 from wire_samples import FREEZE, SCHEDULED_MS, STARTED, scope, vm
 
 P = ParamSpec("P")

@@ -22,7 +22,7 @@ from forewarn.control.measures import Measures
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.logs import Log
 from forewarn.ports import Clock, StoreFailed
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 from forewarn.wire.problems import PROBLEM_CONTENT_TYPE, problem, problem_json, status_of
 
 RETRY_AFTER_S = 5

@@ -20,7 +20,7 @@ from forewarn.control.control import Control
 from forewarn.control.membership import TOKEN_VALID_MS, Membership
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 
 VALID_SECONDS_MIN = VALID_MS_MIN // SECOND_MS
 VALID_SECONDS_MAX = VALID_MS_MAX // SECOND_MS

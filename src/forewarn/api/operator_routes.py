@@ -39,8 +39,8 @@ from forewarn.core.errors import Conflict, Refusal
 from forewarn.core.principal import OPERATOR, Principal
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
+from forewarn.wire.instants import needed_time_text
 from forewarn.wire.operator_answers import Answered, HealthShown
-from forewarn.wire.operator_json import needed_time_text
 
 # Of all that is being carried out at once: one inventory of any size, and others beside it.
 ORDERS_BYTES_MAX = INVENTORY_BYTES_MAX + 32 * MIB

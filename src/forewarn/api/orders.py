@@ -12,8 +12,8 @@ from forewarn.control.commands import Answer
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import EventType
 from forewarn.core.principal import Principal
+from forewarn.wire.instants import Instant, parse_instant
 from forewarn.wire.operator_answers import InventoryApplied
-from forewarn.wire.operator_json import Instant, parse_instant
 
 BODY_BYTES_MAX = 64 * 1_024
 

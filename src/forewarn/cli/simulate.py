@@ -29,7 +29,7 @@ from forewarn.settings import (
     read_inventory,
 )
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wire.operator_json import parse_time, time_text
+from forewarn.wire.instants import parse_time, time_text
 from forewarn.wiring.process import CannotStart
 from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
 

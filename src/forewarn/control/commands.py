@@ -17,7 +17,7 @@ from forewarn.control.report_slices import Report, Slice
 from forewarn.core.inventory import Applied
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 
 R_co = TypeVar("R_co", covariant=True)
 

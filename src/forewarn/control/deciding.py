@@ -13,7 +13,6 @@ from forewarn.control import (
     commands,
     dispatch,
     host_places,
-    idempotency,
     inventory,
     inventory_steps,
     maintenance,
@@ -38,7 +37,16 @@ def _all_of(tx: Transaction, command: commands.AllOf) -> tuple[Any, ...]:
 
 
 def _once(tx: Transaction, command: commands.Once) -> commands.Answer:
+    # Here: most emulators are never asked by HTTP, and what is answered are many types.
+    from forewarn.control import idempotency  # noqa: PLC0415
+
     return idempotency.once(tx, command, decide)
+
+
+def _find_answer(tx: Transaction, command: commands.FindAnswer) -> commands.Answer | None:
+    from forewarn.control import idempotency  # noqa: PLC0415 - as above
+
+    return idempotency.replayed(tx, key=command.key, fingerprint=command.fingerprint)
 
 
 DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
@@ -64,7 +72,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.FinishInventory: inventory_steps.finish_inventory,
     commands.AllOf: _all_of,
     commands.Once: _once,
-    commands.FindAnswer: idempotency.find_answer,
+    commands.FindAnswer: _find_answer,
     commands.HostIsSilent: dispatch.host_is_silent,
     commands.HostJoined: host_places.host_joined,
     commands.HostsLeft: host_places.hosts_left,

@@ -14,7 +14,7 @@ import msgspec
 
 from forewarn.control import answers
 from forewarn.control.answers import Decide
-from forewarn.control.commands import Answer, FindAnswer, Once
+from forewarn.control.commands import Answer, Once
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import IdempotencyMismatch, Invalid
 from forewarn.ports import Remembered
@@ -44,10 +44,6 @@ def fingerprint(method: str, path: str, body: bytes) -> str:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.hexdigest()
-
-
-def find_answer(tx: Transaction, command: FindAnswer) -> Answer | None:
-    return replayed(tx, key=command.key, fingerprint=command.fingerprint)
 
 
 def replayed(tx: Transaction, *, key: str | None, fingerprint: str) -> Answer | None:

@@ -5,21 +5,21 @@ Epochs are durable, so two holders of one action cannot both report.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LEASE_MS = 30_000
 # A daemon asks every ten seconds; one that has not for so long is taken to be gone.
 TWO_DAEMONS_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
+    """Until when a claim is held."""
+
     epoch: int
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
+class Daemon(NamedTuple):
     """One life of a host's daemon: when it first and last asked for work."""
 
     first_ms: int

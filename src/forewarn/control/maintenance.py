@@ -5,7 +5,8 @@ An order that can start at once does so in the same transaction, so guests see o
 
 from __future__ import annotations
 
-from forewarn.control import commands, overview
+from forewarn.control import commands
+from forewarn.control.event_ids import open_event_id
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent, failing, scheduling, starting
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
@@ -20,7 +21,7 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.core.principal import Principal
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
 
@@ -174,7 +175,7 @@ def open_host(tx: Transaction, command: commands.OpenHost) -> Host:
 
 
 def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledEvent:
-    event_id = overview.open_event_id(tx, command.event_id)
+    event_id = open_event_id(tx, command.event_id)
     scope, event = need_event(tx, event_id)
     tx.apply(
         consent.approve(
@@ -185,7 +186,7 @@ def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledE
 
 
 def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.EventCanceled:
-    event_id = overview.open_event_id(tx, command.event_id)
+    event_id = open_event_id(tx, command.event_id)
     scope, event = need_event(tx, event_id)
     operation = tx.operation(event.operation_id or "")
     together = operation.members if operation else ((scope.name, event.event_id),)

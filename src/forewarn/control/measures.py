@@ -21,11 +21,11 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.notice import Kept
 from forewarn.core.principal import OPERATOR
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.metrics import Collector, Counts, Exposition, Family, Times, counter, gauge, gauges
 from forewarn.ports import Change
-from forewarn.wire.operator_answers import Kept
 
 # Around the promises of contract 3.3: 30 s, 5, 10 and 15 minutes; a week for degraded hardware.
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)

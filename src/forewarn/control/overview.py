@@ -7,18 +7,28 @@ about ended things take the store (`Control.read`). Nothing here decides.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from forewarn.control.event_ids import ID_CHARS, IDS_SEARCHED_MAX, only_one
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.published import PublishedFleet
-from forewarn.control.receipt import receipt_json
+from forewarn.control.receipt import given_ms, judge, promised_ms
 from forewarn.core import explain, planning, scheduling
-from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.errors import NotFound
 from forewarn.core.explain import Explanation
-from forewarn.core.model import SECOND_MS, Host, Operation, ScheduledEvent, Scope, Vm
+from forewarn.core.model import (
+    SECOND_MS,
+    FactKind,
+    Host,
+    Operation,
+    ScheduledEvent,
+    Scope,
+    Vm,
+)
 from forewarn.ports import Store
 from forewarn.wire import operator_answers as answers
+from forewarn.wire.instants import needed_time_text, time_text
 from forewarn.wire.operator_json import (
     event_as,
     event_json,
@@ -27,53 +37,18 @@ from forewarn.wire.operator_json import (
     operation_json,
     scope_as,
     scope_json,
-    time_text,
     vm_as,
 )
 
 ITEMS_DEFAULT = 100
 ITEMS_MAX = 1_000  # of a page; one more is looked for, which says whether there are more
 
-# An id may be given by its beginning. It is looked for among everything open and, where ended
-# things count, among this many of the newest.
-ID_CHARS = 36
-ID_PREFIX_CHARS_MIN = 6
-IDS_SEARCHED_MAX = 1_000
-IDS_NAMED_MAX = 3
+FACTS_SEARCHED_MAX = 1_000  # for when an event was first seen
 
 H = TypeVar("H", bound=answers.Host)
 
 
 # Ids.
-
-
-def only_one(given: str, found: Iterable[str], *, noun: str) -> str:
-    """The one id among `found` that begins with `given`, or a refusal that says why not.
-
-    `given` is upper case. Ids that are given whole are not looked for here.
-    """
-    if len(given) < ID_PREFIX_CHARS_MIN:
-        raise Invalid(
-            f"{given} is too short to name an {noun}.",
-            f"The id, or at least its first {ID_PREFIX_CHARS_MIN} characters, would be accepted.",
-        )
-    matching = sorted({one for one in found if one.startswith(given)})
-    if not matching:
-        raise NotFound(
-            f"There is no {noun} {given}.", f"`forewarn {noun} list` shows the open ones."
-        )
-    if len(matching) > 1:
-        named = ", ".join(matching[:IDS_NAMED_MAX])
-        raise Invalid(f"{len(matching)} {noun}s begin with {given}: {named}.", "Give more of it.")
-    return matching[0]
-
-
-def open_event_id(fleet: FleetReader, given: str) -> str:
-    """The id of the open event that `given` means. A whole id is returned as it is."""
-    wanted = given.upper()
-    if len(wanted) >= ID_CHARS:
-        return wanted
-    return only_one(wanted, fleet.open_event_ids(), noun="event")
 
 
 def find_event(store: Store, given: str) -> ScheduledEvent:
@@ -361,3 +336,53 @@ def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
         "enabled": _enabled(fleet, scope),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }
+
+
+# Receipts.
+
+
+def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Receipt:
+    """The receipt: what was promised, what happened when, and who read it when."""
+    verdict = judge(event)
+    first = _first_facts(event, store)
+    appeared_ms = None if event.silent else first.get(FactKind.APPEARED, event.scheduled_ms)
+    return answers.Receipt(
+        scheduled=needed_time_text(event.scheduled_ms),
+        appeared=time_text(appeared_ms),
+        shown=time_text(first.get(FactKind.CONFIRMED)),
+        first_reads=tuple(_first_reads(event, store)),
+        approved=time_text(event.approved_ms),
+        approved_by=event.approved_by,
+        started=time_text(event.started_ms),
+        ended=time_text(event.ended_ms),
+        notice_promised_seconds=promised_ms(event) / SECOND_MS,
+        notice_given_seconds=given_ms(event, now_ms) / SECOND_MS,
+        kept=verdict.kept,
+        why=verdict.why,
+    )
+
+
+def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
+    """When each kind of fact was first written down about the event.
+
+    An event comes into the document at once, or (APPEARED) when its silent scope is enabled; its
+    host confirms it (CONFIRMED) once more after every outage, and the first time is what counts.
+    """
+    lines = store.journal(
+        after=0, limit=FACTS_SEARCHED_MAX, scope=event.scope, event_id=event.event_id
+    )
+    found: dict[FactKind, int] = {}
+    for line in lines:
+        found.setdefault(line.fact.kind, line.fact.at_ms)
+    return found
+
+
+def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstRead]:
+    """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
+    read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    for vm in dict.fromkeys((*event.resources, *read)):
+        read_ms = read.get(vm)
+        before_start_s = None
+        if read_ms is not None and event.started_ms is not None:
+            before_start_s = (event.started_ms - read_ms) / SECOND_MS
+        yield answers.FirstRead(vm=vm, read=time_text(read_ms), notice_seconds=before_start_s)

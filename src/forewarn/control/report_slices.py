@@ -6,8 +6,9 @@ Only reading and cutting live here; what a report means is decided in `core.sigh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from forewarn.control import seen_vms
 from forewarn.core.machines import SeenVm
@@ -16,8 +17,7 @@ SLICE_VMS_MAX = 256  # some 50 ms of the writer's time
 SLICE_CHARS_MAX = 1_024 * 1_024  # of definitions, which the writer writes to the disk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a host shows: as it came (texts replaced by their digests), and what of it can be used.
 
     `unusable` is what is wrong with the rest, in words, by VM; `texts` are definitions by VM.
@@ -32,8 +32,7 @@ class Report:
     boot_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True):
     """VMs that are looked at together. `unsettled` are scopes that go on in the next slice."""
 
     names: tuple[str, ...]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from forewarn.control import commands, powers
 from forewarn.control.commands import ReportTaken
 from forewarn.control.observed import ReportedVm
@@ -124,7 +126,7 @@ def _with(taking: Taking, looked: sighting.Looked, names: Container[str]) -> Tak
     for name, words in looked.problems.items():
         said = "" if name in names else problems.get(name, "")
         problems[name] = f"{said} {words}".strip()
-    return replace(
+    return msgspec.structs.replace(
         taking,
         problems=problems,
         busy=taking.busy | looked.busy,

@@ -7,7 +7,8 @@ are monotonic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.leases import Daemon, Lease
@@ -17,24 +18,22 @@ from forewarn.core import sighting
 from forewarn.core.machines import SeenVm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What a host has shown (texts replaced by their digests), and what was made of it.
 
     `told` is the report as it came, empty while another is being taken.
     """
 
     told: tuple[SeenVm, ...] = ()
-    usable: Mapping[str, SeenVm] = field(default_factory=dict)
-    looked: sighting.Looked = field(default_factory=sighting.Looked)
-    problems: Mapping[str, str] = field(default_factory=dict)
-    reported: Mapping[str, ReportedVm] = field(default_factory=dict)
+    usable: Mapping[str, SeenVm] = msgspec.field(default_factory=dict)
+    looked: sighting.Looked = msgspec.field(default_factory=sighting.Looked)
+    problems: Mapping[str, str] = msgspec.field(default_factory=dict)
+    reported: Mapping[str, ReportedVm] = msgspec.field(default_factory=dict)
     inventory: str | None = None
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taking:
+class Taking(msgspec.Struct, frozen=True, kw_only=True):
     """A report while it is being taken, slice by slice: what was found so far."""
 
     report: Report
@@ -44,27 +43,27 @@ class Taking:
     waiting: bool = False
 
 
-@dataclass(slots=True)
 class Volatile:
     """Belongs to the writer: only a transaction changes it (`Transaction.put`), and takes that back
     with everything else. The event loop looks single values up. `files` is what was read of
     inventory files.
     """
 
-    began_ms: int
-    files: ReadFiles = field(default_factory=ReadFiles)
-    leases: dict[str, Lease] = field(default_factory=dict)  # by action
-    daemons: dict[str, Mapping[str, Daemon]] = field(default_factory=dict)  # by host, then by name
-    # By host: the number of its last report, that report while it is taken, and what it showed.
-    reports: dict[str, int] = field(default_factory=dict)
-    takings: dict[str, Taking] = field(default_factory=dict)
-    looks: dict[str, Look] = field(default_factory=dict)
-    # By VM: where it was when somebody last looked, and since when it is not, or twice, there.
-    placed: dict[str, str] = field(default_factory=dict)
-    absent_since: dict[str, int] = field(default_factory=dict)
-    twice_since: dict[str, int] = field(default_factory=dict)
-    # By host: since when VMs (by id) are off, and how often the host had been silent by then; when
-    # it last showed its VMs.
-    off_since: dict[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
-    seen_ms: dict[str, int] = field(default_factory=dict)
-    empty_scopes: dict[str, bool] = field(default_factory=dict)  # may be removed at the next look
+    def __init__(self, began_ms: int, files: ReadFiles | None = None) -> None:
+        self.began_ms = began_ms
+        self.files = files or ReadFiles()
+        self.leases: dict[str, Lease] = {}  # by action
+        self.daemons: dict[str, Mapping[str, Daemon]] = {}  # by host, then by name
+        # By host: the number of its last report, that report while it is taken, what it showed.
+        self.reports: dict[str, int] = {}
+        self.takings: dict[str, Taking] = {}
+        self.looks: dict[str, Look] = {}
+        # By VM: where it was when somebody last looked, and since when it is not, or twice, there.
+        self.placed: dict[str, str] = {}
+        self.absent_since: dict[str, int] = {}
+        self.twice_since: dict[str, int] = {}
+        # By host: since when VMs (by id) are off, and how often the host had been silent by then;
+        # when it last showed its VMs.
+        self.off_since: dict[str, Mapping[str, tuple[int, int]]] = {}
+        self.seen_ms: dict[str, int] = {}
+        self.empty_scopes: dict[str, bool] = {}  # may be removed at the next look

@@ -12,6 +12,8 @@ confirms again.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
@@ -22,6 +24,16 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+
+
+class Kept(StrEnum):
+    """Whether the promised notice was given."""
+
+    YES = "yes"
+    NO = "no"
+    NOT_YET = "not-yet"
+    NOT_APPLICABLE = "not-applicable"
+
 
 # Contract 3.3. Terminate is set per scope, within TERMINATE_NOTICE_MS.
 MINIMUM_NOTICE_MS: dict[EventType, int] = {

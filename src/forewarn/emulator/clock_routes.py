@@ -14,7 +14,7 @@ from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import parse_duration_ms
 from forewarn.emulator.once import Once, answered
 from forewarn.emulator.pacer import Instant, Pacer
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 
 PASSED_SHOWN_MAX = 1_000
 

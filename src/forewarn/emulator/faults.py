@@ -15,7 +15,7 @@ from forewarn.core.model import SECOND_MS, Scope
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.fault_kinds import KINDS, FaultKind
 from forewarn.emulator.fault_orders import FaultOrder
-from forewarn.wire.operator_json import Json, time_text
+from forewarn.wire.instants import time_text
 
 # At once; each is looked at for every request.
 FAULTS_MAX = 100
@@ -261,7 +261,7 @@ def _fits(order: FaultOrder, vm: str, method: str) -> bool:
     return order.vm in (None, vm) and order.method in (None, method)
 
 
-def fault_json(fault: Fault) -> Json:
+def fault_json(fault: Fault) -> dict[str, object]:
     """A fault as the operator API and the command line show it. Lengths of time are seconds."""
     order = fault.order
     return {

@@ -33,7 +33,7 @@ from forewarn.emulator.scenario import (
     Verb,
     Whom,
 )
-from forewarn.wire.operator_json import Instant
+from forewarn.wire.instants import Instant
 
 
 class UnfitFleet(Conflict):

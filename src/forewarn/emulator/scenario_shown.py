@@ -11,7 +11,7 @@ from forewarn.emulator import scenario_library
 from forewarn.emulator.durations import duration_text
 from forewarn.emulator.scenario import Needs, Scenario, Step
 from forewarn.emulator.scenario_runner import Run, StepRun
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 
 
 class StepShown(msgspec.Struct):

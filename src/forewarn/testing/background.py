@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.testing.tracebacks import cut, for_refusals
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 from forewarn.wiring.simulate import Emulator, Plan
 
 T = TypeVar("T")

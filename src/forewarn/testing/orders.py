@@ -19,7 +19,7 @@ from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import Event, Operation, event_of, ms_of
-from forewarn.wire.operator_json import Instant, parse_instant
+from forewarn.wire.instants import Instant, parse_instant
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str

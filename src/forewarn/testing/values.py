@@ -16,7 +16,7 @@ from forewarn.core.model import Phase
 from forewarn.ports import FirstRead, JournalLine
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wire.operator_json import time_text
+from forewarn.wire.instants import time_text
 
 __tracebackhide__ = for_refusals
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from forewarn.endpoint.routes import MetadataHeader
 from forewarn.settings import SIMULATE_DEFAULTS, BadSettings, Enablement, Settings, load
 from forewarn.settings import read_inventory as read_file
 from forewarn.testing.values import ms_of
-from forewarn.wire.operator_json import parse_time
+from forewarn.wire.instants import parse_time
 from forewarn.wiring.simulate import Plan
 
 

@@ -5,7 +5,6 @@ Keys are the words of the glossary; times are ISO 8601 in UTC with milliseconds,
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -26,6 +25,7 @@ from forewarn.core.model import (
     Priority,
     ScopeKind,
 )
+from forewarn.core.notice import Kept
 from forewarn.core.starting import HoldReason
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
@@ -97,15 +97,6 @@ class EventCanceled(EventAnswer, frozen=True, kw_only=True):
     """An event as it ended, and the ids of every event that was canceled with it."""
 
     canceled: tuple[str, ...]
-
-
-class Kept(StrEnum):
-    """Whether the promised notice was given."""
-
-    YES = "yes"
-    NO = "no"
-    NOT_YET = "not-yet"
-    NOT_APPLICABLE = "not-applicable"
 
 
 class FirstRead(Answered, frozen=True, kw_only=True):
