@@ -27,7 +27,7 @@ from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
-from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Since
+from forewarn.wire.link import CHANGES_WAIT_S_MAX, Since
 
 VMS = 10_000
 SCOPES = {"alone": VMS, "wide": 50, "one": 1}  # what the VMs of a report are in

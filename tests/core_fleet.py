@@ -40,7 +40,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import Hold, HoldReason
 from forewarn.ports import Change, Store
-from forewarn.wire.host_json import Traces
+from forewarn.wire.link import Traces
 from inline_control import Inline, InlineControl
 from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
 from ordered import Given

@@ -25,7 +25,7 @@ from forewarn import settings
 from forewarn.api.crowds import PortLimits
 from forewarn.ports import Clock
 from forewarn.settings import Settings
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from forewarn.wiring.control import ControlService, ControlWhere, open_control
 
 T = TypeVar("T")

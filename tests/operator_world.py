@@ -37,7 +37,7 @@ from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.ports import Change
-from forewarn.wire.host_json import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Traces
 from ordered import Given
 
 T = TypeVar("T")

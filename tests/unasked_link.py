@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Action, Outcome
-from forewarn.wire.host_json import Changes, Since, Traces
+from forewarn.wire.link import Changes, Since, Traces
 
 
 class UnaskedLink:

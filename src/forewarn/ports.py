@@ -15,7 +15,7 @@ from typing import Protocol
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.marks import VmKey
 from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
-from forewarn.wire.host_json import Changes, Since, Traces
+from forewarn.wire.link import Changes, Since, Traces
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
 BACKUP_SCRATCH_PREFIX = "forewarn-backup-"

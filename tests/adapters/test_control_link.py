@@ -21,7 +21,7 @@ from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
 from forewarn.core import errors
 from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
 from forewarn.core.model import Action, ActionKind, Outcome
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from forewarn.wire.problems import problem_json, status_of
 from host_world import a_vm
 

@@ -21,7 +21,7 @@ from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, EventType, Priority
-from forewarn.wire.host_json import Adoption
+from forewarn.wire.link import Adoption
 from operator_world import HOSTS, StillClock, World, running
 from sighting_fleet import seen, web
 

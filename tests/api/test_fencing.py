@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forewarn.core.machines import Power, SeenVm
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from link_world import control_running, run
 
 VM_ID = "6695eb01-f6a4-8304-79aa-97f2502e193f"

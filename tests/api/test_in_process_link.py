@@ -16,7 +16,7 @@ from forewarn.control.views import Views
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
-from forewarn.wire.host_json import ReadBefore, Since, Traces
+from forewarn.wire.link import ReadBefore, Since, Traces
 from inline_control import run_now
 
 

@@ -20,7 +20,7 @@ from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX, Link
 from forewarn.api.link_routes import QUESTION_BYTES_MAX
 from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.core.machines import Power, SeenVm
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from link_world import LIMIT_S, ControlWorld, Machine, control_running, run
 
 

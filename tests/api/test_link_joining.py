@@ -21,7 +21,7 @@ from forewarn.core.machines import Power, SeenVm
 from forewarn.core.membership import Members
 from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from link_world import VERSION, ControlWorld, Machine, control_running, run, until
 
 

@@ -17,7 +17,7 @@ from forewarn.adapters.system import SystemClock
 from forewarn.api.link_routes import EVENT_IDS_MAX, FIRST_READS_MAX, QUESTION_BYTES_MAX
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Outcome
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from forewarn.wiring.operator_server import STOP_GRACE_S
 from link_world import VERSION, ControlWorld, Machine, control_running, run, until
 

@@ -29,7 +29,7 @@ from forewarn.api.link_protocol import (
     LINK_DESCRIPTORS_MIN,
     link_limits,
 )
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from link_world import LIMIT_S, ControlWorld, control_running, until
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]

@@ -25,7 +25,7 @@ from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unav
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Action, Fact, FactKind, Outcome, Phase, ScheduledEvent
 from forewarn.ports import HostLink
-from forewarn.wire.host_json import ReadBefore, Since, Traces
+from forewarn.wire.link import ReadBefore, Since, Traces
 from link_world import ControlWorld, control_running, run, until
 
 JOURNAL_LINES_MAX = 1_000

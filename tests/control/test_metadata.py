@@ -9,7 +9,7 @@ from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.model import EventType, Policy
 from forewarn.ports import FirstRead
-from forewarn.wire.host_json import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Traces
 
 
 @pytest.fixture

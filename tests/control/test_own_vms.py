@@ -9,7 +9,7 @@ from core_fleet import WEB, Cloud, scope
 from forewarn.control import own_vms
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
-from forewarn.wire.host_json import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Traces
 
 
 @pytest.fixture

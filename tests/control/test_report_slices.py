@@ -22,7 +22,7 @@ from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import Decision, FactKind, Scope, ScopeKind, Vm
 from forewarn.core.sighting import GRACE_MS
 from forewarn.ports import StoreFailed
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from ordered import Given
 from sighting_fleet import SightingFleet, seen, web
 

@@ -16,7 +16,7 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.machines import Traits
 from forewarn.core.model import Decision, EventType, Host, Outcome
-from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
+from forewarn.wire.link import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
 
 T = TypeVar("T")
 

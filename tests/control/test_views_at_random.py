@@ -18,7 +18,7 @@ from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
 from forewarn.host.identity import Identity
-from forewarn.wire.host_json import Changes, Since
+from forewarn.wire.link import Changes, Since
 from inline_control import run_now
 from unasked_link import UnaskedLink
 

@@ -24,7 +24,7 @@ from forewarn.host.follower import (
     back_off_s,
 )
 from forewarn.host.identity import Identity
-from forewarn.wire.host_json import Adoption, Changes, Since
+from forewarn.wire.link import Adoption, Changes, Since
 from host_world import until
 from unasked_link import UnaskedLink
 

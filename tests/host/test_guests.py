@@ -12,7 +12,7 @@ from core_fleet import TurnedClock
 from forewarn.core.errors import Conflict, NotYours, Unavailable, UnknownEventIds
 from forewarn.host import guests
 from forewarn.host.guests import LinkedGuests
-from forewarn.wire.host_json import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Traces
 from host_world import until
 from unasked_link import UnaskedLink
 

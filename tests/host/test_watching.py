@@ -16,7 +16,7 @@ from forewarn.core.errors import Unavailable
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.watching import Watch
-from forewarn.wire.host_json import Adoption
+from forewarn.wire.link import Adoption
 from host_world import a_vm, until
 from unasked_link import UnaskedLink
 

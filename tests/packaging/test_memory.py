@@ -24,7 +24,7 @@ from forewarn.api.room import PIECE_BYTES
 from forewarn.control.overview import ITEMS_MAX
 from forewarn.endpoint.limits import Limits
 from forewarn.host.channel_plan import CHANNELS_MAX
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 SYSTEMD = Path(__file__).parent.parent.parent / "packaging" / "systemd"
 KIB, MIB = 1_024, 1_024 * 1_024

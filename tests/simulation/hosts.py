@@ -27,7 +27,7 @@ from forewarn.host.guests import POLLS_SENT_EVERY_S, LinkedGuests
 from forewarn.host.identity import WitnessedIdentity
 from forewarn.host.watching import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wire.host_json import LastShown
+from forewarn.wire.link import LastShown
 from inline_control import run_now
 from simulation.tasks import Tasks
 from simulation.wire_link import SimLink

@@ -17,7 +17,7 @@ import msgspec
 
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Action, ActionKind, EventType, Phase, ScheduledEvent
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
 
 # Steps of the wall clock up to two seconds are not noticed, by design (section 1).

@@ -18,7 +18,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm
 from forewarn.core.model import Action, ActionPhase, EventType, Health, Outcome, Scope, Vm
 from forewarn.core.whereabouts import acted_on, arrivals
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from inline_control import run_now
 from simulation.hosts import SimHost
 from simulation.judge import Broken

@@ -19,7 +19,7 @@ import httpx
 
 from forewarn.adapters.control_link import ControlLink, Lane
 from forewarn.core.errors import Unavailable
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
 
 # A question that is on its way is given up by its host after so long, and goes no further.

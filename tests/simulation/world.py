@@ -20,7 +20,7 @@ from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
 from forewarn.ports import Change
 from forewarn.wire import documents
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from forewarn.wire.api_versions import NEWEST
 from inline_control import run_now
 from ordered import Given

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from forewarn.core.machines import Nic, Power, SeenVm
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 from link_world import Machine, run
 from system_world import EXIT_LIMIT_S, FOREWARN, START_LIMIT_S, request, running, wait_until
 

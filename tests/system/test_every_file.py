@@ -26,7 +26,7 @@ from forewarn.adapters.database_mark import read_mark
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.errors import Conflict
 from forewarn.ports import StoreFailed
-from forewarn.wire.host_json import LastShown
+from forewarn.wire.link import LastShown
 from forewarn.wiring.process import CannotStart
 from link_world import ControlWorld, control_running, run, until
 from system_world import FLEET, copy_folder

@@ -23,7 +23,7 @@ from forewarn.core import errors
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Action, Outcome
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 CONNECT_LIMIT_S = 3.0  # and as long again for the TLS handshake
 ANSWER_LIMIT_S = 8.0

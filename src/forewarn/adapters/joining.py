@@ -23,7 +23,7 @@ from forewarn.adapters.control_link import ANSWER_LIMIT_S, Lane, NotAdmitted, pr
 from forewarn.adapters.host_credentials import Credentials
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 TOKEN_KIND = "fw1"  # noqa: S105 - the kind, not the token
 

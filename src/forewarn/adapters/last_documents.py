@@ -11,7 +11,7 @@ import msgspec
 
 from forewarn.adapters.private_files import write_private
 from forewarn.logs import Log
-from forewarn.wire.host_json import LastShown
+from forewarn.wire.link import LastShown
 
 log = Log(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Action, Outcome
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 
 class InProcessLink:

@@ -30,7 +30,7 @@ from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
 from forewarn.logs import Log
 from forewarn.ports import Clock
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 # What a larger body would keep the event loop from doing meanwhile, a thread does.
 DECODED_AT_ONCE_BYTES_MAX = 256 * 1_024

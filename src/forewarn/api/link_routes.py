@@ -1,4 +1,4 @@
-"""What hosts ask of control: one function for each question of `wire.host_json`.
+"""What hosts ask of control: one function for each question of `wire.link`.
 
 Who asks was found before anything here is called: a member, or a host in this process. What a host
 may speak for is decided in `control.metadata` and `control.dispatch`, inside the transaction that
@@ -20,7 +20,7 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.views import EncodedChanges, Views
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.principal import the_host, the_vm
-from forewarn.wire import host_json as wire
+from forewarn.wire import link as wire
 
 QUESTION_BYTES_MAX = 1_024 * 1_024
 JOIN_BYTES_MAX = 64 * 1_024

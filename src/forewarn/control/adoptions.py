@@ -13,7 +13,7 @@ from itertools import count
 
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits
-from forewarn.wire.host_json import Adoption
+from forewarn.wire.link import Adoption
 
 ADOPT_WITHIN_S = 15.0
 ADOPTIONS_MAX = 64  # that wait at once; whoever asks for more is told to wait

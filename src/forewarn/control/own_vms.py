@@ -9,68 +9,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
 from forewarn.core.whereabouts import arrivals, mention_the_same
+from forewarn.wire.link import ShownEvent, ShownScope, ShownVm
 
 
 def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
     """The VMs of a scope that are on the host, or that a started action is bringing there."""
     coming = {vm.name for target, vm in arrivals(scope) if target == host}
-    return tuple(
-        replace(vm, may_run_on=None, off=False, went_down=False) if _not_shown(vm) else vm
-        for vm in scope.vms
-        if vm.host == host or vm.name in coming
-    )
-
-
-def _not_shown(vm: Vm) -> bool:
-    """True if there is something of the VM that hosts are not shown."""
-    return vm.may_run_on is not None or vm.off or vm.went_down
-
-
-# What hosts are shown of a scope, besides its events.
-_SHOWN = tuple(
-    name
-    for name in Scope.__slots__
-    if name not in ("revision", "events", "polled_ms", "hold", "deleted")
-)
+    return tuple(vm for vm in scope.vms if vm.host == host or vm.name in coming)
 
 
 class _Event(NamedTuple):
-    """A visible event as committed, as hosts are shown it, and as its own host is if it differs."""
+    """A visible event as committed, and as hosts are shown it."""
 
     event: ScheduledEvent
-    shown: ScheduledEvent
-    unconfirmed: ScheduledEvent | None
+    shown: ShownEvent
+
+
+class _Head(NamedTuple):
+    """What every host is shown of a scope besides its events."""
+
+    name: str
+    kind: str
+    incarnation: int
+    enabled: bool
+    waiting_for: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What hosts are shown of `scope`: `same` by all of them, with no VMs in it.
+    """What hosts are shown of `scope`: head and events by all of them, VMs by host.
 
-    `events` are the visible ones by id; `unconfirmed`, by host, what it is shown instead of those
-    that it has still to confirm, by their place among the events.
+    `made` are the visible events by id; `to_confirm` the hosts that have still to say that they
+    show one of theirs.
     """
 
     scope: Scope
-    same: Scope
-    fields: Mapping[str, Any]  # of `same`, by name
-    vms: Mapping[str, tuple[Vm, ...]]
-    events: Mapping[str, _Event]
-    unconfirmed: Mapping[str, Mapping[int, ScheduledEvent]]
+    head: _Head
+    events: tuple[ShownEvent, ...]
+    made: Mapping[str, _Event]
+    vms: Mapping[str, tuple[ShownVm, ...]]
+    to_confirm: frozenset[str]
 
 
 class Showing:
     """What of one scope each host is shown: visible events, and its own VMs only.
 
     What no guest can see is left out: it is no business of the host, and when it changes nothing
-    needs to be sent. Of `shown_ms` it matters only whether the host has still to confirm. What is
-    the same for every host is made once, when the first one asks; what has not changed since
-    `before`, the last commit of the scope, is taken from there.
+    needs to be sent. What is the same for every host is made once, when the first one asks; what
+    has not changed since `before`, the last commit of the scope, is taken from there.
     """
 
     def __init__(self, scope: Scope, before: Showing | None = None) -> None:
@@ -80,32 +72,34 @@ class Showing:
         if then is not None:
             self.prepared = _unseen(scope, then) or _prepare(scope, then)
 
-    def to(self, host: str) -> Scope:
+    def to(self, host: str) -> ShownScope:
         """What this host is shown."""
         if self.prepared is None:
             self.prepared = _prepare(self.scope)
         made = self.prepared
-        events = made.same.events
-        if host in made.unconfirmed:
-            its_own = list(events)
-            for place, event in made.unconfirmed[host].items():
-                its_own[place] = event
-            events = tuple(its_own)
-        # As `replace` does it, in a fraction of the time: a change may concern hundreds of hosts.
-        return Scope(**{**made.fields, "vms": made.vms.get(host, ()), "events": events})
+        return ShownScope(
+            name=made.head.name,
+            kind=made.head.kind,
+            incarnation=made.head.incarnation,
+            enabled=made.head.enabled,
+            vms=made.vms.get(host, ()),
+            events=made.events,
+            waiting_for=made.head.waiting_for,
+            to_confirm=host in made.to_confirm,
+        )
 
     def same_as(self, before: Showing) -> bool:
         """True if every host is surely shown the same as before."""
         now, then = self.prepared, before.prepared
         if now is None or then is None:
             return False
-        same = now.same is then.same and now.vms is then.vms
-        return same and now.unconfirmed == then.unconfirmed
+        same = now.events is then.events and now.head == then.head and now.vms is then.vms
+        return same and now.to_confirm == then.to_confirm
 
     def waits_as(self, before: Showing) -> bool:
         """True if hosts surely have the same left to confirm as before."""
         now, then = self.prepared, before.prepared
-        return now is not None and then is not None and now.unconfirmed is then.unconfirmed
+        return now is not None and then is not None and now.to_confirm is then.to_confirm
 
     def differs(self, before: Showing, host: str) -> bool:
         """Whether the host is shown something else than before, as far as that was looked at."""
@@ -113,10 +107,16 @@ class Showing:
         if now is None or then is None:
             return True
         return (
-            now.same is not then.same
+            now.events is not then.events
+            or now.head != then.head
             or now.vms.get(host) != then.vms.get(host)
-            or now.unconfirmed.get(host) != then.unconfirmed.get(host)
+            or (host in now.to_confirm) != (host in then.to_confirm)
         )
+
+
+def _head(scope: Scope) -> _Head:
+    waiting = tuple(vm for recovery in scope.recoveries for vm in recovery.waiting_for)
+    return _Head(scope.name, scope.kind.value, scope.incarnation, scope.enabled, waiting)
 
 
 def _unseen(scope: Scope, before: _Prepared) -> _Prepared | None:
@@ -124,97 +124,98 @@ def _unseen(scope: Scope, before: _Prepared) -> _Prepared | None:
 
     That is an approval, and most of what happens while many events wait.
     """
-    last = before.scope
-    if any(getattr(scope, name) is not getattr(last, name) for name in _SHOWN):
-        return None
-    if not mention_the_same(last, scope):
+    if not mention_the_same(before.scope, scope) or _head(scope) != before.head:
         return None
     changed: dict[str, _Event] = {}
-    for old, new in zip(last.events, scope.events, strict=True):
+    for old, new in zip(before.scope.events, scope.events, strict=True):
         if old is new:
             continue
-        known = before.events.get(new.event_id)
-        now = _prepare_event(new, known) if new.visible else None
-        if known is None or now is None:
+        known = before.made.get(new.event_id)
+        if known is None or not new.visible or (old.shown_ms is None) != (new.shown_ms is None):
             return None
-        if now.shown is not known.shown or old.shown_ms is not new.shown_ms:
+        if _as_shown(new) != known.shown:
             return None
-        changed[new.event_id] = now
-    return replace(before, scope=scope, events={**before.events, **changed})
+        changed[new.event_id] = _Event(new, known.shown)
+    return replace(before, scope=scope, made={**before.made, **changed})
 
 
 def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
-    then: Mapping[str, _Event] = {} if before is None else before.events
-    events: dict[str, _Event] = {}
-    unconfirmed: dict[str, dict[int, ScheduledEvent]] = {}
+    then: Mapping[str, _Event] = {} if before is None else before.made
+    made: dict[str, _Event] = {}
+    to_confirm: set[str] = set()
     for event in scope.events:
         known = then.get(event.event_id)
         if known is None or known.event is not event:
             if not event.visible:
                 continue
-            known = _prepare_event(event, known)
-        events[event.event_id] = known
-        if known.unconfirmed is not None:
-            unconfirmed.setdefault(event.host, {})[len(events) - 1] = known.unconfirmed
-    same = replace(
-        scope,
-        revision=0,
-        vms=(),
-        events=tuple([one.shown for one in events.values()]),
-        polled_ms=None,
-        hold=None,
-        deleted=(),
-    )
-    if before is not None and before.same == same:
-        same = before.same
+            shown = _as_shown(event)
+            # The same value, so that it is found to be the same at once.
+            same = known is not None and known.shown == shown
+            known = _Event(event, known.shown if known is not None and same else shown)
+        made[event.event_id] = known
+        if event.shown_ms is None:
+            to_confirm.add(event.host)
+    events = tuple([one.shown for one in made.values()])
+    if before is not None and before.events == events:
+        events = before.events
     return _Prepared(
         scope=scope,
-        same=same,
-        fields={name: getattr(same, name) for name in Scope.__slots__},
-        vms=_vms_by_host(scope, before),
+        head=_head(scope),
         events=events,
-        unconfirmed=unconfirmed,
+        made=made,
+        vms=_vms_by_host(scope, before),
+        to_confirm=frozenset(to_confirm),
     )
 
 
-def _prepare_event(event: ScheduledEvent, before: _Event | None) -> _Event:
-    shown = _as_shown(event)
-    if before is not None and before.shown == shown:
-        shown = before.shown  # the same value, so that it is found to be the same at once
-    waits = event.shown_ms is None
-    return _Event(event, shown, replace(shown, shown_ms=None) if waits else None)
-
-
-def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[Vm, ...]]:
+def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[ShownVm, ...]]:
     if before is not None and mention_the_same(before.scope, scope):
         return before.vms
-    coming = {target for target, _ in arrivals(scope)}
-    coming.update(vm.host for vm in scope.vms if _not_shown(vm))
-    by_host: dict[str, list[Vm]] = {}
+    coming = [(target, vm) for target, vm in arrivals(scope) if target != vm.host]
+    by_host: dict[str, list[ShownVm]] = {}
+    arrive: dict[str, set[str]] = {}
+    for target, vm in coming:
+        arrive.setdefault(vm.name, set()).add(target)
     for vm in scope.vms:
-        by_host.setdefault(vm.host, []).append(vm)
-    return {
-        host: own_vms(scope, host) if host in coming else tuple(by_host[host])
-        for host in coming | by_host.keys()
-    }
+        shown = _vm_as_shown(vm)
+        for host in (vm.host, *sorted(arrive.get(vm.name, ()))):
+            by_host.setdefault(host, []).append(shown)
+    return {host: tuple(vms) for host, vms in by_host.items()}
 
 
-def as_shown_to(scope: Scope, host: str) -> Scope:
+def as_shown_to(scope: Scope, host: str) -> ShownScope:
     """What of a scope its documents on that host are made of."""
     return Showing(scope).to(host)
 
 
-def _as_shown(event: ScheduledEvent) -> ScheduledEvent:
-    """What every host is shown of a visible event, and what counts as confirmed."""
-    return replace(
-        event,
-        actions=(),
-        shown_ms=event.scheduled_ms,
-        unreadable_ms=0,
-        approved_ms=None,
-        approved_by=None,
-        deadline_ms=None,
-        ordered_by="",
+def _as_shown(event: ScheduledEvent) -> ShownEvent:
+    """What every host is shown of a visible event."""
+    return ShownEvent(
+        event_id=event.event_id,
+        event_type=event.event_type.value,
+        event_source=event.event_source.value,
+        phase=event.phase.value,
+        not_before_ms=event.not_before_ms,
+        resources=event.resources,
+        description=event.description,
+        duration_s=event.duration_s,
+    )
+
+
+def _vm_as_shown(vm: Vm) -> ShownVm:
+    return ShownVm(
+        name=vm.name,
+        vm_id=vm.vm_id,
+        host=vm.host,
+        update_domain=vm.update_domain,
+        fault_domain=vm.fault_domain,
+        priority=vm.priority.value,
+        address=vm.address,
+        listen=vm.listen,
+        tags=vm.tags,
+        zone=vm.zone,
+        os_type=vm.os_type,
+        computer_name=vm.computer_name,
     )
 
 

@@ -32,7 +32,7 @@ from forewarn.core.model import ActionKind, Phase, Scope
 from forewarn.core.principal import the_host
 from forewarn.core.spelling import meant
 from forewarn.ports import Clock
-from forewarn.wire.host_json import Adoption
+from forewarn.wire.link import Adoption
 
 T = TypeVar("T")
 

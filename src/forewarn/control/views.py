@@ -25,7 +25,13 @@ from forewarn.core import edits
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
 from forewarn.core.whereabouts import hosts_mentioned, mention_the_same
 from forewarn.ports import Change
-from forewarn.wire.host_json import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
+from forewarn.wire.link import (
+    CHANGES_WAIT_S_MAX,
+    Adoption,
+    Changes,
+    ShownScope,
+    Since,
+)
 
 # What a host has never been shown is encoded for it, so many scopes at a time; then the event loop
 # has its turn. A host may have thousands.
@@ -37,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EncodedChanges(msgspec.Struct, frozen=True):
-    """`wire.host_json.Changes`, with scopes as they go over the wire."""
+    """`wire.link.Changes`, with scopes as they go over the wire."""
 
     epoch: str
     revision: int
@@ -65,7 +71,7 @@ class _Scope:
 class _Shown:
     """What a host is shown of a scope since a revision. `looked` is the last one it was made of."""
 
-    what: Scope
+    what: ShownScope
     since: int
     looked: int
     raw: msgspec.Raw | None = None  # once somebody on another machine has asked

@@ -7,10 +7,9 @@ its name and its id together; another VM that was given the name begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-from forewarn.core.model import Scope, Vm
+from typing import Protocol
 
 # Five times as many as a host may have VMs at once. With more, those go first that were raised
 # longest ago and that are not on show: a guest that old is not the one that was here.
@@ -19,6 +18,29 @@ MARKS_MAX = 50_000
 FIRST_INCARNATION = 1
 
 VmKey = tuple[str, str]  # the name of a VM and its id
+
+
+class Marked(Protocol):
+    """A VM, as the fleet knows it or as a host shows it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vm_id(self) -> str: ...
+
+
+class Numbered(Protocol):
+    """A scope and the number of its document, as the fleet knows it or as a host shows it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+    @property
+    def vms(self) -> Sequence[Marked]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +70,7 @@ class Marks:
     of_vm: Mapping[VmKey, int] = field(default_factory=dict)
     lost: str = ""
 
-    def above(self, scope: Scope) -> Above | None:
+    def above(self, scope: Numbered) -> Above | None:
         """The VM of the scope that was shown most, if that is more than the scope says."""
         found = [(self.of_vm.get(key_of(vm), 0), vm.name) for vm in scope.vms]
         marked, vm = max(found, default=(0, ""))
@@ -56,7 +78,7 @@ class Marks:
             return None
         return Above(scope=scope.name, vm=vm, marked=marked, sent=scope.incarnation)
 
-    def raised(self, scopes: Iterable[Scope]) -> Marks:
+    def raised(self, scopes: Iterable[Numbered]) -> Marks:
         """With every VM of these scopes marked at least so high; itself if they are already."""
         higher = {
             key_of(vm): scope.incarnation
@@ -82,6 +104,6 @@ class Marks:
         return replace(self, of_vm=kept)
 
 
-def key_of(vm: Vm) -> VmKey:
+def key_of(vm: Marked) -> VmKey:
     """What a VM is known by here."""
     return vm.name, vm.vm_id.casefold()

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from forewarn.core.errors import Conflict, NotFound
-from forewarn.core.model import SECOND_MS, Scope
+from forewarn.core.marks import Numbered
+from forewarn.core.model import SECOND_MS
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.fault_kinds import KINDS, FaultKind
 from forewarn.emulator.fault_orders import FaultOrder
@@ -186,8 +187,8 @@ class FaultBook:
         if entry is not None:
             self._hit(entry, vm)
 
-    def renumbered(self, scope: Scope) -> Scope:
-        """The scope as guests see it: its incarnation, and everything skipped so far on top.
+    def renumbered(self, scope: Numbered) -> int:
+        """The incarnation that guests see: the scope's, and everything skipped so far on top.
 
         To be asked for every scope that is shown. Each incarnation since the last call is a change
         that a `skip` of one of its VMs may hit (L14); what was skipped stays skipped for good.
@@ -198,13 +199,11 @@ class FaultBook:
         for _ in range(scope.incarnation - numbering.seen):
             numbering.skipped += self._skip(scope)
         numbering.seen = scope.incarnation
-        if not numbering.skipped:
-            return scope
-        return replace(scope, incarnation=scope.incarnation + numbering.skipped)
+        return scope.incarnation + numbering.skipped
 
     # How.
 
-    def _skip(self, scope: Scope) -> int:
+    def _skip(self, scope: Numbered) -> int:
         """How many incarnations one change of this scope skips."""
         self._end_due()
         names = {vm.name for vm in scope.vms}

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Protocol
 
-from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import Bucket, Refusals
+from forewarn.wire.link import ShownScope, ShownVm
 
 # How many parked polls are answered before others get their turn.
 WOKEN_AT_ONCE = 256
@@ -97,7 +97,7 @@ class Page:
         "waiters",
     )
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: ShownScope) -> None:
         self.scope = scope
         self.enabled = False
         self.enabling: asyncio.Future[None] | None = None
@@ -111,7 +111,9 @@ class Page:
     def name(self) -> str:
         return self.scope.name
 
-    def publish(self, scope: Scope, documents: Mapping[str, Document], *, enabled: bool) -> None:
+    def publish(
+        self, scope: ShownScope, documents: Mapping[str, Document], *, enabled: bool
+    ) -> None:
         """Show these documents from now on, and answer who waits for another incarnation."""
         changed = scope.incarnation != self.incarnation
         self.scope = scope
@@ -164,7 +166,9 @@ class Guest:
         "vm",
     )
 
-    def __init__(self, vm: Vm, page: Page, bucket: Bucket, connects: Bucket | None = None) -> None:
+    def __init__(
+        self, vm: ShownVm, page: Page, bucket: Bucket, connects: Bucket | None = None
+    ) -> None:
         self.vm = vm
         self.page = page
         self.bucket = bucket

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import Scope
 from forewarn.host.documents import Documents
 from forewarn.logs import Log
+from forewarn.wire.link import ShownScope
 
 log = Log(__name__)
 
@@ -29,7 +29,7 @@ class Confirmations:
         documents: Documents,
         *,
         confirm: Callable[[str, str, int], Awaitable[None]],
-        readable: Callable[[Scope], bool] = lambda _: True,
+        readable: Callable[[ShownScope], bool] = lambda _: True,
         powered: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._documents = documents
@@ -49,11 +49,10 @@ class Confirmations:
         """Those that have something to confirm, by name."""
         return sorted(self._unconfirmed)
 
-    def shown(self, scope: Scope) -> None:
-        """The scope's document is on show; its hosts say so where nobody has yet."""
-        for event in scope.events:
-            if event.shown_ms is None and event.visible:
-                self._unconfirmed.setdefault(event.host, {})[scope.name] = scope.incarnation
+    def shown(self, host: str, scope: ShownScope) -> None:
+        """The scope's document is on show at the host, which says so if control wants to hear."""
+        if scope.to_confirm:
+            self._unconfirmed.setdefault(host, {})[scope.name] = scope.incarnation
 
     def forget(self, host: str) -> None:
         """This host is none of ours, or has left: it confirms nothing."""

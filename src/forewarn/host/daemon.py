@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Container, Iterable
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import Scope
 from forewarn.host.confirming import Confirmations
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
@@ -17,6 +16,7 @@ from forewarn.host.measures import heartbeat_times
 from forewarn.host.ringing import rung
 from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor
+from forewarn.wire.link import ShownScope
 
 log = Log(__name__)
 
@@ -48,7 +48,7 @@ class Hosts:
         documents: Documents,
         step_timeout_s: float = STEP_TIMEOUT_S,
         busy_step_every_s: float = BUSY_STEP_EVERY_S,
-        readable: Callable[[Scope], bool] = lambda _: True,
+        readable: Callable[[ShownScope], bool] = lambda _: True,
         obeys: Callable[[], bool] = lambda: True,
         refuses: Callable[[], str] = lambda: "",
         powered: Callable[[str], bool] = lambda _: True,
@@ -129,9 +129,9 @@ class Hosts:
         """Have the next heartbeat now: there is something to say in it."""
         self._beat.set()
 
-    def shown(self, scope: Scope) -> None:
-        """The scope's document is on show; its hosts say so where nobody has yet."""
-        self._confirming.shown(scope)
+    def shown(self, host: str, scope: ShownScope) -> None:
+        """The scope's document is on show at the host, which says so if control wants to hear."""
+        self._confirming.shown(host, scope)
         if self._confirming:
             self._newly_shown.set()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from forewarn.core.model import Scope, Vm
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
+from forewarn.wire.link import ShownScope, ShownVm
 
 EVENTS_KEPT_FROM = 8  # in a scope: what was rendered of each event is kept for the next time
 
@@ -28,11 +28,11 @@ class Documents:
         self._pages: dict[str, Page] = {}
         self._renderers: dict[str, wire_documents.Renderer] = {}
         self._told: dict[str, int] = {}
-        self._shown_by: dict[str, dict[str, tuple[Vm, ...]]] = {}  # by scope, then by host
+        self._shown_by: dict[str, dict[str, tuple[ShownVm, ...]]] = {}  # by scope, then by host
         self._guests: dict[str, Guest] = {}
         self._harvested_ms: dict[str, int] = {}
 
-    def show(self, scope: Scope, *, host: str = "", told: int | None = None) -> None:
+    def show(self, scope: ShownScope, *, host: str = "", told: int | None = None) -> None:
         """Show this scope as it is from now on, to exactly its VMs. Wakes parked polls.
 
         Hosts that share a process each show their own VMs of a scope, by one document. `told` is
@@ -58,7 +58,7 @@ class Documents:
         if gone:
             self._dismiss_all(gone, page)
 
-    def _rendered(self, page: Page, scope: Scope) -> Mapping[str, Document]:
+    def _rendered(self, page: Page, scope: ShownScope) -> Mapping[str, Document]:
         """One document per api-version; versions with equal content share one.
 
         What has not changed keeps its document, so that its guests need not look again. Most
@@ -83,21 +83,21 @@ class Documents:
             documents[name] = document
         return documents
 
-    def _renderer(self, scope: Scope) -> wire_documents.Renderer:
+    def _renderer(self, scope: ShownScope) -> wire_documents.Renderer:
         """One that is kept while it saves more than it costs: what it keeps is memory."""
         if len(scope.events) < EVENTS_KEPT_FROM:
             self._renderers.pop(scope.name, None)
             return wire_documents.Renderer()
         return self._renderers.setdefault(scope.name, wire_documents.Renderer())
 
-    def _look_again(self, shown: Iterable[Iterable[Vm]]) -> None:
+    def _look_again(self, shown: Iterable[Iterable[ShownVm]]) -> None:
         for vms in shown:
             for vm in vms:
                 guest = self._guests.get(vm.name)
                 if guest is not None:
                     guest.document = None
 
-    def _dismiss_all(self, vms: Iterable[Vm], page: Page) -> None:
+    def _dismiss_all(self, vms: Iterable[ShownVm], page: Page) -> None:
         """Cut off those of the VMs that no host shows the page to any more."""
         shown_by = self._shown_by.get(page.name, {})
         kept = {vm.name for shown in shown_by.values() for vm in shown}
@@ -167,7 +167,7 @@ class Documents:
         for page, polled_ms in newest.items():
             page.polled_ms = polled_ms
 
-    def _admit(self, vm: Vm, page: Page) -> Guest:
+    def _admit(self, vm: ShownVm, page: Page) -> Guest:
         guest = self._guests.get(vm.name)
         if guest is None:
             rate = self._requests_per_s
@@ -201,7 +201,7 @@ class Documents:
         guest.cut()
 
 
-def _tell_the_same(one: Scope, other: Scope) -> bool:
+def _tell_the_same(one: ShownScope, other: ShownScope) -> bool:
     """Whether both show the same events in the same phases."""
     if one.events is other.events:  # hosts of one process are most often shown the same values
         return True
@@ -210,6 +210,6 @@ def _tell_the_same(one: Scope, other: Scope) -> bool:
     for a, b in zip(one.events, other.events, strict=True):
         if a is b:
             continue
-        if a.event_id != b.event_id or a.phase is not b.phase or a.silent != b.silent:
+        if a.event_id != b.event_id or a.phase != b.phase:
             return False
     return True

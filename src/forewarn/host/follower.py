@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+import msgspec
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.marks import MARKS_MAX, Above, Marks, VmKey, key_of
-from forewarn.core.model import Scope
 from forewarn.endpoint.pages import Guest, Page
 from forewarn.logs import Log
 from forewarn.ports import HostLink
-from forewarn.wire.host_json import Adoption, Changes, Since
+from forewarn.wire.link import Adoption, Changes, ShownScope, Since
 
 log = Log(__name__)
 
@@ -46,7 +46,7 @@ REMEDY = (
 class ShownDocuments(Protocol):
     """Where guests read: `host.documents.Documents`, or one host's part of it."""
 
-    def show(self, scope: Scope) -> None: ...
+    def show(self, scope: ShownScope) -> None: ...
 
     def drop(self, scope_name: str) -> None: ...
 
@@ -60,7 +60,7 @@ class ShownDocuments(Protocol):
 class Showing(Protocol):
     """Who confirms what is shown and does what there is to do: `host.daemon.Hosts`."""
 
-    def shown(self, scope: Scope) -> None: ...
+    def shown(self, host: str, scope: ShownScope) -> None: ...
 
     def ring(self, hosts: Sequence[str]) -> None: ...
 
@@ -132,7 +132,7 @@ class Follower:
         self._since: Since | None = None
         self._names: set[str] = set()
         self._named: tuple[str, ...] | None = None  # by the last answer, if all of it was taken
-        self._past: dict[str, Scope] = {}
+        self._past: dict[str, ShownScope] = {}
         self._adoptions: frozenset[str] = frozenset()
         self._refused: dict[str, Above] = {}
         self._not_kept = ""
@@ -189,7 +189,7 @@ class Follower:
             )
         return ""
 
-    def resume(self, scopes: Sequence[Scope], *, heard_ms: int | None) -> None:
+    def resume(self, scopes: Sequence[ShownScope], *, heard_ms: int | None) -> None:
         """Show what was shown before this daemon began; control was last heard then, if known.
 
         Whatever control says replaces it, and what it does not name is dropped. What is below a
@@ -202,7 +202,7 @@ class Follower:
         self._heard_ms = heard_ms
         log.warning("last_documents_shown", host=self._host, scopes=len(self._names))
 
-    def recall(self, scopes: Sequence[Scope]) -> None:
+    def recall(self, scopes: Sequence[ShownScope]) -> None:
         """These were shown last. Their guests keep them if what control sends is refused."""
         for scope in scopes:
             self._remember(scope)
@@ -335,7 +335,7 @@ class Follower:
         """How far control was followed; None if everything has to be told."""
         return self._since
 
-    def _accepted(self, changes: Changes) -> Sequence[Scope]:
+    def _accepted(self, changes: Changes) -> Sequence[ShownScope]:
         """The scopes that may be shown; the others are refused."""
         above = {scope.name: self._above(scope, changes.epoch) for scope in changes.scopes}
         for scope in changes.scopes:
@@ -343,7 +343,7 @@ class Follower:
                 self._refuse(scope, why)
         return [scope for scope in changes.scopes if above[scope.name] is None]
 
-    def _follow(self, changes: Changes, newest: Sequence[Scope]) -> None:
+    def _follow(self, changes: Changes, newest: Sequence[ShownScope]) -> None:
         if changes.epoch != self.epoch:
             self.epochs += 1
         for scope in newest:
@@ -362,7 +362,7 @@ class Follower:
         if changes.scopes or gone:
             self._took_over()
 
-    def _above(self, scope: Scope, epoch: str) -> Above | None:
+    def _above(self, scope: ShownScope, epoch: str) -> Above | None:
         """Why a document is refused. Orders raise its number; that brings back nothing lost.
 
         So what was refused once stays refused for the life of that control.
@@ -370,7 +370,7 @@ class Follower:
         refused = self._refused.get(scope.name) if epoch == self.epoch else None
         return self._marks.above(scope) or refused
 
-    async def _mark(self, scopes: Sequence[Scope]) -> None:
+    async def _mark(self, scopes: Sequence[ShownScope]) -> None:
         """Write down, before anybody is shown it, how far guests are about to come."""
         raised = self._marks.raised(scopes)
         if raised is self._marks:
@@ -379,21 +379,20 @@ class Follower:
         await self._keep(raised)
         self._marks = raised
 
-    def _keys(self, scopes: Sequence[Scope]) -> set[VmKey]:
+    def _keys(self, scopes: Sequence[ShownScope]) -> set[VmKey]:
         pages = (self._documents.page(name) for name in self._names)
         shown = [page.scope for page in pages if page is not None]
         return {key_of(vm) for scope in (*shown, *scopes) for vm in scope.vms}
 
-    def _show(self, scope: Scope) -> None:
+    def _show(self, scope: ShownScope) -> None:
         self._past.pop(scope.name, None)
         self._names.add(scope.name)
         self._documents.show(scope)
-        self._hosts.shown(scope)
-        for recovery in scope.recoveries:
-            for vm in recovery.waiting_for:
-                self._documents.expect(vm)
+        self._hosts.shown(self._host, scope)
+        for vm in scope.waiting_for:
+            self._documents.expect(vm)
 
-    def _refuse(self, scope: Scope, why: Above) -> None:
+    def _refuse(self, scope: ShownScope, why: Above) -> None:
         """Leave the guests of the scope what they have read last, as far as that is known."""
         if scope.name not in self._refused:
             log.error(
@@ -432,9 +431,9 @@ class Follower:
         self._names -= gone
         return bool(gone)
 
-    def _remember(self, scope: Scope) -> None:
+    def _remember(self, scope: ShownScope) -> None:
         self._past.pop(scope.name, None)
-        self._past[scope.name] = replace(scope, recoveries=())
+        self._past[scope.name] = msgspec.structs.replace(scope, waiting_for=())
         while len(self._past) > PAST_MAX:
             del self._past[next(iter(self._past))]
 

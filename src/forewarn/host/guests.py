@@ -16,7 +16,7 @@ from forewarn.core.errors import NotYours, Refusal, Unavailable
 from forewarn.host.ringing import rung
 from forewarn.logs import Log
 from forewarn.ports import HostLink
-from forewarn.wire.host_json import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Traces
 
 log = Log(__name__)
 

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from forewarn.core.errors import NotFound
-from forewarn.core.model import Scope
 from forewarn.endpoint.pages import Guest, Page
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
@@ -18,7 +17,7 @@ from forewarn.host.follower import Follower
 from forewarn.host.guests import POLLS_SENT_EVERY_S, TRACES_SENT_EVERY_S, LinkedGuests
 from forewarn.host.identity import Identity
 from forewarn.ports import Clock, HostLink
-from forewarn.wire.host_json import Changes, Since
+from forewarn.wire.link import Changes, ShownScope, Since
 
 
 class HostDocuments:
@@ -27,12 +26,14 @@ class HostDocuments:
     `shown_as` turns a scope into what its guests are shown.
     """
 
-    def __init__(self, documents: Documents, host: str, shown_as: Callable[[Scope], Scope]) -> None:
+    def __init__(
+        self, documents: Documents, host: str, shown_as: Callable[[ShownScope], ShownScope]
+    ) -> None:
         self._documents = documents
         self._host = host
         self._shown_as = shown_as
 
-    def show(self, scope: Scope) -> None:
+    def show(self, scope: ShownScope) -> None:
         shown = self._shown_as(scope)
         self._documents.show(shown, host=self._host, told=scope.incarnation)
 
@@ -63,7 +64,7 @@ class HostsTogether:
         documents: Documents,
         hosts: Hosts,
         clock: Clock,
-        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
+        shown_as: Callable[[ShownScope], ShownScope] = lambda scope: scope,
     ) -> None:
         self._links = links
         self._now = now

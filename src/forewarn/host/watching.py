@@ -17,7 +17,7 @@ from forewarn.host.channel_plan import ChannelProblem, cut_off
 from forewarn.host.ringing import rung
 from forewarn.logs import Log
 from forewarn.ports import HostLink, HypervisorFailed, Machines
-from forewarn.wire.host_json import Adoption
+from forewarn.wire.link import Adoption
 
 log = Log(__name__)
 

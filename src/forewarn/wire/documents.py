@@ -1,6 +1,6 @@
 """The document of a scope as bytes, per api-version, and the two date formats of the wire.
 
-Rendering only. Which events a scope shows at all is `core.document`; what a version adds or
+Rendering only. Which events a scope shows at all is decided by control; what a version adds or
 hides is `api_versions`. Nothing here knows HTTP.
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from forewarn.core import document
-from forewarn.core.model import SECOND_MS, Phase, ScheduledEvent, Scope, ScopeKind
+from forewarn.core.model import SECOND_MS, Phase, ScopeKind
 from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_VERSIONS, ApiVersion
+from forewarn.wire.link import ShownEvent, ShownScope
 
 # Written out, because strftime would ask the locale for these names.
 _WEEK_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -22,7 +22,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 # Contract 1.5: nothing else ever appears here.
 _RESOURCE_TYPE = "VirtualMachine"
-_EVENT_STATUS = {Phase.SCHEDULED: "Scheduled", Phase.STARTED: "Started"}
+_EVENT_STATUS: dict[str, str] = {Phase.SCHEDULED: "Scheduled", Phase.STARTED: "Started"}
 
 # A document is rendered again for each of its events that changes; the dates of the others stay.
 DATES_KEPT = 1_024
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 VERSIONS_BODY: bytes = _encode({"apiVersions": INSTANCE_VERSIONS})
 
 
-def render(scope: Scope, version: ApiVersion) -> bytes:
+def render(scope: ShownScope, version: ApiVersion) -> bytes:
     """The scope's document as a guest of that api-version reads it: compact JSON in UTF-8.
 
     Equal scopes give equal bytes. Keys are exactly those of the version, in the order the real
@@ -42,7 +42,7 @@ def render(scope: Scope, version: ApiVersion) -> bytes:
     return Renderer().render(scope)[version.name][0]
 
 
-def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
+def shown_event_ids(scope: ShownScope, version: ApiVersion) -> frozenset[str]:
     """The ids, in upper case, of the events that `render` puts into this document."""
     return Renderer().render(scope)[version.name][1]
 
@@ -55,14 +55,14 @@ class Renderer:
     """
 
     def __init__(self) -> None:
-        self._kind: ScopeKind | None = None
+        self._kind = ""
         self._pieces: dict[str, _Piece] = {}
 
-    def render(self, scope: Scope) -> dict[str, tuple[bytes, frozenset[str]]]:
+    def render(self, scope: ShownScope) -> dict[str, tuple[bytes, frozenset[str]]]:
         """What `render` and `shown_event_ids` say, by the name of the api-version."""
-        known = self._pieces if self._kind is scope.kind else {}
+        known = self._pieces if self._kind == scope.kind else {}
         self._kind, self._pieces = scope.kind, {}
-        for event in document.visible(scope):
+        for event in scope.events:
             piece = known.get(event.event_id)
             if piece is None or piece.event is not event:
                 piece = _piece(event, scope.kind)
@@ -82,16 +82,16 @@ class Renderer:
 class _Piece(NamedTuple):
     """A visible event as those api-versions show it that know its type."""
 
-    event: ScheduledEvent
+    event: ShownEvent
     upper_id: str
     texts: dict[str, msgspec.Raw]
 
 
-def _piece(event: ScheduledEvent, kind: ScopeKind) -> _Piece:
+def _piece(event: ShownEvent, kind: str) -> _Piece:
     texts: dict[str, msgspec.Raw] = {}
     for name, version in API_VERSIONS.items():
         if event.event_type in version.event_types:
-            underscore = version.underscore and kind is not ScopeKind.CLOUD_SERVICE  # S4, C8
+            underscore = version.underscore and kind != ScopeKind.CLOUD_SERVICE  # S4, C8
             texts[name] = msgspec.Raw(_encode(_event(event, version, underscore=underscore)))
     return _Piece(event, event.event_id.upper(), texts)
 
@@ -118,15 +118,15 @@ def http_date(seconds: int) -> str:
 
 
 def _event(
-    event: ScheduledEvent, version: ApiVersion, *, underscore: bool
+    event: ShownEvent, version: ApiVersion, *, underscore: bool
 ) -> dict[str, str | int | list[str]]:
     """One event object; fields newer than the version are absent, not null (S1)."""
     prefix = "_" if underscore else ""
-    started = event.phase is Phase.STARTED
+    started = event.phase == Phase.STARTED
     shown: dict[str, str | int | list[str]] = {
         "EventId": event.event_id.upper(),
         "EventStatus": _EVENT_STATUS[event.phase],
-        "EventType": event.event_type.value,
+        "EventType": event.event_type,
         "ResourceType": _RESOURCE_TYPE,
         "Resources": [prefix + name for name in event.resources],
         # Blank, not absent, once the event has started (N4).
@@ -135,7 +135,7 @@ def _event(
     if version.shows_description:
         shown["Description"] = event.description
     if version.shows_event_source:
-        shown["EventSource"] = event.event_source.value
+        shown["EventSource"] = event.event_source
     if version.shows_duration:
         shown["DurationInSeconds"] = event.duration_s
     return shown

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 
 from forewarn.core.addresses import read_listen
-from forewarn.core.model import Priority, Scope, ScopeKind, Vm
+from forewarn.core.model import Priority, ScopeKind
 from forewarn.wire import problems
+from forewarn.wire.link import ShownScope, ShownVm
 
 # A branch has named or numbered elements; a leaf is always a string (I1).
 Tree = str | dict[str, "Tree"] | list["Tree"]
@@ -58,7 +59,7 @@ class Place:
     subscription_id: str
 
 
-def instance_tree(vm: Vm, scope: Scope, place: Place, version: str) -> dict[str, Tree]:
+def instance_tree(vm: ShownVm, scope: ShownScope, place: Place, version: str) -> dict[str, Tree]:
     """What `vm` reads at `/metadata/instance` with that api-version (one of INSTANCE_VERSIONS).
 
     The same VM, scope and place always give the same tree. `compute.name` is byte for byte the
@@ -102,9 +103,9 @@ def _child(tree: Tree, name: str) -> Tree:
     raise problems.unknown_element(name)
 
 
-def _compute(vm: Vm, scope: Scope, place: Place) -> dict[str, Tree]:
-    grouped = scope.kind is ScopeKind.PLACEMENT_GROUP
-    spot = vm.priority is Priority.SPOT
+def _compute(vm: ShownVm, scope: ShownScope, place: Place) -> dict[str, Tree]:
+    grouped = scope.kind == ScopeKind.PLACEMENT_GROUP
+    spot = vm.priority == Priority.SPOT
     return {
         # Blank is how "missing" looks (I1): this is none of the clouds that have a name there.
         "azEnvironment": "",
@@ -129,7 +130,7 @@ def _compute(vm: Vm, scope: Scope, place: Place) -> dict[str, Tree]:
     }
 
 
-def _resource_id(vm: Vm, scope: Scope, place: Place) -> str:
+def _resource_id(vm: ShownVm, scope: ShownScope, place: Place) -> str:
     """An id of the form clients take apart.
 
     A name ending in `_NUMBER` in a placement group is a numbered VM of a scale set; any other
@@ -141,12 +142,12 @@ def _resource_id(vm: Vm, scope: Scope, place: Place) -> str:
     )
     number = vm.name.rpartition("_")[2] if "_" in vm.name else ""
     numbered = number.isascii() and number.isdigit()
-    if scope.kind is ScopeKind.PLACEMENT_GROUP and numbered:
+    if scope.kind == ScopeKind.PLACEMENT_GROUP and numbered:
         return f"{provider}/virtualMachineScaleSets/{scope.name}/virtualMachines/{number}"
     return f"{provider}/virtualMachines/{vm.name}"
 
 
-def _interface(vm: Vm) -> Tree:
+def _interface(vm: ShownVm) -> Tree:
     """The VM's one interface (I6). What the fleet does not know is blank.
 
     A VM that is known by its own listener has no address but the one it is asked at.

@@ -30,7 +30,7 @@ from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.views import Views
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
-from forewarn.core.model import Health, Host, Policy, Scope, Vm
+from forewarn.core.model import Health, Host, Policy, Vm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.host.daemon import Hosts
@@ -41,6 +41,7 @@ from forewarn.host.together import GuestsTogether, HostsTogether
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
+from forewarn.wire.link import ShownScope
 from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Assembly(ControlParts):
         adapters: Adapters,
         *,
         ring: Callable[[], None],
-        shown_as: Callable[[Scope], Scope] = lambda scope: scope,
+        shown_as: Callable[[ShownScope], ShownScope] = lambda scope: scope,
     ) -> None:
         power = HostPower()
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)

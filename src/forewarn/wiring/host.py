@@ -25,7 +25,6 @@ from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Scope
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.control_time import ControlTime
@@ -40,6 +39,7 @@ from forewarn.host.watching import Watch
 from forewarn.host_settings import HostSettings
 from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink, Hypervisor, Machines
+from forewarn.wire.link import ShownScope
 from forewarn.wiring.host_keeping import DocumentKeeper
 from forewarn.wiring.host_measures import host_measures
 from forewarn.wiring.process import (
@@ -220,7 +220,7 @@ class HostService:
         """Only a control whose documents are on show, all of them, is obeyed."""
         return bool(self.follower.epoch) and not self.follower.refuses
 
-    def _readable(self, scope: Scope) -> bool:
+    def _readable(self, scope: ShownScope) -> bool:
         """Whether every VM of the scope that runs here and asks is heard."""
         return self.watch.cut_off.isdisjoint(vm.name for vm in scope.vms)
 

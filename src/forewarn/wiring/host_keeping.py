@@ -17,7 +17,7 @@ from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
 from forewarn.logs import Log
 from forewarn.ports import Clock
-from forewarn.wire.host_json import LastShown
+from forewarn.wire.link import LastShown
 
 log = Log(__name__)
 

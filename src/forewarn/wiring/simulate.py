@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from forewarn.adapters.data_folder import FolderLock
 from forewarn.adapters.operator_token import given_token, operator_token
@@ -19,7 +21,8 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
-from forewarn.core.model import SECOND_MS, Scope, Vm
+from forewarn.core.marks import Numbered
+from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.spelling import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
@@ -31,6 +34,7 @@ from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.visits import Visits, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
+from forewarn.wire.link import ShownScope
 from forewarn.wiring.assembly import Adapters, Assembly
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals
 
@@ -239,10 +243,10 @@ class Emulator:
             *scenario_routes(self.scenarios),
         ]
 
-    def _renumbered(self, scope: Scope) -> Scope:
+    def _renumbered(self, scope: ShownScope) -> ShownScope:
         """What a host shows of a scope, with what faults have skipped of it for all hosts."""
-        whole = self._parts.fleet.scope(scope.name) or scope
-        return replace(scope, incarnation=self.faults.renumbered(whole).incarnation)
+        whole: Numbered = self._parts.fleet.scope(scope.name) or scope
+        return msgspec.structs.replace(scope, incarnation=self.faults.renumbered(whole))
 
     def _changed(self) -> None:
         self.pacer.changed()

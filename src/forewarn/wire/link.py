@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.model import Action, Outcome, Scope
+from forewarn.core.model import Action, Outcome
 
 LINK_VERSION = 1
 VERSION_HEADER = "forewarn-link"
@@ -68,6 +68,53 @@ class Adoption(msgspec.Struct, frozen=True):
     traits: Traits
 
 
+class ShownVm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A VM of the host, as its guest may know it."""
+
+    name: str
+    vm_id: str
+    host: str
+    update_domain: int = 0
+    fault_domain: int = 0
+    priority: str = "regular"  # or spot
+    address: str | None = None
+    listen: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    zone: str = ""
+    os_type: str = "Linux"
+    computer_name: str = ""
+
+
+class ShownEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event as guests read it. `phase` is scheduled or started."""
+
+    event_id: str
+    event_type: str
+    event_source: str
+    phase: str
+    not_before_ms: int
+    resources: tuple[str, ...]
+    description: str = ""
+    duration_s: int = -1
+
+
+class ShownScope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A scope as the host shows it: its events, oldest first, to those of its VMs that are here.
+
+    `waiting_for` are VMs whose next poll control wants to hear of. With `to_confirm` the host says
+    that it shows the scope once it does: until then the notice of an event does not run.
+    """
+
+    name: str
+    kind: str
+    incarnation: int
+    enabled: bool
+    vms: tuple[ShownVm, ...] = ()
+    events: tuple[ShownEvent, ...] = ()
+    waiting_for: tuple[str, ...] = ()
+    to_confirm: bool = False
+
+
 class Changes(msgspec.Struct, frozen=True):
     """All scopes the host shows, by name, and those of them that are new since then.
 
@@ -78,7 +125,7 @@ class Changes(msgspec.Struct, frozen=True):
     epoch: str
     revision: int
     names: tuple[str, ...]
-    scopes: tuple[Scope, ...]
+    scopes: tuple[ShownScope, ...]
     work: bool
     adoptions: tuple[Adoption, ...] = ()
 
@@ -244,7 +291,7 @@ class LastShown(msgspec.Struct, frozen=True):
     `monotonic_ms` is that of the host in the boot that `boot_id` names; another boot counts anew.
     """
 
-    scopes: tuple[Scope, ...]
+    scopes: tuple[ShownScope, ...]
     now_ms: int
     monotonic_ms: int
     boot_id: str
