@@ -13,8 +13,8 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
-from forewarn.wire.link import Traces
 from forewarn.wire.instants import Instant
+from forewarn.wire.link import Traces
 
 T = TypeVar("T")
 

@@ -22,7 +22,8 @@ from forewarn.core.errors import Refusal
 from forewarn.core.model import EventType, Host, Outcome, Scope
 from forewarn.ports import Change
 from forewarn.wire.api_versions import API_VERSIONS
-from forewarn.wire.documents import Renderer, render, shown_event_ids
+from forewarn.wire.documents import Renderer
+from shown_scopes import as_shown, render, shown_event_ids
 
 SEEDS = 20
 STEPS = 80
@@ -73,7 +74,7 @@ class Kept:
         assert open_events(self.measures) == open_events(loaded(stored.scopes.values()))
 
     def _judge_documents(self, after: Scope) -> None:
-        rendered = self.renderer.render(after)
+        rendered = self.renderer.render(as_shown(after))
         for name, version in API_VERSIONS.items():
             assert rendered[name] == (render(after, version), shown_event_ids(after, version))
 

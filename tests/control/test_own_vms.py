@@ -167,16 +167,14 @@ def test_a_host_is_shown_its_own_vms_and_every_visible_event_of_the_scope(cloud:
     assert [one.event_id for one in shown.events] == [event.event_id]
     assert shown.incarnation == cloud.scope().incarnation
     assert shown.enabled
-    (one,) = shown.events
-    assert (one.approved_by, one.ordered_by, one.actions) == (None, "", ())
-    assert one.shown_ms is not None  # not for this host to confirm
+    assert not shown.to_confirm  # that is for the host of the event
 
 
 def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
     cloud.order("web_0", EventType.REBOOT)
 
     def to_confirm(host: str) -> bool:
-        return own_vms.as_shown_to(cloud.scope(), host).events[0].shown_ms is None
+        return own_vms.as_shown_to(cloud.scope(), host).to_confirm
 
     assert (to_confirm("h1"), to_confirm("h2")) == (True, False)
     cloud.show()

@@ -13,12 +13,12 @@ from core_fleet import Cloud, minutes, scope
 from forewarn.control.own_vms import as_shown_to
 from forewarn.control.views import Views
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import ActionPhase, EventType, Host, Outcome, Scope
+from forewarn.core.model import ActionPhase, EventType, Host, Outcome
 from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
 from forewarn.host.identity import Identity
-from forewarn.wire.link import Changes, Since
+from forewarn.wire.link import Changes, ShownScope, Since
 from inline_control import run_now
 from unasked_link import UnaskedLink
 
@@ -58,7 +58,7 @@ class FollowingHost:
             monotonic_ms=story.cloud.clock.monotonic_ms,
         )
 
-    def shown(self, scope: Scope) -> None:
+    def shown(self, host: str, scope: ShownScope) -> None:
         """Nobody confirms here."""
 
     def ring(self, hosts: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ class FollowingHost:
         assert all(after[name].incarnation >= before[name] for name in after.keys() & before.keys())
         return heard
 
-    def scopes(self) -> dict[str, Scope]:
+    def scopes(self) -> dict[str, ShownScope]:
         """What it shows, by name."""
         pages = {name: self.documents.page(name) for name in self.follower.names}
         return {name: page.scope for name, page in pages.items() if page is not None}

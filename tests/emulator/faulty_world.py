@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from endpoint_world import DB, WEB, World
@@ -15,6 +16,7 @@ from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.routes import RequestRules
 from forewarn.host.listeners import Listeners
 from forewarn.wire.instance import Place
+from shown_scopes import as_shown
 
 # Small timers make the sweep look often; nothing of a fault may fall to them.
 TIMEOUTS = Timeouts(sweep_s=0.01)
@@ -37,7 +39,11 @@ class FaultyWorld(World):
         self.listeners = Listeners(self.endpoint, self.identity)
 
     def show(self, scope: Scope) -> None:
-        self.call(lambda: self.documents.show(self.book.renumbered(scope)))
+        self.call(lambda: self._show(scope))
+
+    def _show(self, scope: Scope) -> None:
+        number = self.book.renumbered(scope)
+        self.documents.show(as_shown(replace(scope, incarnation=number)))
 
     def fault(self, kind: str, **words: Any) -> Fault:
         return self.call(lambda: self.book.add(read_order({"kind": kind, **words})))

@@ -10,6 +10,7 @@ import pytest
 
 from endpoint_memory import MemoryWorld, Wire, in_memory
 from endpoint_world import APPROVAL, POLL, URL, WEB, FakeService, a_vm, get, post
+from forewarn.control.own_vms import vm_as_shown
 from forewarn.endpoint.limits import (
     REQUESTS_PER_TURN,
     REQUESTS_PER_TURN_OF_CONNECTION,
@@ -20,6 +21,7 @@ from forewarn.endpoint.limits import (
 from forewarn.endpoint.pages import Guest, Page
 from forewarn.endpoint.protocol import Connection
 from forewarn.endpoint.turns import Turns
+from shown_scopes import as_shown
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)
@@ -264,7 +266,10 @@ def test_the_ring_goes_from_guest_to_guest() -> None:
                 return most
 
         turns = Turns(lambda _: None)
-        guests = {name: Guest(a_vm(name, None), Page(WEB), Bucket(0)) for name in "ab"}
+        guests = {
+            name: Guest(vm_as_shown(a_vm(name, None)), Page(as_shown(WEB)), Bucket(0))
+            for name in "ab"
+        }
         for name, rounds in (("a1", 2), ("a2", 2), ("a3", 1), ("b1", 3)):
             turns.ask(Taker(name, rounds), guests[name[0]])
         while len(turns):  # noqa: ASYNC110 - one turn of the loop after the other

@@ -11,6 +11,7 @@ import pytest
 
 from core_fleet import WEB, TurnedClock, scope
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.control.own_vms import Showing
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import (
     Action,
@@ -28,6 +29,7 @@ from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from scripted_link import ScriptedLink
+from shown_scopes import as_shown
 
 WAIT_S = 60
 
@@ -106,8 +108,13 @@ class Bench:
         )
 
     def show(self, owner: Scope) -> None:
-        self.documents.show(owner)
-        self.hosts.shown(owner)
+        self.documents.show(as_shown(owner))
+        self.shown(owner)
+
+    def shown(self, owner: Scope) -> None:
+        """Each host of an event is told whether it has to confirm it."""
+        for host in {event.host for event in owner.events}:
+            self.hosts.shown(host, Showing(owner).to(host))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -235,14 +242,14 @@ def test_what_needs_no_confirmation_gets_none(more: dict[str, Any]) -> None:
 
 def test_nothing_is_confirmed_before_guests_can_read_it() -> None:
     async def act(bench: Bench) -> None:
-        bench.documents.show(showing(incarnation=1))
-        bench.hosts.shown(showing(an_event("E1", "h1"), incarnation=2))
-        bench.hosts.shown(replace(showing(an_event("E2", "h2")), name="never-shown"))
+        bench.documents.show(as_shown(showing(incarnation=1)))
+        bench.shown(showing(an_event("E1", "h1"), incarnation=2))
+        bench.shown(replace(showing(an_event("E2", "h2")), name="never-shown"))
         bench.link.to_do["h1"] = [an_action()]
         bench.hosts.ring(["h1"])
         await until(lambda: bool(bench.link.reports))  # meanwhile everything else goes on
         assert bench.link.confirmed == []
-        bench.documents.show(showing(an_event("E1", "h1"), incarnation=2))
+        bench.documents.show(as_shown(showing(an_event("E1", "h1"), incarnation=2)))
         await until(lambda: bool(bench.link.confirmed))
 
     bench = while_working(act)

@@ -11,6 +11,7 @@ from forewarn.endpoint.pages import Document, Guest, Page
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.wire.api_versions import API_VERSIONS
+from shown_scopes import as_shown
 
 
 class FakeLink:
@@ -25,7 +26,7 @@ def shown(*scopes: Scope) -> tuple[Documents, Identity]:
     identity = Identity()
     documents = Documents(identity)
     for scope in scopes:
-        documents.show(scope)
+        documents.show(as_shown(scope))
     return documents, identity
 
 
@@ -55,7 +56,7 @@ def test_other_events_under_the_same_incarnation_are_rendered_all_the_same() -> 
     """Another control, which the operator told the host to accept, may have come as far."""
     documents, _ = shown(WEB)
     before = document_of(documents, "web", "2020-07-01")
-    documents.show(replace(WEB, events=()))
+    documents.show(as_shown(replace(WEB, events=())))
 
     after = document_of(documents, "web", "2020-07-01")
     assert EVENT_ID.encode() in before.body
@@ -87,16 +88,16 @@ def test_versions_that_hide_an_event_have_their_own_document() -> None:
 def test_what_has_not_changed_keeps_its_document() -> None:
     documents, _ = shown(WEB)
     before = document_of(documents, "web", "2020-07-01")
-    documents.show(replace(WEB, revision=5))
+    documents.show(as_shown(replace(WEB, revision=5)))
     assert document_of(documents, "web", "2020-07-01") is before
-    documents.show(replace(WEB, incarnation=3))
+    documents.show(as_shown(replace(WEB, incarnation=3)))
     assert document_of(documents, "web", "2020-07-01").serial > before.serial
 
 
 def test_disabling_a_scope_makes_every_guest_look_again() -> None:
     documents, _ = shown(WEB)
     before = document_of(documents, "web", "2020-07-01")
-    documents.show(replace(WEB, enabled=False))
+    documents.show(as_shown(replace(WEB, enabled=False)))
     assert document_of(documents, "web", "2020-07-01").serial != before.serial
     assert not page_of(documents, "web").enabled
 
@@ -105,11 +106,11 @@ def test_vms_are_known_while_their_scope_has_them() -> None:
     documents, identity = shown(WEB)
     guest = guest_of(documents, "web_0")
     link = linked(guest)
-    documents.show(replace(WEB, vms=(*WEB.vms, a_vm("web_2", "127.0.0.9"))))
+    documents.show(as_shown(replace(WEB, vms=(*WEB.vms, a_vm("web_2", "127.0.0.9")))))
     assert guest_of(documents, "web_0") is guest
     assert identity.by_address("127.0.0.9") is guest_of(documents, "web_2")
     assert not link.is_cut
-    documents.show(replace(WEB, vms=WEB.vms[1:]))
+    documents.show(as_shown(replace(WEB, vms=WEB.vms[1:])))
     assert documents.guest("web_0") is None
     assert identity.by_address("127.0.0.1") is None
     assert guest.gone
@@ -120,7 +121,7 @@ def test_a_vm_whose_other_details_change_stays_connected() -> None:
     documents, _ = shown(WEB)
     guest = guest_of(documents, "web_0")
     link = linked(guest)
-    documents.show(replace(WEB, vms=(replace(WEB.vms[0], host="h2"), WEB.vms[1])))
+    documents.show(as_shown(replace(WEB, vms=(replace(WEB.vms[0], host="h2"), WEB.vms[1]))))
     assert guest.vm.host == "h2"
     assert not link.is_cut
 
@@ -129,7 +130,9 @@ def test_a_vm_with_a_new_address_is_cut_off_and_found_there() -> None:
     documents, identity = shown(WEB)
     guest = guest_of(documents, "web_0")
     link = linked(guest)
-    documents.show(replace(WEB, vms=(replace(WEB.vms[0], address="127.0.0.7"), WEB.vms[1])))
+    documents.show(
+        as_shown(replace(WEB, vms=(replace(WEB.vms[0], address="127.0.0.7"), WEB.vms[1])))
+    )
     assert link.is_cut
     assert identity.by_address("127.0.0.1") is None
     assert identity.by_address("127.0.0.7") is guest
@@ -142,7 +145,7 @@ def test_two_vms_may_swap_their_addresses() -> None:
         replace(first, address=second.address),
         replace(second, address=first.address),
     )
-    documents.show(replace(WEB, vms=swapped))
+    documents.show(as_shown(replace(WEB, vms=swapped)))
     assert identity.by_address("127.0.0.1") is guest_of(documents, "web_1")
     assert identity.by_address("127.0.0.2") is guest_of(documents, "web_0")
 
@@ -151,8 +154,8 @@ def test_a_vm_that_moves_to_another_scope_is_cut_off_and_reads_there() -> None:
     documents, identity = shown(WEB, DB)
     guest = guest_of(documents, "web_0")
     link = linked(guest)
-    documents.show(replace(DB, vms=(*DB.vms, WEB.vms[0])))
-    documents.show(replace(WEB, vms=WEB.vms[1:]))
+    documents.show(as_shown(replace(DB, vms=(*DB.vms, WEB.vms[0]))))
+    documents.show(as_shown(replace(WEB, vms=WEB.vms[1:])))
     assert link.is_cut
     assert guest_of(documents, "web_0") is guest
     assert guest.page is page_of(documents, "db")
@@ -176,9 +179,9 @@ def test_what_a_guest_has_read_carries_over_and_ended_events_leave_it() -> None:
     guest = guest_of(documents, "web_0")
     assert guest.read(document_of(documents, "web", "2020-07-01")) == {EVENT_ID}
     both = replace(WEB, incarnation=3, events=(an_event(), an_event(OTHER_ID)))
-    documents.show(both)
+    documents.show(as_shown(both))
     assert guest.read(document_of(documents, "web", "2020-07-01")) == {OTHER_ID}
-    documents.show(replace(WEB, incarnation=4, events=(an_event(OTHER_ID),)))
+    documents.show(as_shown(replace(WEB, incarnation=4, events=(an_event(OTHER_ID),))))
     assert guest.read(document_of(documents, "web", "2020-07-01")) == frozenset()
     assert guest.read_ids == {OTHER_ID}
 
@@ -212,7 +215,7 @@ def test_the_last_poll_of_any_guest_counts_for_the_scope() -> None:
 def test_the_poll_of_a_vm_that_has_left_still_counts() -> None:
     documents, _ = shown(WEB)
     guest_of(documents, "web_0").polled_ms = NOW_MS
-    documents.show(replace(WEB, vms=WEB.vms[1:]))
+    documents.show(as_shown(replace(WEB, vms=WEB.vms[1:])))
     assert documents.polled() == {"web": NOW_MS}
 
 
@@ -220,9 +223,9 @@ def test_what_a_guest_repeats_is_looked_up_again_after_every_visible_change() ->
     documents, _ = shown(WEB)
     guest = guest_of(documents, "web_0")
     guest.document = kept = document_of(documents, "web", "2020-07-01")
-    documents.show(replace(WEB, revision=WEB.revision + 1))
+    documents.show(as_shown(replace(WEB, revision=WEB.revision + 1)))
     assert guest.document is kept, "nothing that a guest can see has changed"
-    documents.show(replace(WEB, incarnation=3, events=()))
+    documents.show(as_shown(replace(WEB, incarnation=3, events=())))
     assert guest.document is None
     guest.document = document_of(documents, "web", "2020-07-01")
     documents.expect("web_0")

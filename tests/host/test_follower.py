@@ -24,8 +24,9 @@ from forewarn.host.follower import (
     back_off_s,
 )
 from forewarn.host.identity import Identity
-from forewarn.wire.link import Adoption, Changes, Since
+from forewarn.wire.link import Adoption, Changes, ShownScope, Since
 from host_world import until
+from shown_scopes import as_shown
 from unasked_link import UnaskedLink
 
 
@@ -55,7 +56,8 @@ class Noted:
         self.shows: list[tuple[str, int]] = []
         self.rings: list[str] = []
 
-    def shown(self, scope: Scope) -> None:
+    def shown(self, host: str, scope: ShownScope) -> None:
+        assert host == "h1"
         self.shows.append((scope.name, scope.incarnation))
 
     def ring(self, hosts: Sequence[str]) -> None:
@@ -127,7 +129,7 @@ def web(incarnation: int = 1, **more: Any) -> Scope:
 def answer(*scopes: Scope, names: Sequence[str] | None = None, **more: Any) -> Changes:
     values: dict[str, Any] = {"epoch": "e1", "revision": 1, "work": False, **more}
     wanted = tuple(one.name for one in scopes) if names is None else tuple(names)
-    return Changes(names=wanted, scopes=scopes, **values)
+    return Changes(names=wanted, scopes=tuple(map(as_shown, scopes)), **values)
 
 
 def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
@@ -354,7 +356,7 @@ def test_what_was_kept_below_a_mark_is_not_shown_again() -> None:
     async def test() -> None:
         db = replace(scope("db", {"db_0": (0, "h1")}), incarnation=7)
         bench = Bench(Marks().raised([web(5), db]))
-        bench.follower.resume([web(4), db], heard_ms=None)
+        bench.follower.resume([as_shown(web(4)), as_shown(db)], heard_ms=None)
 
         assert bench.documents.page("web") is None
         assert bench.documents.incarnation_shown("db") == 7
@@ -366,7 +368,7 @@ def test_what_was_kept_below_a_mark_is_not_shown_again() -> None:
 def test_after_a_restart_guests_of_a_refused_document_keep_what_was_shown_last() -> None:
     async def test() -> None:
         bench = Bench(Marks().raised([web(57)]))
-        bench.follower.recall([web(57)])
+        bench.follower.recall([as_shown(web(57))])
         await bench.hear(web(2))
 
         assert bench.follower.refused == {"web"}

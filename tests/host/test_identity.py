@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from endpoint_world import WEB, a_vm
+from forewarn.control.own_vms import vm_as_shown
 from forewarn.core.errors import Invalid
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.endpoint.limits import Bucket
 from forewarn.endpoint.pages import Guest, NotYet, Page
 from forewarn.host.identity import Identity, WitnessedIdentity, plain_address
+from shown_scopes import as_shown
 
 
 class FakeLink:
@@ -23,7 +26,7 @@ class FakeLink:
 
 
 def a_guest(name: str, address: str | None) -> Guest:
-    return Guest(a_vm(name, address), Page(WEB), Bucket(0))
+    return Guest(vm_as_shown(a_vm(name, address)), Page(as_shown(WEB)), Bucket(0))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ def test_forgetting_an_address_keeps_the_name() -> None:
     guest = a_guest("a", "10.0.0.1")
     identity.learn(guest)
     identity.forget_address(guest)
-    guest.vm = replace(guest.vm, address="10.0.0.2")
+    guest.vm = msgspec.structs.replace(guest.vm, address="10.0.0.2")
     identity.learn(guest)
     assert identity.by_address("10.0.0.1") is None
     assert identity.by_address("10.0.0.2") is guest
@@ -122,7 +125,9 @@ class Here:
 
     def show(self, *, on: str) -> None:
         """There is a document for the VM that has it on this host."""
-        self.guest = Guest(replace(a_vm("a", None), host=on), Page(WEB), Bucket(0))
+        self.guest = Guest(
+            vm_as_shown(replace(a_vm("a", None), host=on)), Page(as_shown(WEB)), Bucket(0)
+        )
         self.identity.learn(self.guest)
 
     @property

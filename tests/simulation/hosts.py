@@ -17,7 +17,7 @@ from forewarn.adapters.simulated_machines import SimulatedMachines
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.core.marks import Marks
-from forewarn.core.model import SECOND_MS, Scope
+from forewarn.core.model import SECOND_MS
 from forewarn.host.confirming import Confirmations
 from forewarn.host.control_time import ControlTime
 from forewarn.host.documents import Documents
@@ -27,7 +27,7 @@ from forewarn.host.guests import POLLS_SENT_EVERY_S, LinkedGuests
 from forewarn.host.identity import WitnessedIdentity
 from forewarn.host.watching import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wire.link import LastShown
+from forewarn.wire.link import LastShown, ShownScope
 from inline_control import run_now
 from simulation.tasks import Tasks
 from simulation.wire_link import SimLink
@@ -169,8 +169,8 @@ class Daemon:
 
     # host.follower.Showing.
 
-    def shown(self, scope: Scope) -> None:
-        self.confirming.shown(scope)
+    def shown(self, host: str, scope: ShownScope) -> None:
+        self.confirming.shown(host, scope)
 
     def ring(self, hosts: Sequence[str]) -> None:
         self._wanted = self._wanted or self.name in hosts

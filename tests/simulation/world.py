@@ -19,11 +19,11 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
 from forewarn.ports import Change
-from forewarn.wire import documents
 from forewarn.wire import link as wire
 from forewarn.wire.api_versions import NEWEST
 from inline_control import run_now
 from ordered import Given
+from shown_scopes import render
 from simulation.faulty_store import Crash, FaultyStore
 from simulation.guests import Guests
 from simulation.hosts import TELL_EVERY_MS, Daemon, HostCrash, SimHost
@@ -175,7 +175,7 @@ class World:
                 self._forget_ended(after)
 
     def _observe(self, scope: Scope) -> None:
-        text = documents.render(scope, NEWEST).decode()
+        text = render(scope, NEWEST).decode()
         vm_ids = {vm.vm_id for vm in scope.vms}
         self.judge.committed(scope.name, text, self.clock.now_ms(), vm_ids=vm_ids)
 
@@ -457,7 +457,7 @@ class World:
         """By VM of a host, the document that is committed."""
         scopes = self.store.load().scopes
         return {
-            vm.name: documents.render(scope, NEWEST)
+            vm.name: render(scope, NEWEST)
             for scope in scopes
             for vm in scope.vms
             if vm.host == host

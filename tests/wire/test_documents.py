@@ -18,7 +18,8 @@ import pytest
 
 from forewarn.core.model import EventType, Scope, ScopeKind
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST, ApiVersion
-from forewarn.wire.documents import http_date, not_before_text, render, shown_event_ids
+from forewarn.wire.documents import http_date, not_before_text
+from shown_scopes import render, shown_event_ids
 from wire_samples import FREEZE, GOLDEN_SCOPES, STARTED, scope
 
 GOLDEN = Path(__file__).parent / "golden"

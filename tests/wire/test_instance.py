@@ -11,8 +11,9 @@ import pytest
 
 from forewarn.core.model import Priority, Scope, ScopeKind, Vm
 from forewarn.wire.api_versions import INSTANCE_VERSIONS
-from forewarn.wire.instance import COMPUTE_SINCE, Tree, instance_tree, select
+from forewarn.wire.instance import COMPUTE_SINCE, Tree, select
 from forewarn.wire.problems import GuestProblem
+from shown_scopes import instance_tree
 from wire_samples import PLACE, scope, vm
 
 NEWEST = INSTANCE_VERSIONS[-1]

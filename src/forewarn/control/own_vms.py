@@ -177,7 +177,7 @@ def _vms_by_host(scope: Scope, before: _Prepared | None) -> Mapping[str, tuple[S
     for target, vm in coming:
         arrive.setdefault(vm.name, set()).add(target)
     for vm in scope.vms:
-        shown = _vm_as_shown(vm)
+        shown = vm_as_shown(vm)
         for host in (vm.host, *sorted(arrive.get(vm.name, ()))):
             by_host.setdefault(host, []).append(shown)
     return {host: tuple(vms) for host, vms in by_host.items()}
@@ -202,7 +202,7 @@ def _as_shown(event: ScheduledEvent) -> ShownEvent:
     )
 
 
-def _vm_as_shown(vm: Vm) -> ShownVm:
+def vm_as_shown(vm: Vm) -> ShownVm:
     return ShownVm(
         name=vm.name,
         vm_id=vm.vm_id,

@@ -1,0 +1,38 @@
+"""Scopes of the core as hosts show them, for tests of hosts and of what guests read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forewarn.control.own_vms import Showing, vm_as_shown
+from forewarn.core.model import Scope, Vm
+from forewarn.wire import documents, instance
+from forewarn.wire.api_versions import ApiVersion
+from forewarn.wire.instance import Place, Tree
+from forewarn.wire.link import ShownScope
+
+
+def as_shown(scope: Scope, *, to_confirm: bool | None = None) -> ShownScope:
+    """The scope as a host that has all of its VMs shows it.
+
+    It has to confirm that, unless a test says otherwise, if nobody has of some event.
+    """
+    found = Showing(scope).to("")
+    waits = any(event.visible and event.shown_ms is None for event in scope.events)
+    return msgspec.structs.replace(
+        found,
+        vms=tuple(vm_as_shown(vm) for vm in scope.vms),
+        to_confirm=waits if to_confirm is None else to_confirm,
+    )
+
+
+def render(scope: Scope, version: ApiVersion) -> bytes:
+    return documents.render(as_shown(scope), version)
+
+
+def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
+    return documents.shown_event_ids(as_shown(scope), version)
+
+
+def instance_tree(vm: Vm, scope: Scope, place: Place, version: str) -> dict[str, Tree]:
+    return instance.instance_tree(vm_as_shown(vm), as_shown(scope), place, version)
