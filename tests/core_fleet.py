@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import ordered
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import maintenance, ticker
+from forewarn.control.commands import HandedOut
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Observed
 from forewarn.control.published import PublishedFleet
@@ -319,7 +320,10 @@ class Cloud:
         self.tick()
 
     def claim(self, host: str, boot_id: str = "boot-1") -> list[Action]:
-        return list(self.run(ordered.claim(host, boot_id)).actions)
+        return [one.action for one in self.run(ordered.claim(host, boot_id)).work]
+
+    def handed_out(self, host: str, boot_id: str = "boot-1") -> Sequence[HandedOut]:
+        return self.run(ordered.claim(host, boot_id)).work
 
     def report(
         self, host: str, action: Action, outcome: Outcome = Outcome.DONE, detail: str = ""

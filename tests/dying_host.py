@@ -23,10 +23,11 @@ from forewarn.adapters.data_folder import FolderLock
 from forewarn.cli.logs import log_to_stderr
 from forewarn.core.machines import SeenVm
 from forewarn.core.marks import Marks
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import Outcome
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
-from forewarn.ports import HostLink
+from forewarn.ports import HostLink, WorkOrder
+from forewarn.wire.link import Work
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
 from lasting_machines import LastingMachines
 
@@ -42,7 +43,7 @@ def reached(when: str, step: str) -> None:
 class DyingLink(ControlLink):
     """The link; each of its questions is a place to die before or after."""
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Work]:
         reached("before", "claim")
         actions = await super().claim(boot_id)
         if actions:
@@ -80,7 +81,7 @@ class DyingLink(ControlLink):
 class DyingMachines(LastingMachines):
     """The machines; beginning something is a place to die before or after."""
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         reached("before", "begin")
         await super().begin(host, action)
         reached("after", "begin")

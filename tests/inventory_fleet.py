@@ -207,7 +207,7 @@ class InventoryFleet:
 
     def hosts_do_their_work(self) -> None:
         for host in list(self.index.hosts):
-            for action in self.run(ordered.claim(host, "boot-1")).actions:
+            for action in (one.action for one in self.run(ordered.claim(host, "boot-1")).work):
                 self.run(
                     ordered.report(
                         host, action.action_id, epoch=action.epoch, outcome=Outcome.DONE, detail=""

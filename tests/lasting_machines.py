@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 
 
 def make_world(path: Path, vms: dict[str, str]) -> None:
@@ -77,7 +77,7 @@ class LastingMachines:
     async def boot_id(self, host: str) -> str:
         return f"{host}-boot"
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         del host
         key = action.action_id
         with _held(self._path) as world:
@@ -92,14 +92,14 @@ class LastingMachines:
         self._ring()
         return Sight(SightKind.DONE)
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         del host
         with _held(self._path) as world:
             key = action.action_id
             world["begun"][key] = world["begun"].get(key, 0) + 1
             world["ends"][key] = time.time() + action.duration_s
 
-    def _settle(self, world: Any, action: Action) -> None:
+    def _settle(self, world: Any, action: WorkOrder) -> None:
         vm = world["vms"][action.vm]
         if action.kind is ActionKind.MOVE_VM:
             vm["host"] = action.target_host

@@ -28,8 +28,8 @@ from forewarn.adapters.libvirt_connection import (
 from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
 from forewarn.adapters.libvirt_session import Session, View
 from forewarn.core.errors import Unavailable
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 from unasked_link import UnaskedLink
 
 T = TypeVar("T")
@@ -238,13 +238,13 @@ class World:
         assert view is not None, f"there is no {vm} on {host}"
         return view
 
-    def begin(self, action: Action) -> None:
+    def begin(self, action: WorkOrder) -> None:
         self.run(self.hypervisors[action.host or ""].begin(action.host or "", action))
 
-    def look(self, action: Action) -> Sight:
+    def look(self, action: WorkOrder) -> Sight:
         return self.run(self.hypervisors[action.host or ""].look(action.host or "", action))
 
-    def post(self, action: Action) -> None:
+    def post(self, action: WorkOrder) -> None:
         """Begin an action without waiting for that; `posted` is its future."""
         host = action.host or ""
         begun = self.hypervisors[host].begin(host, action)
@@ -257,7 +257,7 @@ class World:
         while self.hypervisors[host].works_on():  # noqa: ASYNC110 - a look at it, not an event
             await asyncio.sleep(0.005)
 
-    def end_turning(self, action: Action, *, by_ms: int) -> Sight:
+    def end_turning(self, action: WorkOrder, *, by_ms: int) -> Sight:
         """Wait until the action has ended; the clock is turned while it is waited for."""
         found: list[Sight] = []
 
@@ -275,7 +275,7 @@ class World:
             assert time.monotonic() < until_s, f"{what} did not happen"
             time.sleep(0.005)
 
-    def end_of(self, action: Action) -> Sight:
+    def end_of(self, action: WorkOrder) -> Sight:
         """Wait until the action has ended."""
         found: list[Sight] = []
 
@@ -303,7 +303,7 @@ FREEZE_S = 5
 DONE = Sight(SightKind.DONE)
 
 
-def an_action(kind: ActionKind, **more: Any) -> Action:
+def an_action(kind: ActionKind, **more: Any) -> WorkOrder:
     of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
     target = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}.get(kind)
     values: dict[str, Any] = {
@@ -316,7 +316,7 @@ def an_action(kind: ActionKind, **more: Any) -> Action:
         "boot_id": "h1-boot-1",
         **more,
     }
-    return Action(**values)
+    return WorkOrder(**values)
 
 
 REBOOT = an_action(ActionKind.REBOOT_VM)
@@ -327,7 +327,7 @@ FREEZE = an_action(ActionKind.FREEZE_HOST)
 REBOOT_HOST = an_action(ActionKind.REBOOT_HOST)
 
 
-def run(world: World, action: Action) -> Sight:
+def run(world: World, action: WorkOrder) -> Sight:
     """Begin an action and wait for its end."""
     world.begin(action)
     return world.end_of(action)
@@ -337,6 +337,6 @@ def acts(world: World, host: str = "h1") -> list[str]:
     return list(world.libvirts[host].asked)
 
 
-def frozen(world: World, action: Action = FREEZE) -> None:
+def frozen(world: World, action: WorkOrder = FREEZE) -> None:
     world.begin(action)
     world.wait_for(lambda: "dismissed" in world.guard_told, "all are paused")

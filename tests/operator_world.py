@@ -208,7 +208,7 @@ class World:
     def hosts_work(self, outcome: Outcome = Outcome.DONE) -> None:
         """Hosts take what there is to do and report how it ended."""
         for host in HOSTS:
-            for action in self.submit(ordered.claim(host, "boot-1")).actions:
+            for action in (one.action for one in self.submit(ordered.claim(host, "boot-1")).work):
                 self.submit(
                     ordered.report(
                         host, action.action_id, epoch=action.epoch, outcome=outcome, detail=""

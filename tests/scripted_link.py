@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import Outcome
+from forewarn.wire.link import Work
 from unasked_link import UnaskedLink
 
 Report = tuple[str, str, int, Outcome, str]
@@ -17,7 +18,7 @@ class ScriptedLink:
     """
 
     def __init__(self) -> None:
-        self.to_do: dict[str, list[Action]] = {}
+        self.to_do: dict[str, list[Work]] = {}
         self.heartbeats: list[tuple[str, dict[str, int]]] = []
         self.refusals_told: list[str] = []
         self.claims: list[tuple[str, str]] = []
@@ -45,7 +46,7 @@ class ScriptedLink:
         self.refusals_told.append(refuses)
         self.heartbeats.append((host, dict(holding)))
 
-    async def claim(self, host: str, boot_id: str) -> Sequence[Action]:
+    async def claim(self, host: str, boot_id: str) -> Sequence[Work]:
         self._meets("claim")
         self.claims.append((host, boot_id))
         return self.to_do.pop(host, [])
@@ -78,7 +79,7 @@ class ScriptedHostLink(UnaskedLink):
     async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
         await self._script.heartbeat(self._host, holding, refuses)
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Work]:
         return await self._script.claim(self._host, boot_id)
 
     async def holds(self, action_id: str, epoch: int) -> bool:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 import ordered
 from forewarn.control import sightings
-from forewarn.control.commands import Command, ReportTaken
+from forewarn.control.commands import Command, HandedOut, ReportTaken
 from forewarn.control.report_slices import SLICE_VMS_MAX, digested
 from forewarn.control.sightings import Sightings
 from forewarn.control.transaction import Transaction
@@ -128,9 +128,12 @@ class SightingFleet(InventoryFleet):
             )
         )
 
+    def handed_out(self, host: str) -> Sequence[HandedOut]:
+        return self.run(ordered.claim(host, "boot-1")).work
+
     def claim(self, host: str) -> list[Action]:
         """What a host is handed to do."""
-        return list(self.run(ordered.claim(host, "boot-1")).actions)
+        return [one.action for one in self.run(ordered.claim(host, "boot-1")).work]
 
     def operation_holds(self, operation: Operation) -> list[Hold]:
         """Why an operation has not started yet."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Action, Outcome
-from forewarn.wire.link import Changes, Since, Traces
+from forewarn.core.model import Outcome
+from forewarn.wire.link import Changes, Since, Traces, Work
 
 
 class UnaskedLink:
@@ -18,7 +18,7 @@ class UnaskedLink:
     async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
         raise AssertionError(("heartbeat", holding, refuses))
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Work]:
         raise AssertionError(("claim", boot_id))
 
     async def holds(self, action_id: str, epoch: int) -> bool:

@@ -14,8 +14,16 @@ from typing import Protocol
 
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.core.marks import VmKey
-from forewarn.core.model import Action, Fact, Host, Operation, Outcome, ScheduledEvent, Scope
-from forewarn.wire.link import Changes, Since, Traces
+from forewarn.core.model import (
+    ActionKind,
+    Fact,
+    Host,
+    Operation,
+    Outcome,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.wire.link import Changes, Since, Traces, Work
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
 BACKUP_SCRATCH_PREFIX = "forewarn-backup-"
@@ -268,7 +276,34 @@ class SwitchedOn(HypervisorFailed):
         super().__init__(SWITCHED_ON)
 
 
-# Of a VM that nobody was asked for because it was off (`Action.only_off`).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkOrder:
+    """What one host has to do now, as control handed it out under an epoch.
+
+    `boot_id` is the host's boot when a reboot of it was claimed. `only_off`: nobody was asked, so
+    nothing is done to a VM that runs. `about` are the VMs that were told, as (name, id), with an
+    empty id where no host has shown one; `left_ms` is the time until what it belongs to is given
+    up. Both are None where nobody said.
+    """
+
+    action_id: str
+    kind: ActionKind
+    host: str | None
+    vm: str | None = None
+    target_host: str | None = None
+    duration_s: int = 0
+    epoch: int = 0
+    boot_id: str | None = None
+    only_off: bool = False
+    about: tuple[tuple[str, str], ...] | None = None
+    left_ms: int | None = None
+
+    def is_about(self, vm: str, vm_id: str) -> bool:
+        """Whether it is done to this VM, and not to another one of that name."""
+        return self.about is None or any(one in self.about for one in ((vm, vm_id), (vm, "")))
+
+
+# Of a VM that nobody was asked for because it was off (`WorkOrder.only_off`).
 SWITCHED_ON = (
     "it was switched on before this began, and nobody had been asked because it was off; "
     "nothing was done to it"
@@ -287,9 +322,9 @@ class Hypervisor(Protocol):
         """Changes whenever the host has booted."""
         ...
 
-    async def look(self, host: str, action: Action) -> Sight: ...
+    async def look(self, host: str, action: WorkOrder) -> Sight: ...
 
-    async def begin(self, host: str, action: Action) -> None: ...
+    async def begin(self, host: str, action: WorkOrder) -> None: ...
 
 
 class HostLink(Protocol):
@@ -314,7 +349,7 @@ class HostLink(Protocol):
         """
         ...
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[Work]:
         """What I have to do now."""
         ...
 

@@ -20,7 +20,7 @@ from forewarn.adapters.authority import Authority
 from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
 from forewarn.core import errors
 from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
-from forewarn.core.model import Action, ActionKind, Outcome
+from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wire.problems import problem_json, status_of
 from host_world import a_vm
@@ -125,7 +125,9 @@ def asked(server: Server, kind: type[Any]) -> tuple[str, Any]:
     return path, msgspec.json.decode(body, type=kind)
 
 
-ACTION = Action(action_id="E1/web_0", kind=ActionKind.REBOOT_VM, host="h1", vm="web_0", epoch=3)
+ACTION = wire.Work(
+    action_id="E1/web_0", kind="reboot-vm", host="h1", vm="web_0", epoch=3, left_ms=5_000
+)
 JOINED = wire.Joined("cert", "authority")
 
 Question = tuple[str, Callable[[ControlLink], Any], msgspec.Struct, msgspec.Struct, Any]

@@ -13,8 +13,8 @@ from forewarn.adapters.libvirt_connection import LibvirtLost, Why
 from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
 from forewarn.core.machines import Power
-from forewarn.core.model import MINUTE_MS, Action, ActionKind
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.core.model import MINUTE_MS, ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 from libvirt_world import (
     DELETE,
     FREEZE,
@@ -84,7 +84,7 @@ ANOTHER = domain_xml("vm").replace(UUIDS["vm"], "00000000-0000-4000-8000-0000000
 
 @pytest.mark.parametrize("action", [REBOOT, DELETE, MOVE], ids=lambda action: action.kind.value)
 def test_nothing_is_done_to_another_vm_that_has_the_name_by_now(
-    world: World, action: Action
+    world: World, action: WorkOrder
 ) -> None:
     action = replace(action, about=TOLD)
     world.define("h1", ANOTHER, start=True)
@@ -98,7 +98,7 @@ def test_nothing_is_done_to_another_vm_that_has_the_name_by_now(
 
 
 @pytest.mark.parametrize("action", [REBOOT, DELETE, MOVE], ids=lambda action: action.kind.value)
-def test_a_vm_that_is_made_anew_in_the_middle_is_let_be(world: World, action: Action) -> None:
+def test_a_vm_that_is_made_anew_in_the_middle_is_let_be(world: World, action: WorkOrder) -> None:
     action = replace(action, about=TOLD)
     world.define("h1", domain_xml("vm"), start=True)
     world.hold()
@@ -178,7 +178,7 @@ def test_a_pause_that_libvirt_carries_out_late_is_undone_too(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "action", [REBOOT, DELETE, MOVE, FREEZE, REBOOT_HOST], ids=lambda action: action.kind.value
 )
-def test_what_is_claimed_too_late_is_not_begun(world: World, action: Action) -> None:
+def test_what_is_claimed_too_late_is_not_begun(world: World, action: WorkOrder) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     with pytest.raises(HypervisorFailed, match="too late"):
         world.begin(replace(action, left_ms=3 * MINUTE_MS))

@@ -14,8 +14,8 @@ from forewarn.adapters.libvirt_session import Session
 from forewarn.adapters.libvirt_steps import mark_of
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.machines import Power
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import SightKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import SightKind, WorkOrder
 from libvirt_world import (
     DELETE,
     DONE,
@@ -73,7 +73,7 @@ CALLS_MAX = 40
     ids=["reboot", "move", "delete", "start", "freeze"],
 )
 def test_a_daemon_may_die_at_any_call_and_the_next_one_ends_the_action(
-    tmp_path: Path, action: Action, end: tuple[str, Power] | None, *, after: bool
+    tmp_path: Path, action: WorkOrder, end: tuple[str, Power] | None, *, after: bool
 ) -> None:
     for number in range(1, CALLS_MAX):
         folder = tmp_path / str(number)
@@ -85,7 +85,7 @@ def test_a_daemon_may_die_at_any_call_and_the_next_one_ends_the_action(
 
 
 def dies_at(
-    folder: Path, number: int, action: Action, end: tuple[str, Power] | None, *, after: bool
+    folder: Path, number: int, action: WorkOrder, end: tuple[str, Power] | None, *, after: bool
 ) -> bool:
     """Run an action whose daemon dies at its nth call. False if it has fewer."""
     world = World(folder, libvirt=Mortal)
@@ -119,7 +119,7 @@ def dies_at(
 
 
 @pytest.mark.parametrize("action", [REBOOT, MOVE, DELETE, FREEZE])
-def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: Action) -> None:
+def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: WorkOrder) -> None:
     """Each act is lost once, after it had its effect."""
     world.define("h1", domain_xml("vm"), start=True)
     lost: set[str] = set()

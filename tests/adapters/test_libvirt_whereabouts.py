@@ -8,8 +8,8 @@ from forewarn.adapters.libvirt_connection import LibvirtLost, Why
 from forewarn.adapters.libvirt_moves import OVERDUE_MS
 from forewarn.adapters.libvirt_steps import MoveStage, mark_of
 from forewarn.core.machines import Power
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import Sight, SightKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import Sight, SightKind, WorkOrder
 from libvirt_world import DONE, MOVE, START, World, acts, an_action, domain_xml, refusal, run
 
 FIND = an_action(ActionKind.FIND_VM, target_host="h1")
@@ -144,7 +144,7 @@ def test_another_vm_of_that_name_is_not_found(world: World) -> None:
 def test_a_vm_that_is_still_arriving_is_not_taken_for_started(world: World) -> None:
     """Until it runs it vanishes with the host that it comes from."""
     world.define("h1", domain_xml("vm"), start=True)
-    start: Action = replace(START, host="h1")
+    start: WorkOrder = replace(START, host="h1")
     coming = replace(MOVE, host="h2", target_host="h1")
     world.on("h1", lambda s: s.suspend("vm"))
     view = world.seen("h1")

@@ -80,7 +80,7 @@ async def claimed(host: Machine) -> Any:
             if known.work:
                 break
             await host.changes(since(known), wait_s=5)
-    (action,) = (await host.ask("claim", wire.Claim("boot-1"), wire.Claimed)).actions
+    (action,) = (await host.ask("claim", wire.Claim("boot-1"), wire.Claimed)).work
     return action
 
 
@@ -150,7 +150,7 @@ def test_a_host_acts_and_speaks_for_its_own_vms_only(tmp_path: Path) -> None:
 
             await h1.ask("approve", approval, wire.Done)
             action = await claimed(h1)
-            assert (await h2.ask("claim", wire.Claim("b"), wire.Claimed)).actions == ()
+            assert (await h2.ask("claim", wire.Claim("b"), wire.Claimed)).work == ()
             held = wire.Holds(action.action_id, action.epoch)
             assert not (await h2.ask("holds", held, wire.Held)).holds
             report = wire.Report(action.action_id, action.epoch, Outcome.DONE)
@@ -234,7 +234,7 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
                 known = await h1.changes(since(known), wait_s=5)
 
             before = wire.Claim("boot-1", "d1", "the epoch of another control")
-            assert (await h1.ask("claim", before, wire.Claimed)).actions == ()
+            assert (await h1.ask("claim", before, wire.Claimed)).work == ()
             beat = wire.Heartbeat({}, "", "the epoch of another control")
             await h1.ask("heartbeat", beat, wire.Done)
             shown = (await world.operator("GET", "/v1/hosts/h1")).json()
@@ -246,7 +246,7 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
             shown = (await world.operator("GET", "/v1/hosts/h1")).json()
             assert (shown["placement"], shown["refuses"]) == ("open", "")
             now = wire.Claim("boot-1", "d1", known.epoch)
-            assert len((await h1.ask("claim", now, wire.Claimed)).actions) == 1
+            assert len((await h1.ask("claim", now, wire.Claimed)).work) == 1
 
     run(story)
 

@@ -18,8 +18,8 @@ import pytest
 from core_fleet import TurnedClock
 from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind, SwitchedOn
+from forewarn.core.model import ActionKind
+from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind, SwitchedOn, WorkOrder
 from libvirt_world import World, domain_xml, refusal
 
 T = TypeVar("T")
@@ -165,10 +165,10 @@ class _OnItsLoop:
     async def boot_id(self, host: str) -> str:
         return self._world.run(self._world.hypervisors[host].boot_id(host))
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         return self._world.run(self._world.hypervisors[host].look(host, action))
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         self._world.run(self._world.hypervisors[host].begin(host, action))
 
 
@@ -191,7 +191,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def an_action(kind: ActionKind, **more: Any) -> Action:
+def an_action(kind: ActionKind, **more: Any) -> WorkOrder:
     of_host = kind in (ActionKind.FREEZE_HOST, ActionKind.REBOOT_HOST)
     values: dict[str, Any] = {
         "action_id": f"E1/{kind}",
@@ -201,23 +201,23 @@ def an_action(kind: ActionKind, **more: Any) -> Action:
         "duration_s": DURATION_S,
         **more,
     }
-    return Action(**values)
+    return WorkOrder(**values)
 
 
-def on_target(kind: ActionKind) -> Action:
+def on_target(kind: ActionKind) -> WorkOrder:
     """An action as its host gets it: with a target where it needs one, and with a boot id."""
     targets = {ActionKind.MOVE_VM: "h2", ActionKind.START_VM: "h1"}
     return an_action(kind, target_host=targets.get(kind))
 
 
-def claimed(bench: Bench, kind: ActionKind) -> Action:
+def claimed(bench: Bench, kind: ActionKind) -> WorkOrder:
     if kind is ActionKind.START_VM:  # a VM that went down with its host
         bench.power_off("h1")
         bench.power_on("h1")
     return replace(on_target(kind), boot_id=now(bench.hypervisor.boot_id("h1")))
 
 
-def look(bench: Bench, action: Action) -> SightKind:
+def look(bench: Bench, action: WorkOrder) -> SightKind:
     return now(bench.hypervisor.look(action.host or "", action)).kind
 
 

@@ -23,9 +23,9 @@ from forewarn.api.link_routes import LinkRoutes
 from forewarn.control.leases import LEASE_MS
 from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import Action, Fact, FactKind, Outcome, Phase, ScheduledEvent
+from forewarn.core.model import Fact, FactKind, Outcome, Phase, ScheduledEvent
 from forewarn.ports import HostLink
-from forewarn.wire.link import ReadBefore, Since, Traces
+from forewarn.wire.link import ReadBefore, Since, Traces, Work
 from link_world import ControlWorld, control_running, run, until
 
 JOURNAL_LINES_MAX = 1_000
@@ -54,7 +54,7 @@ class Linked:
     h1: HostLink
     h2: HostLink
     event_id: str = ""
-    actions: list[Action] = field(default_factory=list)
+    actions: list[Work] = field(default_factory=list)
 
     @property
     def fleet(self) -> Any:
@@ -97,7 +97,7 @@ class Linked:
         await self.h1.approve("web-0", (self.event_id,))
         await until(self.started, "the event starts")
 
-    async def claimed(self) -> Action:
+    async def claimed(self) -> Work:
         """The restart is claimed by h1."""
         await self.start()
         (action,) = await self.h1.claim("boot-1")
@@ -235,7 +235,7 @@ def test_a_turn_that_is_repeated_changes_nothing_more(tmp_path: Path, kind: str,
     run(story)
 
 
-def _list(found: object) -> list[Action]:
+def _list(found: object) -> list[Work]:
     assert isinstance(found, list | tuple)
     return list(found)
 

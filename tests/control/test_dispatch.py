@@ -324,14 +324,14 @@ def test_what_a_daemon_that_died_had_claimed_is_free_for_the_next_one_of_its_hos
     cloud: Beating,
 ) -> None:
     cloud.started()
-    (first,) = cloud.run(ordered.claim("h1", "b1", daemon="d1")).actions
-    assert cloud.run(ordered.claim("h1", "b1", daemon="d1")).actions == ()
-    assert cloud.run(ordered.claim("h1", "b1")).actions == ()  # nothing is said of a daemon
+    (first,) = [one.action for one in cloud.run(ordered.claim("h1", "b1", daemon="d1")).work]
+    assert cloud.run(ordered.claim("h1", "b1", daemon="d1")).work == ()
+    assert cloud.run(ordered.claim("h1", "b1")).work == ()  # nothing is said of a daemon
 
-    (again,) = cloud.run(ordered.claim("h1", "b1", daemon="d2")).actions
+    (again,) = [one.action for one in cloud.run(ordered.claim("h1", "b1", daemon="d2")).work]
     assert (again.action_id, again.epoch) == (first.action_id, first.epoch + 1)
     assert not cloud.run(ordered.holds("h1", first.action_id, first.epoch))
-    assert cloud.run(ordered.claim("h1", "b1", daemon="d2")).actions == ()
+    assert cloud.run(ordered.claim("h1", "b1", daemon="d2")).work == ()
 
 
 def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_one_is_silent(
@@ -341,13 +341,13 @@ def test_two_daemons_with_the_credentials_of_one_host_are_given_nothing_until_on
         cloud.clock.pass_ms(5_000)
         return cloud.run(ordered.claim("h1", "b1", daemon=daemon))
 
-    assert claims("true") == Claimed(actions=())
-    assert claims("copy") == Claimed(actions=())  # the first may have died
+    assert claims("true") == Claimed(work=())
+    assert claims("copy") == Claimed(work=())  # the first may have died
     cloud.started()
     for daemon in ("true", "copy", "true", "copy"):
-        assert claims(daemon) == Claimed(actions=(), two_daemons=True)
+        assert claims(daemon) == Claimed(work=(), two_daemons=True)
     cloud.clock.pass_ms(TWO_DAEMONS_MS)
-    (action,) = claims("true").actions
+    (action,) = [one.action for one in claims("true").work]
     assert action.vm == "web_0"
     cloud.report("h1", action)
 

@@ -65,8 +65,8 @@ def test_who_claims_an_action_is_told_whom_it_is_about(fleet: SightingFleet) -> 
     fleet.shows("h1", web(0), web(1, update_domain=0), seen("db"))
     fleet.approve(fleet.order("web-1", EventType.TERMINATE))
     fleet.tick()
-    [action] = fleet.claim("h1")
-    assert (action.kind, action.about) == (
+    [handed_out] = fleet.handed_out("h1")
+    assert (handed_out.action.kind, handed_out.about) == (
         ActionKind.DELETE_VM,
         (("web-1", id_of("web-1")),),
     )
@@ -76,8 +76,8 @@ def test_who_claims_a_freeze_is_told_whom_it_was_announced_to(fleet: SightingFle
     fleet.shows("h1", web(0), web(1, update_domain=0))
     begun(fleet, EventType.FREEZE)
     fleet.shows("h1", web(0), web(1, update_domain=0), seen("new"))
-    [action] = fleet.claim("h1")
-    assert action.about == (("web-0", id_of("web-0")), ("web-1", id_of("web-1")))
+    [handed_out] = fleet.handed_out("h1")
+    assert handed_out.about == (("web-0", id_of("web-0")), ("web-1", id_of("web-1")))
 
 
 def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
@@ -133,8 +133,8 @@ def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: SightingFleet
     fleet.approve(fleet.order("web-0", EventType.REBOOT))
     fleet.tick()
     fleet.later(60)
-    [action] = fleet.claim("h1")
-    assert action.left_ms == DEADLINE_MS[EventType.REBOOT] - 60_000
+    [handed_out] = fleet.handed_out("h1")
+    assert handed_out.left_ms == DEADLINE_MS[EventType.REBOOT] - 60_000
 
 
 # Nobody keeps the others waiting.

@@ -296,8 +296,8 @@ def test_a_host_does_not_wait_for_what_it_had_announced_to_a_vm_that_is_off_by_n
         Phase.CANCELED,
         "avoided: switched off",
     )
-    [action] = cloud.claim("h1")
-    assert action.about == (("d", ""),)
+    [handed_out] = cloud.handed_out("h1")
+    assert handed_out.about == (("d", ""),)
     assert {fact.vm for fact in cloud.facts(FactKind.AVOIDED)} == {"a", "b"}
 
 

@@ -14,9 +14,7 @@ from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.control.own_vms import Showing
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import (
-    Action,
     ActionKind,
-    ActionPhase,
     Cause,
     EventSource,
     EventType,
@@ -28,6 +26,7 @@ from forewarn.core.model import (
 from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
+from forewarn.wire.link import Work
 from scripted_link import ScriptedLink
 from shown_scopes import as_shown
 
@@ -56,13 +55,12 @@ def showing(*events: ScheduledEvent, incarnation: int = 2) -> Scope:
     return replace(scope("web", WEB), events=events, incarnation=incarnation)
 
 
-def an_action(host: str = "h1") -> Action:
-    return Action(
+def an_action(host: str = "h1") -> Work:
+    return Work(
         action_id=f"E1/{host}",
-        kind=ActionKind.REBOOT_VM,
+        kind=ActionKind.REBOOT_VM.value,
         host=host,
         vm="web_0",
-        phase=ActionPhase.CLAIMED,
         epoch=1,
     )
 

@@ -10,18 +10,18 @@ import pytest
 from core_fleet import TurnedClock
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.core.errors import StaleReport, Unavailable
-from forewarn.core.model import Action, ActionKind, ActionPhase, Outcome
+from forewarn.core.model import ActionKind, Outcome
 from forewarn.host.executor import Executor
-from forewarn.ports import HypervisorFailed, Sight
+from forewarn.ports import HypervisorFailed, Sight, WorkOrder
+from forewarn.wire.link import Work
 from scripted_link import ScriptedLink
 
-ACTION = Action(
+ACTION = Work(
     action_id="E1/vm",
-    kind=ActionKind.REBOOT_VM,
+    kind=ActionKind.REBOOT_VM.value,
     host="h1",
     vm="vm",
     duration_s=5,
-    phase=ActionPhase.CLAIMED,
     epoch=3,
     boot_id="h1-boot-0",
 )
@@ -35,12 +35,12 @@ class Hands(SimulatedHypervisor):
         self.begun: list[str] = []
         self.blind = False
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         if self.blind:
             raise HypervisorFailed("out of reach")
         return await super().look(host, action)
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         await super().begin(host, action)
         self.begun.append(action.action_id)
 
@@ -71,7 +71,7 @@ class Bench:
     def step(self, executor: Executor | None = None) -> None:
         asyncio.run((executor or self.executor).step())
 
-    def take(self, *actions: Action) -> None:
+    def take(self, *actions: Work) -> None:
         self.link.to_do["h1"] = list(actions)
         self.step()
 
@@ -150,7 +150,7 @@ def test_an_action_that_was_done_before_it_was_claimed_again_is_only_reported(
 
 
 def test_a_host_with_a_new_boot_id_has_rebooted(bench: Bench) -> None:
-    reboot = replace(ACTION, action_id="O1", kind=ActionKind.REBOOT_HOST, vm=None)
+    reboot = replace(ACTION, action_id="O1", kind=ActionKind.REBOOT_HOST.value, vm=None)
     bench.take(reboot)
     bench.hands.kill_host("h1")
     bench.step()

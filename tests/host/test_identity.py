@@ -223,7 +223,9 @@ def test_only_a_vm_that_runs_here_and_is_the_one_that_is_meant_is_asked_for() ->
     assert (here.identity.waiting, here.questions) == (0, 0), "it is on its way"
     here.look()
     assert (here.identity.waiting, here.questions) == (1, 1)
-    here.guest.vm = replace(here.guest.vm, vm_id="11111111-2222-4333-8444-555555555555")
+    here.guest.vm = msgspec.structs.replace(
+        here.guest.vm, vm_id="11111111-2222-4333-8444-555555555555"
+    )
     assert here.identity.waiting == 0, "another VM has its name"
     here.look()
     assert here.identity.waiting == 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
-from forewarn.core.model import Action, ActionKind
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 from simulation.judge import Judge
 from simulation.sim_clock import SimClock
 
@@ -26,7 +26,7 @@ class JudgedHypervisor:
     async def boot_id(self, host: str) -> str:
         return await self.inner.boot_id(host)
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         sight = await self.inner.look(host, action)
         if action.kind is ActionKind.START_VM and sight.kind is SightKind.FAILED:
             self._judge.excused(action.vm or "")
@@ -35,7 +35,7 @@ class JudgedHypervisor:
             self._judge.impact_ends(self._under_way.pop(action.action_id, []))
         return sight
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         self._judge.host_begins(host, action)
         if action.kind is ActionKind.START_VM and action.vm is not None:
             self._judge.started_somewhere(action.vm, host, self._may_run_on(action.vm))

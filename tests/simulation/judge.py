@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Action, ActionKind, EventType, Phase, ScheduledEvent
+from forewarn.core.model import ActionKind, EventType, Phase, ScheduledEvent
+from forewarn.ports import WorkOrder
 from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
 
@@ -294,13 +295,13 @@ class Judge:
         if self.members.get(host) != key:
             raise Broken(f"membership: {host} with {key} is answered {name} and is no member")
         if name == "claim":
-            for action in msgspec.json.decode(answer, type=wire.Claimed).actions:
+            for action in msgspec.json.decode(answer, type=wire.Claimed).work:
                 if action.host != host:
                     raise Broken(f"claims: {host} is given {action.action_id} of {action.host}")
         elif name == "holds" and msgspec.json.decode(answer, type=wire.Held).holds:
             self._holds_ms[host, question.action_id, question.epoch] = self._clock.real_ms
 
-    def host_begins(self, host: str, action: Action) -> None:
+    def host_begins(self, host: str, action: WorkOrder) -> None:
         """A host is about to act."""
         if action.host != host:
             raise Broken(f"claims: {host} begins {action.action_id} of {action.host}")
@@ -329,7 +330,7 @@ class Judge:
 
     # What really happens.
 
-    def impact_begins(self, action: Action, hit: list[str]) -> None:
+    def impact_begins(self, action: WorkOrder, hit: list[str]) -> None:
         """A hypervisor begins to act."""
         if action.kind in (ActionKind.START_VM, ActionKind.DEFINE_VM):
             return  # the failure itself was the impact
@@ -430,7 +431,7 @@ class Judge:
             if vm not in running and vm not in gone and not given_up:
                 raise Broken(f"a VM is lost: {vm} went down with its host and was not brought back")
 
-    def _judge_domains(self, vm: str, action: Action, event_type: str) -> None:
+    def _judge_domains(self, vm: str, action: WorkOrder, event_type: str) -> None:
         scope, domain = self.domains[vm]
         forced = action.vm is None and (action.host or "") in self.broke_domains
         if event_type in RULED and not forced:

@@ -17,8 +17,9 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
-from forewarn.core.model import MINUTE_MS, Action, EventType, Health, Phase
+from forewarn.core.model import MINUTE_MS, EventType, Health, Phase
 from forewarn.core.starting import HoldReason
+from forewarn.ports import WorkOrder
 from ordered import Given
 from simulation import seeds
 from simulation.faulty_store import Fault
@@ -269,7 +270,7 @@ class Run:
             self.world.pass_time(5_000)
             self.world.owner_switches(vm, on=True)
 
-    def arrives_unseen(self, move: Action) -> None:
+    def arrives_unseen(self, move: WorkOrder) -> None:
         """Nobody is there to see a VM arrive, and its new host fails before anybody says so."""
         source, target = self.world.hosts[move.host or ""], move.target_host or ""
         if source.up and source.name != target:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import Action, ActionKind
+from forewarn.core.model import ActionKind
+from forewarn.ports import WorkOrder
 from simulation.judge import Broken, Judge
 from simulation.sim_clock import SimClock
 
@@ -19,8 +20,8 @@ def judge() -> Judge:
     return found
 
 
-def reboot(action_id: str) -> Action:
-    return Action(action_id=action_id, kind=ActionKind.REBOOT_VM, vm="a", host="h1")
+def reboot(action_id: str) -> WorkOrder:
+    return WorkOrder(action_id=action_id, kind=ActionKind.REBOOT_VM, vm="a", host="h1")
 
 
 def hit(judge: Judge, action_id: str) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from forewarn.core import errors
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 
 CONNECT_LIMIT_S = 3.0  # and as long again for the TLS handshake
@@ -314,9 +314,9 @@ class ControlLink:
         question = wire.Heartbeat(dict(holding), refuses, self.followed())
         await self._host("heartbeat", question, wire.Done)
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
+    async def claim(self, boot_id: str) -> Sequence[wire.Work]:
         question = wire.Claim(boot_id, self.daemon, self.followed())
-        return (await self._host("claim", question, wire.Claimed)).actions
+        return (await self._host("claim", question, wire.Claimed)).work
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds

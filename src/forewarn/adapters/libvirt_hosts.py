@@ -17,9 +17,9 @@ from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended, meant
 from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, Traits, WhenHostGoesDown
-from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.core.model import SECOND_MS, ActionKind
 from forewarn.logs import Log
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 
 log = Log(__name__)
 
@@ -128,7 +128,7 @@ class FreezeWork(Work):
     """
 
     def __init__(
-        self, tools: Tools, action: Action, start_guard: Callable[[str, str], Guard]
+        self, tools: Tools, action: WorkOrder, start_guard: Callable[[str, str], Guard]
     ) -> None:
         super().__init__(tools, action)
         self._start_guard = start_guard
@@ -261,7 +261,7 @@ class RebootHostWork(Work):
     """REBOOT_HOST: its VMs go away or off, the host reboots, and exactly those come back."""
 
     def __init__(
-        self, tools: Tools, action: Action, command: Sequence[str], runs: Runs = run_command
+        self, tools: Tools, action: WorkOrder, command: Sequence[str], runs: Runs = run_command
     ) -> None:
         super().__init__(tools, action)
         self._command = tuple(command)
@@ -369,7 +369,7 @@ async def start_again(tools: Tools, view: View, mark: Mark, *, failure: str = ""
         await tools.write_mark(now, ended(mark, Sight(kind, failure)))
 
 
-def looked(action: Action, views: Sequence[View], *, rebooted: bool) -> Sight | None:
+def looked(action: WorkOrder, views: Sequence[View], *, rebooted: bool) -> Sight | None:
     """What domains say of an action on their host; None if a work must go on with it."""
     if action.kind is ActionKind.FREEZE_HOST:
         marks = [m for v in views if (m := live_mark(v, action.action_id))]

@@ -33,9 +33,17 @@ from forewarn.adapters.libvirt_work import (
     sight_of,
 )
 from forewarn.core.machines import Power
-from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.core.model import SECOND_MS, ActionKind
 from forewarn.logs import Log
-from forewarn.ports import Clock, HostLink, HypervisorFailed, Sight, SightKind, SwitchedOn
+from forewarn.ports import (
+    Clock,
+    HostLink,
+    HypervisorFailed,
+    Sight,
+    SightKind,
+    SwitchedOn,
+    WorkOrder,
+)
 
 log = Log(__name__)
 
@@ -83,7 +91,7 @@ class LibvirtHypervisor:
             open_other=open_other,
         )
         self._mending = Mending(self._tools, self._start)
-        self._works: dict[str, tuple[Action, asyncio.Task[Sight]]] = {}
+        self._works: dict[str, tuple[WorkOrder, asyncio.Task[Sight]]] = {}
         self._ends: dict[str, Sight] = {}
         self._listens = False
 
@@ -93,7 +101,7 @@ class LibvirtHypervisor:
         self._refuse_other(host)
         return self._boot_id()
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         """What has become of the action. One that an earlier daemon began is gone on with."""
         self._refuse_other(host)
         if action.action_id in self._works:
@@ -107,7 +115,7 @@ class LibvirtHypervisor:
             return Sight(SightKind.UNDER_WAY)
         return sight
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         """Start a work on it. HypervisorFailed if it is clear that it cannot succeed."""
         self._refuse_other(host)
         self._boot_id()  # no mark can be written without it
@@ -172,7 +180,7 @@ class LibvirtHypervisor:
 
     # Within.
 
-    def _start(self, action: Action) -> None:
+    def _start(self, action: WorkOrder) -> None:
         self._listen()
         action_id = action.action_id
         if action_id in self._works:
@@ -181,7 +189,7 @@ class LibvirtHypervisor:
         self._works[action_id] = (action, task)
         task.add_done_callback(lambda done: self._ended(action_id, done))
 
-    def _work(self, action: Action) -> Work:
+    def _work(self, action: WorkOrder) -> Work:
         if action.kind is ActionKind.FREEZE_HOST:
             return FreezeWork(self._tools, action, self._guard)
         if action.kind is ActionKind.REBOOT_HOST:
@@ -206,7 +214,7 @@ class LibvirtHypervisor:
             self._ends.pop(next(iter(self._ends)))
         self._ends[action_id] = sight
 
-    async def _looked(self, action: Action) -> Sight | None:
+    async def _looked(self, action: WorkOrder) -> Sight | None:
         """What libvirt shows of an action that nobody here works on. None: it must be gone on."""
         if action.kind is ActionKind.FIND_VM:
             return await self._found(action)
@@ -226,7 +234,7 @@ class LibvirtHypervisor:
             return await self._looked_for(action)
         return self._started(action, view)
 
-    async def _looked_for(self, action: Action) -> Sight | None:
+    async def _looked_for(self, action: WorkOrder) -> Sight | None:
         """What an action has come to whose VM is not here."""
         if action.kind is ActionKind.DELETE_VM:
             return Sight(SightKind.DONE, "it was gone already")
@@ -234,7 +242,7 @@ class LibvirtHypervisor:
             return await self._looked_there(action)
         return Sight(SightKind.NOT_BEGUN)
 
-    async def _found(self, action: Action) -> Sight:
+    async def _found(self, action: WorkOrder) -> Sight:
         """Whether a VM runs here, once nothing here can still take it elsewhere."""
         busy = (one.vm == action.vm or one.kind in _OF_HOST for one, _ in self._works.values())
         if any(busy):
@@ -247,7 +255,7 @@ class LibvirtHypervisor:
             return Sight(SightKind.DONE)
         return Sight(SightKind.FAILED, f"{action.vm} does not run on host {self._host}")
 
-    def _started(self, action: Action, view: View) -> Sight:
+    def _started(self, action: WorkOrder, view: View) -> Sight:
         """What a domain without the mark of an action says of it: only what is there is done."""
         if action.kind is ActionKind.DEFINE_VM:
             return Sight(SightKind.DONE)
@@ -260,7 +268,7 @@ class LibvirtHypervisor:
         resume = left_unsure(view) is not None and view.power is Power.PAUSED
         return Sight(SightKind.NOT_BEGUN if resume else SightKind.DONE)
 
-    async def _looked_there(self, action: Action) -> Sight | None:
+    async def _looked_there(self, action: WorkOrder) -> Sight | None:
         """It is not here. If it came to its target by this move, that is done.
 
         None if the target does not answer: a work waits for it, for a while.
@@ -279,7 +287,7 @@ class LibvirtHypervisor:
             return sight_of(mark)
         return Sight(SightKind.NOT_BEGUN)
 
-    async def _refuse_vm(self, action: Action) -> None:
+    async def _refuse_vm(self, action: WorkOrder) -> None:
         try:
             view = await self._tools.view(action.vm or "")
         except LibvirtLost:
@@ -306,7 +314,7 @@ class LibvirtHypervisor:
             ) from None
         refuse_namesake(view, there, target)
 
-    async def _refuse_strangers(self, action: Action) -> None:
+    async def _refuse_strangers(self, action: WorkOrder) -> None:
         """Refuse a reboot that would take VMs along which came since it was announced."""
         try:
             views = await self._tools.views()

@@ -18,9 +18,9 @@ from forewarn.adapters.libvirt_steps import MoveStage
 from forewarn.adapters.libvirt_work import Tools, ended
 from forewarn.adapters.libvirt_xml import Mark, read_mark
 from forewarn.core.machines import Power
-from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.core.model import SECOND_MS, ActionKind
 from forewarn.logs import Log
-from forewarn.ports import HypervisorFailed, Sight, SightKind
+from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 
 log = Log(__name__)
 
@@ -34,7 +34,7 @@ INTERRUPTED = "it was interrupted, and nobody claimed it again"
 class Mending:
     """Looks at every mark that nobody works on. `work_on` starts a work, which ends the action."""
 
-    def __init__(self, tools: Tools, work_on: Callable[[Action], None]) -> None:
+    def __init__(self, tools: Tools, work_on: Callable[[WorkOrder], None]) -> None:
         self._tools = tools
         self._work_on = work_on
         self._unclaimed_since_ms: dict[tuple[str, str], int] = {}
@@ -103,7 +103,7 @@ class Mending:
         tools = self._tools
         if not self._unclaimed(view, mark):
             return
-        action = Action(
+        action = WorkOrder(
             action_id=mark.action_id,
             kind=mark.kind,
             host=tools.host,

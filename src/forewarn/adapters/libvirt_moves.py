@@ -13,8 +13,8 @@ from forewarn.adapters.libvirt_steps import Move, MoveStage, Next, Step
 from forewarn.adapters.libvirt_work import START_S, Tools, Work, ended, meant
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.machines import Power
-from forewarn.core.model import SECOND_MS, Action
-from forewarn.ports import SWITCHED_ON, HypervisorFailed, Sight, SightKind
+from forewarn.core.model import SECOND_MS
+from forewarn.ports import SWITCHED_ON, HypervisorFailed, Sight, SightKind, WorkOrder
 
 THERE_S = 10.0
 ABORT_S = 60.0
@@ -72,7 +72,7 @@ async def move_live(tools: Tools, vm: str, target: str, *, within_s: float) -> N
 class MoveWork(Work):
     """MOVE_VM, on the host where the VM is."""
 
-    def __init__(self, tools: Tools, action: Action) -> None:
+    def __init__(self, tools: Tools, action: WorkOrder) -> None:
         super().__init__(tools, action)
         self.target = action.target_host or ""
         self._cannot_live = ""

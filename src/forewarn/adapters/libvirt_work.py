@@ -22,9 +22,17 @@ from forewarn.adapters.libvirt_session import Session, View
 from forewarn.adapters.libvirt_steps import Next, Patience, Step
 from forewarn.adapters.libvirt_xml import Mark
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import MINUTE_MS, Action, ActionKind
+from forewarn.core.model import MINUTE_MS, ActionKind
 from forewarn.logs import Log
-from forewarn.ports import SWITCHED_ON, Clock, HostLink, HypervisorFailed, Sight, SightKind
+from forewarn.ports import (
+    SWITCHED_ON,
+    Clock,
+    HostLink,
+    HypervisorFailed,
+    Sight,
+    SightKind,
+    WorkOrder,
+)
 
 log = Log(__name__)
 
@@ -53,7 +61,7 @@ GIVE_UP_AFTER_MS = {
 LAST_WORDS_MS = 30_000  # what is left of that for the report
 
 
-def lasts_ms(action: Action) -> int:
+def lasts_ms(action: WorkOrder) -> int:
     """For how long a work on the action may go on: one that was claimed late has less time."""
     at_most_ms = GIVE_UP_AFTER_MS[action.kind]
     return at_most_ms if action.left_ms is None else min(at_most_ms, action.left_ms - LAST_WORDS_MS)
@@ -122,7 +130,7 @@ class Tools:
         """Do one thing to a domain here."""
         await self.connection.call(work, what=what, seconds=seconds)
 
-    def new_mark(self, action: Action, view: View) -> Mark:
+    def new_mark(self, action: WorkOrder, view: View) -> Mark:
         """The mark of an action that begins now."""
         return Mark(
             action_id=action.action_id,
@@ -160,7 +168,7 @@ class Work:
     `idle` is whether the last turn left nothing new to look at before something happens.
     """
 
-    def __init__(self, tools: Tools, action: Action) -> None:
+    def __init__(self, tools: Tools, action: WorkOrder) -> None:
         self.tools = tools
         self.action = action
         self.vm = action.vm or ""
@@ -351,7 +359,7 @@ class Work:
         return sight
 
 
-def meant(view: View | None, action: Action) -> View | None:
+def meant(view: View | None, action: WorkOrder) -> View | None:
     """The domain, if it is one that the action is about and not another of its name."""
     return view if view is not None and action.is_about(view.name, view.uuid) else None
 

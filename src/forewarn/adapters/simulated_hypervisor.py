@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from forewarn.core.model import SECOND_MS, Action, ActionKind
+from forewarn.core.model import SECOND_MS, ActionKind
 from forewarn.ports import (
     SWITCHED_ON,
     Clock,
@@ -17,6 +17,7 @@ from forewarn.ports import (
     Sight,
     SightKind,
     SwitchedOn,
+    WorkOrder,
 )
 
 # Looks come soon after the end of an action; older ends are forgotten.
@@ -26,7 +27,7 @@ HELD_MAX = 10_000  # events and operations; the oldest one is forgotten
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    action: Action
+    action: WorkOrder
     ends_monotonic_ms: int
     failure: str
 
@@ -143,7 +144,7 @@ class SimulatedHypervisor:
         found = (one.action for one in self._begun.values() if not one.failure)
         return {a.target_host for a in found if a.vm == vm and a.target_host is not None}
 
-    def under_way(self) -> list[tuple[int, Action]]:
+    def under_way(self) -> list[tuple[int, WorkOrder]]:
         """Every action that was begun and not looked at since it ended, with its end.
 
         The end is an instant of the clock's monotonic time, in milliseconds.
@@ -156,7 +157,7 @@ class SimulatedHypervisor:
         self._refuse_dead(host)
         return f"{host}-boot-{self._boots.get(host, 0)}"
 
-    async def look(self, host: str, action: Action) -> Sight:
+    async def look(self, host: str, action: WorkOrder) -> Sight:
         self._refuse_dead(host)
         key = (host, action.action_id)
         self._settle()
@@ -170,7 +171,7 @@ class SimulatedHypervisor:
             return Sight(SightKind.DONE)  # somebody else's reboot is a reboot too
         return Sight(SightKind.DONE if self._is_done(host, action) else SightKind.NOT_BEGUN)
 
-    def _is_done(self, host: str, action: Action) -> bool:
+    def _is_done(self, host: str, action: WorkOrder) -> bool:
         """Whether what the action is to bring about is so already."""
         vm = action.vm or ""
         if action.kind is ActionKind.DEFINE_VM:
@@ -179,7 +180,7 @@ class SimulatedHypervisor:
         started = action.kind is ActionKind.START_VM and self._runs_on(vm, host)
         return started and _owner(action) not in self._held_ms
 
-    async def begin(self, host: str, action: Action) -> None:
+    async def begin(self, host: str, action: WorkOrder) -> None:
         self._refuse_dead(host)
         if action.target_host is not None and not self.answers(action.target_host):
             raise HypervisorFailed(_no_answer(action.target_host or ""))
@@ -192,7 +193,7 @@ class SimulatedHypervisor:
         ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
 
-    def _has(self, host: str, action: Action) -> bool:
+    def _has(self, host: str, action: WorkOrder) -> bool:
         """Whether there is a VM to do it to: one that starts may have been anywhere before."""
         where = self._vms.get(action.vm or "")
         anywhere = action.kind in (ActionKind.START_VM, ActionKind.DEFINE_VM)
@@ -259,6 +260,6 @@ def _no_answer(host: str) -> str:
     return f"host {host} does not answer"
 
 
-def _owner(action: Action) -> str:
+def _owner(action: WorkOrder) -> str:
     """The event or operation an action belongs to: its id begins with that one's."""
     return action.action_id.partition("/")[0]

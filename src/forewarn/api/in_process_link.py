@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 
 
@@ -26,8 +26,8 @@ class InProcessLink:
     async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
         await self._routes.heartbeat(self._asker, wire.Heartbeat(dict(holding), refuses))
 
-    async def claim(self, boot_id: str) -> Sequence[Action]:
-        return (await self._routes.claim(self._asker, wire.Claim(boot_id))).actions
+    async def claim(self, boot_id: str) -> Sequence[wire.Work]:
+        return (await self._routes.claim(self._asker, wire.Claim(boot_id))).work
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         return (await self._routes.holds(self._asker, wire.Holds(action_id, epoch))).holds

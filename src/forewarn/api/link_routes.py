@@ -108,9 +108,9 @@ class LinkRoutes:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
         if not self._follows(asked.epoch):
-            return wire.Claimed(actions=())
+            return wire.Claimed(work=())
         if not asked.daemon and self._idle(asker.name, asked.boot_id):
-            return wire.Claimed(actions=())
+            return wire.Claimed(work=())
         host = asker.name
         claimed = await self._control.submit(
             commands.ClaimActions(
@@ -123,7 +123,7 @@ class LinkRoutes:
                 "Find the machine that has a copy of the other's data folder, stop its daemon, "
                 "remove host.pem there and have it join under a name of its own.",
             )
-        return wire.Claimed(actions=claimed.actions)
+        return wire.Claimed(work=tuple(map(_work, claimed.work)))
 
     def _idle(self, host: str, boot_id: str) -> bool:
         """Whether a host of this process that asks for work would get none, and says nothing new.
@@ -231,6 +231,23 @@ class LinkRoutes:
             return wire.Definition(definition=None)
         kept = await self._control.read(lambda store: store.definition(asked.vm))
         return wire.Definition(definition=kept.text if kept and kept.text else None)
+
+
+def _work(handed_out: commands.HandedOut) -> wire.Work:
+    action = handed_out.action
+    return wire.Work(
+        action_id=action.action_id,
+        kind=action.kind.value,
+        host=action.host or "",
+        epoch=action.epoch,
+        vm=action.vm,
+        target_host=action.target_host,
+        duration_s=action.duration_s,
+        boot_id=action.boot_id,
+        only_off=action.only_off,
+        about=handed_out.about,
+        left_ms=handed_out.left_ms,
+    )
 
 
 def _at_most(count: int, limit: int, what: str) -> None:

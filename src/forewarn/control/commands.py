@@ -346,10 +346,20 @@ class Renew(Command[None], frozen=True, kw_only=True):
     holding: dict[str, int]
 
 
+class HandedOut(msgspec.Struct, frozen=True):
+    """An action that a host has claimed; the VMs that were told of it, as (name, id), with an empty
+    id where no host has shown one; and the time until what it belongs to is given up.
+    """
+
+    action: Action
+    about: tuple[tuple[str, str], ...] = ()
+    left_ms: int | None = None
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """What a host has to do. `two_daemons`: two speak for it, so neither is given anything."""
 
-    actions: tuple[Action, ...]
+    work: tuple[HandedOut, ...]
     two_daemons: bool = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from forewarn.control import commands, powers
 from forewarn.control.leases import LEASE_MS, TWO_DAEMONS_MS, Daemon, Lease
@@ -169,11 +169,11 @@ def renew(tx: Transaction, command: commands.Renew) -> None:
 def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.Claimed:
     host = command.host
     if not _may_act(tx, host):
-        return commands.Claimed(actions=())
+        return commands.Claimed(work=())
     powers.booted(tx, host, command.boot_id)
     if command.daemon and not _succeeds(tx, host, command.daemon):
-        return commands.Claimed(actions=(), two_daemons=True)
-    taken: list[Action] = []
+        return commands.Claimed(work=(), two_daemons=True)
+    taken: list[commands.HandedOut] = []
     for held in list(_open_actions(tx, host)):
         if len(taken) >= CLAIMS_PER_CALL_MAX:
             break
@@ -183,9 +183,9 @@ def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.C
         tx.put(
             tx.volatile.leases, action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS)
         )
-        left_ms = _left_ms(tx, held)
-        taken.append(replace(action, about=_about(tx, held), left_ms=left_ms))
-    return commands.Claimed(actions=tuple(taken))
+        about, left_ms = _about(tx, held), _left_ms(tx, held)
+        taken.append(commands.HandedOut(action=action, about=about, left_ms=left_ms))
+    return commands.Claimed(work=tuple(taken))
 
 
 def _succeeds(tx: Transaction, host: str, daemon: str) -> bool:

@@ -152,10 +152,6 @@ class Action:
     `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
     the target of a move was declared failed before its end was reported: what arrived may be down.
     `only_off` is that nobody was asked because its VM is off: nothing is done to one that runs.
-
-    Two things are said to whoever claims it and kept nowhere, None where nobody said: `about`, the
-    VMs that were told, as (name, id), with an empty id where no host has shown one; and `left_ms`,
-    the time until what it belongs to is given up.
     """
 
     action_id: str
@@ -171,16 +167,10 @@ class Action:
     only_off: bool = False
     outcome: Outcome | None = None
     detail: str = ""
-    about: tuple[tuple[str, str], ...] | None = field(default=None, compare=False)
-    left_ms: int | None = field(default=None, compare=False)
 
     @property
     def ended(self) -> bool:
         return self.phase is ActionPhase.ENDED
-
-    def is_about(self, vm: str, vm_id: str) -> bool:
-        """Whether it is done to this VM, and not to another one of that name."""
-        return self.about is None or any(one in self.about for one in ((vm, vm_id), (vm, "")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

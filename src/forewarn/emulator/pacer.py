@@ -20,12 +20,13 @@ from forewarn.control.loops import TickerLoop
 from forewarn.control.writer import Wanted
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
-from forewarn.core.model import SECOND_MS, Action, Phase
+from forewarn.core.model import SECOND_MS, Phase
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
 from forewarn.host.together import GuestsTogether
 from forewarn.logs import Log
+from forewarn.ports import WorkOrder
 
 log = Log(__name__)
 
@@ -63,7 +64,7 @@ class Appointment:
 class UnderWay(Protocol):
     """A hypervisor that can say when its actions end (`adapters.simulated_hypervisor`)."""
 
-    def under_way(self) -> list[tuple[int, Action]]: ...
+    def under_way(self) -> list[tuple[int, WorkOrder]]: ...
 
 
 class Pacer:

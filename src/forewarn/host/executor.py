@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import ActionKind, Outcome
 from forewarn.logs import Log
-from forewarn.ports import HostLink, Hypervisor, HypervisorFailed, Sight, SightKind
+from forewarn.ports import (
+    HostLink,
+    Hypervisor,
+    HypervisorFailed,
+    Sight,
+    SightKind,
+    WorkOrder,
+)
+from forewarn.wire.link import Work
 
 log = Log(__name__)
 
@@ -21,6 +29,9 @@ _OUTCOMES = {
     SightKind.UNSURE: Outcome.LOST,
     SightKind.SPARED: Outcome.SPARED,
 }
+
+
+_KINDS = frozenset(kind.value for kind in ActionKind)
 
 
 class Executor:
@@ -44,7 +55,7 @@ class Executor:
         self._refuses = refuses
         self._link = link
         self._hypervisor = hypervisor
-        self._held: dict[str, Action] = {}
+        self._held: dict[str, WorkOrder] = {}
         self._unseen: set[str] = set()
         self._unreachable = False
         self._claimed_in = ""  # the boot id
@@ -81,13 +92,36 @@ class Executor:
             return
         self._unreachable = False
         if (claim or boot_id != self._claimed_in) and self._obeys():
-            for action in await self._link.claim(boot_id):
-                self._held[action.action_id] = action
+            for one in await self._link.claim(boot_id):
+                await self._hold(one)
             self._claimed_in = boot_id
         for action in list(self._held.values()) if work else ():
             await self._work_on(action)
 
-    async def _work_on(self, action: Action) -> None:
+    async def _hold(self, work: Work) -> None:
+        """Hold a claim. What a newer control wants and this host cannot do has failed."""
+        if work.kind not in _KINDS:
+            log.error("work_not_known", host=self.host, action=work.action_id, kind=work.kind)
+            why = f"this host does not know how to {work.kind}; upgrade its daemon"
+            await self._link.report(
+                work.action_id, epoch=work.epoch, outcome=Outcome.FAILED, detail=why
+            )
+            return
+        self._held[work.action_id] = WorkOrder(
+            action_id=work.action_id,
+            kind=ActionKind(work.kind),
+            host=work.host,
+            vm=work.vm,
+            target_host=work.target_host,
+            duration_s=work.duration_s,
+            epoch=work.epoch,
+            boot_id=work.boot_id,
+            only_off=work.only_off,
+            about=work.about,
+            left_ms=work.left_ms,
+        )
+
+    async def _work_on(self, action: WorkOrder) -> None:
         try:
             sight = await self._hypervisor.look(self.host, action)
         except HypervisorFailed as failed:
@@ -124,7 +158,7 @@ class Executor:
             log.warning("report_refused", host=self.host, action=action.action_id, why=str(refusal))
         del self._held[action.action_id]
 
-    async def _may_begin(self, action: Action) -> bool:
+    async def _may_begin(self, action: WorkOrder) -> bool:
         """Whether to begin what was claimed; if not, the claim lapses.
 
         It may have lapsed, or its event have ended, while this host was away. What was right to do

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.model import Action, Outcome
+from forewarn.core.model import Outcome
 
 LINK_VERSION = 1
 VERSION_HEADER = "forewarn-link"
@@ -154,8 +154,30 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     epoch: str | None = None
 
 
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that `host` has to do, claimed for it under `epoch`.
+
+    `kind` is what: freeze-host, reboot-host, reboot-vm, move-vm, start-vm, define-vm, find-vm,
+    delete-vm. `about` are the VMs that were told of it, as (name, id), with an empty id where no
+    host has shown one; nothing is done to another VM of that name. `only_off`: nobody was asked, so
+    nothing is done to a VM that runs. `left_ms` is the time until it is given up.
+    """
+
+    action_id: str
+    kind: str
+    host: str
+    epoch: int
+    vm: str | None = None
+    target_host: str | None = None
+    duration_s: int = 0
+    boot_id: str | None = None
+    only_off: bool = False
+    about: tuple[tuple[str, str], ...] = ()
+    left_ms: int | None = None
+
+
 class Claimed(msgspec.Struct, frozen=True):
-    actions: tuple[Action, ...]
+    work: tuple[Work, ...]
 
 
 class Holds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
