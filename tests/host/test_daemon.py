@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from core_fleet import WEB, TurnedClock, scope
@@ -469,7 +470,7 @@ def test_hosts_come_and_go_with_the_inventory() -> None:
 def test_a_host_keeps_its_claims_when_others_come() -> None:
     async def main() -> dict[str, int]:
         bench = Bench()
-        bench.link.to_do["h1"] = [replace(an_action(), duration_s=60)]
+        bench.link.to_do["h1"] = [msgspec.structs.replace(an_action(), duration_s=60)]
         bench.hosts.ring(["h1"])
         work = asyncio.ensure_future(bench.hosts.run())
         await until(lambda: ("h1", "h1-boot-0") in bench.link.claims)

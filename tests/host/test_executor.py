@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from core_fleet import TurnedClock
@@ -104,7 +104,7 @@ def test_a_step_begins_an_action_once_however_often_it_is_taken(bench: Bench) ->
     bench.take(ACTION)
     for _ in range(3):
         bench.step()
-    bench.take(replace(ACTION, epoch=4))
+    bench.take(msgspec.structs.replace(ACTION, epoch=4))
     assert bench.hands.begun == ["E1/vm"]
 
 
@@ -129,7 +129,7 @@ def test_a_step_without_work_claims_and_begins_nothing(bench: Bench) -> None:
 def test_a_new_executor_looks_at_what_a_dead_one_began_before_it_acts(bench: Bench) -> None:
     bench.take(ACTION)
     heir = bench.another()
-    bench.link.to_do["h1"] = [replace(ACTION, epoch=4)]
+    bench.link.to_do["h1"] = [msgspec.structs.replace(ACTION, epoch=4)]
     bench.step(heir)
     assert bench.hands.begun == ["E1/vm"]
     bench.clock.pass_ms(5_000)
@@ -143,20 +143,22 @@ def test_an_action_that_was_done_before_it_was_claimed_again_is_only_reported(
     bench.take(ACTION)
     bench.clock.pass_ms(5_000)
     heir = bench.another()
-    bench.link.to_do["h1"] = [replace(ACTION, epoch=4)]
+    bench.link.to_do["h1"] = [msgspec.structs.replace(ACTION, epoch=4)]
     bench.step(heir)
     assert bench.hands.begun == ["E1/vm"]
     assert bench.link.reports == [done(epoch=4)]
 
 
 def test_a_host_with_a_new_boot_id_has_rebooted(bench: Bench) -> None:
-    reboot = replace(ACTION, action_id="O1", kind=ActionKind.REBOOT_HOST.value, vm=None)
+    reboot = msgspec.structs.replace(
+        ACTION, action_id="O1", kind=ActionKind.REBOOT_HOST.value, vm=None
+    )
     bench.take(reboot)
     bench.hands.kill_host("h1")
     bench.step()
     bench.hands.boot_host("h1")
     heir = bench.another()
-    bench.link.to_do["h1"] = [replace(reboot, epoch=4)]
+    bench.link.to_do["h1"] = [msgspec.structs.replace(reboot, epoch=4)]
     bench.step(heir)
     assert bench.hands.begun == ["O1"]
     assert bench.link.reports == [("h1", "O1", 4, Outcome.DONE, "")]
@@ -170,7 +172,7 @@ def test_what_the_hypervisor_says_of_a_failure_is_reported(bench: Bench) -> None
 
 
 def test_an_action_that_cannot_be_begun_is_reported_as_failed(bench: Bench) -> None:
-    bench.take(replace(ACTION, vm="nobody"))
+    bench.take(msgspec.structs.replace(ACTION, vm="nobody"))
     [report] = bench.link.reports
     assert report[3] is Outcome.FAILED
     assert "nobody" in report[4]
@@ -219,7 +221,7 @@ def test_a_report_that_is_refused_is_dropped(bench: Bench) -> None:
 
 def test_one_action_that_fails_does_not_keep_the_others_from_being_done(bench: Bench) -> None:
     bench.hands.place("other", "h1")
-    bench.take(replace(ACTION, action_id="E2/nobody", vm="nobody"), ACTION)
+    bench.take(msgspec.structs.replace(ACTION, action_id="E2/nobody", vm="nobody"), ACTION)
     bench.end()
     assert [report[1] for report in bench.link.reports] == ["E2/nobody", "E1/vm"]
 
