@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from forewarn.control.own_vms import Showing, vm_as_shown
+from forewarn.core.machines import SeenVm
 from forewarn.core.model import Scope, Vm
 from forewarn.wire import documents, instance
 from forewarn.wire.api_versions import ApiVersion
 from forewarn.wire.instance import Place, Tree
-from forewarn.wire.link import ShownScope
+from forewarn.wire.link import ShownScope, Sighting
+from forewarn.wire.link_values import vm_seen
 
 
 def as_shown(scope: Scope, *, to_confirm: bool | None = None) -> ShownScope:
@@ -36,3 +40,8 @@ def shown_event_ids(scope: Scope, version: ApiVersion) -> frozenset[str]:
 
 def instance_tree(vm: Vm, scope: Scope, place: Place, version: str) -> dict[str, Tree]:
     return instance.instance_tree(vm_as_shown(vm), as_shown(scope), place, version)
+
+
+def sighting(vms: Iterable[SeenVm], boot_id: str = "") -> Sighting:
+    """What a host says of its VMs."""
+    return Sighting(tuple(map(vm_seen, vms)), boot_id)

@@ -24,6 +24,7 @@ from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wire.problems import problem_json, status_of
 from host_world import a_vm
+from shown_scopes import sighting
 
 NOW_MS = 1_772_532_000_000
 
@@ -187,7 +188,7 @@ QUESTIONS: list[Question] = [
     (
         "sight",
         lambda k: k.sight([a_vm("web_0")]),
-        wire.Sighting((a_vm("web_0"),)),
+        sighting((a_vm("web_0"),)),
         wire.Sighted({"web_0": "no"}),
         {"web_0": "no"},
     ),

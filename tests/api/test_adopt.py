@@ -22,6 +22,7 @@ from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, EventType, Priority
 from forewarn.wire.link import Adoption
+from forewarn.wire.link_values import traits_of
 from operator_world import HOSTS, StillClock, World, running
 from sighting_fleet import seen, web
 
@@ -59,7 +60,7 @@ class Place:
                 self.sightings.adopted("h1", adoption.adoption_id, problem)
                 vm = self.vms[adoption.vm]
                 if not problem:
-                    self.vms[adoption.vm] = replace(vm, traits=adoption.traits)
+                    self.vms[adoption.vm] = replace(vm, traits=traits_of(adoption.traits))
             if shows:
                 await self._show()
 
@@ -109,7 +110,7 @@ def test_adopting_writes_the_traits_and_the_vm_is_in_its_scope(place: Place) -> 
     )
     assert (answer["freeze_by_move"], answer["when_host_goes_down"]) == (True, "move")
     [adoption] = place.written
-    assert adoption.traits == Traits(
+    assert traits_of(adoption.traits) == Traits(
         scope="web",
         update_domain=2,
         terminate_notice_ms=10 * MINUTE_MS,

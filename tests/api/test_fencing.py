@@ -7,6 +7,7 @@ from pathlib import Path
 from forewarn.core.machines import Power, SeenVm
 from forewarn.wire import link as wire
 from link_world import control_running, run
+from shown_scopes import sighting
 
 VM_ID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 
@@ -17,7 +18,7 @@ def test_vms_of_a_host_that_is_heard_are_not_started_elsewhere_unless_it_is_forc
     async def story() -> None:
         async with control_running(tmp_path) as world:
             h1, h2 = await world.joined("h1"), await world.joined("h2")
-            there = wire.Sighting((SeenVm(name="vm0", vm_id=VM_ID, power=Power.RUNNING),))
+            there = sighting((SeenVm(name="vm0", vm_id=VM_ID, power=Power.RUNNING),))
             await h1.ask("sight", there, wire.Sighted)
             for host in (h1, h2):
                 await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)

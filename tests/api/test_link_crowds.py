@@ -22,6 +22,7 @@ from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.core.machines import Power, SeenVm
 from forewarn.wire import link as wire
 from link_world import LIMIT_S, ControlWorld, Machine, control_running, run
+from shown_scopes import sighting
 
 
 @pytest.fixture
@@ -113,9 +114,9 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
             writer.write(f"{head}Content-Length: 20000000\r\n\r\n[".encode())
             await writer.drain()
             async with asyncio.timeout(LIMIT_S):
-                while (await machine.say("sight", wire.Sighting(()))).status_code != 503:
+                while (await machine.say("sight", sighting(()))).status_code != 503:
                     continue  # the first one has not been begun yet
-            assert await other.ask("sight", wire.Sighting(()), wire.Sighted) == wire.Sighted({})
+            assert await other.ask("sight", sighting(()), wire.Sighted) == wire.Sighted({})
 
     run(story)
 
@@ -138,12 +139,12 @@ def test_a_long_report_is_taken_and_told_while_another_host_beats(tmp_path: Path
         )
         for number in range(5 * SLICE_VMS_MAX)
     )
-    assert len(msgspec.json.encode(wire.Sighting(vms))) > DECODED_AT_ONCE_BYTES_MAX
+    assert len(msgspec.json.encode(sighting(vms))) > DECODED_AT_ONCE_BYTES_MAX
 
     async def story() -> None:
         async with control_running(tmp_path) as world:
             machine, other = await world.joined("h1"), await world.joined("h2")
-            taking = asyncio.ensure_future(machine.ask("sight", wire.Sighting(vms), wire.Sighted))
+            taking = asyncio.ensure_future(machine.ask("sight", sighting(vms), wire.Sighted))
             while not taking.done():
                 await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
             assert taking.result() == wire.Sighted({})
@@ -193,7 +194,7 @@ def test_long_questions_of_many_hosts_have_a_limit_and_leave_room_for_heartbeats
             assert b" 503 " in await first_line(reader)
             for host in hosts:
                 await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
-            told = await hosts[fit].ask("sight", wire.Sighting(()), wire.Sighted)
+            told = await hosts[fit].ask("sight", sighting(()), wire.Sighted)
             assert told == wire.Sighted({})
 
     run(story)

@@ -23,6 +23,7 @@ from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
 from forewarn.wire import link as wire
 from link_world import VERSION, ControlWorld, Machine, control_running, run, until
+from shown_scopes import sighting
 
 
 async def token_for(world: ControlWorld, name: str, **more: object) -> str:
@@ -239,7 +240,7 @@ def test_a_revoked_host_with_vms_leaves_when_that_is_said_again_without_them(
     async def story() -> None:
         async with control_running(tmp_path) as world:
             vm_id = "6695eb01-f6a4-8304-79aa-97f2502e193f"
-            there = wire.Sighting((SeenVm(name="vm0", vm_id=vm_id, power=Power.RUNNING),))
+            there = sighting((SeenVm(name="vm0", vm_id=vm_id, power=Power.RUNNING),))
             await (await world.joined("h1")).ask("sight", there, wire.Sighted)
             assert (await world.order("/v1/hosts/h1/revoke"))["stays"] is True
             assert (await world.order("/v1/hosts/h1/revoke"))["stays"] is True

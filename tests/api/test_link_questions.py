@@ -20,6 +20,7 @@ from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wiring.operator_server import STOP_GRACE_S
 from link_world import VERSION, ControlWorld, Machine, control_running, run, until
+from shown_scopes import sighting
 
 FLEET = """
 [[host]]
@@ -170,7 +171,7 @@ def test_what_a_host_shows_becomes_the_inventory_and_is_its_own(tmp_path: Path) 
         async with control_running(tmp_path) as world:
             h1, h2 = await two_hosts(world)
             waiting = asyncio.ensure_future(h1.changes(since(await h1.changes()), wait_s=25))
-            shown = wire.Sighting((seen("vm-8", scope="db"), seen("vm-9")))
+            shown = sighting((seen("vm-8", scope="db"), seen("vm-9")))
             assert (await h1.ask("sight", shown, wire.Sighted)).problems == {}
             assert (await waiting).names == ("db", "vm-9")
             assert (await h2.changes()).names == ()
@@ -201,8 +202,8 @@ def test_a_host_that_refuses_control_gets_no_vms_and_the_operator_reads_why(
     async def story() -> None:
         async with control_running(tmp_path) as world:
             h1, h2 = await two_hosts(world)
-            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
-            await h2.ask("sight", wire.Sighting(()), wire.Sighted)
+            await h1.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
+            await h2.ask("sight", sighting(()), wire.Sighted)
             await h2.ask("heartbeat", wire.Heartbeat({}, "It would go back."), wire.Done)
             asked = wire.AskTargets(("vm-9",))
             assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": None}
@@ -226,7 +227,7 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
     async def story() -> None:
         async with control_running(tmp_path) as world:
             h1, _ = await two_hosts(world)
-            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            await h1.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
             event_id = (await world.order("/v1/vms/vm-9/restart"))["event_id"]
             await h1.ask("approve", wire.Approve("vm-9", (event_id,)), wire.Done)
             known = await h1.changes()
@@ -257,8 +258,8 @@ def test_a_host_whose_hypervisor_is_away_gets_no_vms_and_the_operator_reads_why(
     async def story() -> None:
         async with control_running(tmp_path) as world:
             h1, h2 = await two_hosts(world)
-            nothing = wire.Sighting(())
-            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            nothing = sighting(())
+            await h1.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
             await h2.ask("sight", nothing, wire.Sighted)
             await h2.ask("blind", wire.Blind("Libvirt cannot be reached."), wire.Done)
             asked = wire.AskTargets(("vm-9",))
@@ -278,7 +279,7 @@ def test_an_adoption_goes_to_the_host_and_its_answer_comes_back(tmp_path: Path) 
     async def story() -> None:
         async with control_running(tmp_path) as world:
             h1, _ = await two_hosts(world)
-            await h1.ask("sight", wire.Sighting((seen("vm-9"),)), wire.Sighted)
+            await h1.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
             known = await h1.changes()
             ordered = asyncio.ensure_future(
                 world.operator("POST", "/v1/vms/vm-9/adopt", {"scope": "web", "update_domain": 0})

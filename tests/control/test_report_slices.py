@@ -24,6 +24,7 @@ from forewarn.core.sighting import GRACE_MS
 from forewarn.ports import StoreFailed
 from forewarn.wire import link as wire
 from ordered import Given
+from shown_scopes import sighting
 from sighting_fleet import SightingFleet, seen, web
 
 T = TypeVar("T")
@@ -453,7 +454,7 @@ def test_a_short_report_is_one_command(fleet: SightingFleet) -> None:
 
 def test_a_long_report_is_read_vm_by_vm_and_is_the_same() -> None:
     told_vms = (web(0), *vms(3), seen("odd", problem="it is odd", tags=(("a", "b"),)))
-    body = msgspec.json.encode(wire.Sighting(told_vms))
+    body = msgspec.json.encode(sighting(told_vms))
     assert wire.read_sighting(body) == msgspec.json.decode(body, type=wire.Sighting)
     for bad in (b"null", b'{"vms": null}', b'{"vms": [1]}', b'{"vms": [], "more": 1}', b"{"):
         with pytest.raises(msgspec.DecodeError):

@@ -14,9 +14,8 @@ from core_fleet import WEB, Cloud, scope
 from forewarn.control import inventory
 from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
-from forewarn.core.machines import Traits
 from forewarn.core.model import Decision, EventType, Host, Outcome
-from forewarn.wire.link import CHANGES_WAIT_S_MAX, Adoption, Changes, Since
+from forewarn.wire.link import CHANGES_WAIT_S_MAX, Adoption, Changes, Since, VmTraits
 
 T = TypeVar("T")
 
@@ -348,7 +347,7 @@ def test_a_scope_that_came_back_between_two_questions_is_told_anew() -> None:
 
 def test_an_adoption_is_told_at_once_and_until_it_is_done() -> None:
     async def story() -> None:
-        queued = [Adoption("a1", "vm0", Traits(scope="web"))]
+        queued = [Adoption("a1", "vm0", VmTraits(scope="web"))]
         shown = Shown(Cloud(), adoptions=lambda host: tuple(queued) if host == "h1" else ())
         queued_before, queued[:] = list(queued), []
         waiting = await shown.asleep("h1", told(await shown.ask("h1")))

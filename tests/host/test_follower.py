@@ -12,7 +12,6 @@ import pytest
 
 from core_fleet import WEB, TurnedClock, scope
 from forewarn.core.errors import Unavailable
-from forewarn.core.machines import Traits
 from forewarn.core.marks import Marks
 from forewarn.core.model import Recovery, Scope
 from forewarn.host.documents import Documents
@@ -24,7 +23,7 @@ from forewarn.host.follower import (
     back_off_s,
 )
 from forewarn.host.identity import Identity
-from forewarn.wire.link import Adoption, Changes, ShownScope, Since
+from forewarn.wire.link import Adoption, Changes, ShownScope, Since, VmTraits
 from host_world import until
 from shown_scopes import as_shown
 from unasked_link import UnaskedLink
@@ -468,7 +467,7 @@ def test_each_control_that_is_followed_is_counted() -> None:
 
 def test_an_adoption_is_handed_on_once() -> None:
     async def test(bench: Bench) -> None:
-        wanted = Adoption("a1", "web_0", Traits(scope="web"))
+        wanted = Adoption("a1", "web_0", VmTraits(scope="web"))
         await bench.hear(web(1), adoptions=(wanted,))
         await bench.hear(names=("web",), adoptions=(wanted,))
         await bench.hear(names=("web",))
@@ -480,7 +479,7 @@ def test_an_adoption_is_handed_on_once() -> None:
 
 def test_a_control_that_is_refused_has_nothing_written_to_a_vm() -> None:
     async def test(bench: Bench) -> None:
-        wanted = Adoption("a1", "web_0", Traits(scope="web"))
+        wanted = Adoption("a1", "web_0", VmTraits(scope="web"))
         await bench.hear(web(5))
         await bench.hear(web(4), epoch="e2", adoptions=(wanted,))
         assert bench.adoptions == []

@@ -17,6 +17,7 @@ from forewarn.core.machines import SeenVm, Traits
 from forewarn.host.channel_plan import ChannelProblem
 from forewarn.host.watching import Watch
 from forewarn.wire.link import Adoption
+from forewarn.wire.link_values import vm_traits
 from host_world import a_vm, until
 from unasked_link import UnaskedLink
 
@@ -233,7 +234,7 @@ def test_channels_that_break_do_not_keep_the_host_from_telling() -> None:
 def test_an_adoption_is_written_and_answered(vm: str, problem: str) -> None:
     async def test(bench: Bench) -> None:
         traits = Traits(scope="web", update_domain=2)
-        bench.watch.adopt(Adoption("a1", vm, traits))
+        bench.watch.adopt(Adoption("a1", vm, vm_traits(traits)))
         await running(bench, lambda: bench.control.answers, "it is answered")
 
         assert bench.control.answers == [("a1", problem)]

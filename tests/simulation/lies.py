@@ -20,6 +20,7 @@ from forewarn.core.model import Action, ActionPhase, EventType, Health, Outcome,
 from forewarn.core.whereabouts import acted_on, arrivals
 from forewarn.wire import link as wire
 from inline_control import run_now
+from shown_scopes import sighting
 from simulation.hosts import SimHost
 from simulation.judge import Broken
 from simulation.service import Service
@@ -73,7 +74,7 @@ class Liars:
 
     def _tell_truth(self, host: SimHost) -> Sequence[SeenVm]:
         seen = tuple(run_now(host.machines.seen()))
-        status, _ = self._ask(host, ("sight", wire.Sighting(seen)))
+        status, _ = self._ask(host, ("sight", sighting(seen)))
         if status != HTTPStatus.OK:
             raise Unavailable("the truth was not heard")
         return seen
@@ -218,7 +219,7 @@ class Liars:
             return
         power = self._rng.choice([Power.RUNNING, Power.PAUSED, Power.OFF])
         stolen = replace(shown[vm.name], power=power)
-        sight = wire.Sighting((*own, stolen))
+        sight = sighting((*own, stolen))
         self._tell(liar, f"another's VM is here and {power.value}", ("sight", sight))
         self._tell_truth(liar)
 

@@ -18,6 +18,7 @@ import pytest
 from forewarn.core.machines import Nic, Power, SeenVm
 from forewarn.wire import link as wire
 from link_world import Machine, run
+from shown_scopes import sighting
 from system_world import EXIT_LIMIT_S, FOREWARN, START_LIMIT_S, request, running, wait_until
 
 
@@ -145,7 +146,7 @@ def test_what_was_promised_to_hosts_holds_after_kill_9(control: ControlProcess) 
     async def before() -> tuple[Machine, wire.Changes]:
         host = await control.machine("h1").join(token)
         await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
-        await host.ask("sight", wire.Sighting((vm(),)), wire.Sighted)
+        await host.ask("sight", sighting((vm(),)), wire.Sighted)
         control.order("vms/vm0/restart")
         return host, await host.changes()
 

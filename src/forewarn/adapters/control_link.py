@@ -24,6 +24,7 @@ from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
+from forewarn.wire.link_values import vm_seen
 
 CONNECT_LIMIT_S = 3.0  # and as long again for the TLS handshake
 ANSWER_LIMIT_S = 8.0
@@ -322,7 +323,7 @@ class ControlLink:
         return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds
 
     async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        await self._host("report", wire.Report(action_id, epoch, outcome, detail), wire.Done)
+        await self._host("report", wire.Report(action_id, epoch, outcome.value, detail), wire.Done)
 
     async def confirm(self, scope: str, incarnation: int) -> None:
         await self._host("confirm", wire.Confirm(scope, incarnation), wire.Done)
@@ -346,7 +347,7 @@ class ControlLink:
 
     async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
         """These are my VMs in this boot; the answer says what of them cannot be used, by name."""
-        question = wire.Sighting(tuple(vms), boot_id)
+        question = wire.Sighting(tuple(map(vm_seen, vms)), boot_id)
         return (await self._host("sight", question, wire.Sighted, SIGHT_LIMIT_S)).problems
 
     async def blind(self, why: str) -> None:

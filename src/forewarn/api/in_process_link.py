@@ -8,6 +8,7 @@ from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.core.machines import SeenVm
 from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
+from forewarn.wire.link_values import vm_seen
 
 
 class InProcessLink:
@@ -33,7 +34,7 @@ class InProcessLink:
         return (await self._routes.holds(self._asker, wire.Holds(action_id, epoch))).holds
 
     async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        await self._routes.report(self._asker, wire.Report(action_id, epoch, outcome, detail))
+        await self._routes.report(self._asker, wire.Report(action_id, epoch, outcome.value, detail))
 
     async def confirm(self, scope: str, incarnation: int) -> None:
         await self._routes.confirm(self._asker, wire.Confirm(scope, incarnation))
@@ -45,7 +46,7 @@ class InProcessLink:
         return (await self._routes.definition(self._asker, wire.AskDefinition(vm))).definition
 
     async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
-        shown = wire.Sighting(tuple(vms), boot_id)
+        shown = wire.Sighting(tuple(map(vm_seen, vms)), boot_id)
         return (await self._routes.sight(self._asker, shown)).problems
 
     async def blind(self, why: str) -> None:

@@ -7,7 +7,8 @@ would change it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,14 @@ import msgspec
 from forewarn.control import commands, sightings
 from forewarn.control.control import Control
 from forewarn.control.observed import NOT_YET
-from forewarn.control.sightings import Sightings
+from forewarn.control.sightings import READ_AT_ONCE_VMS_MAX, Sightings
 from forewarn.control.views import EncodedChanges, Views
 from forewarn.core.errors import Conflict, Invalid
+from forewarn.core.machines import SeenVm
+from forewarn.core.model import Outcome
 from forewarn.core.principal import the_host, the_vm
 from forewarn.wire import link as wire
+from forewarn.wire.link_values import seen_vm
 
 QUESTION_BYTES_MAX = 1_024 * 1_024
 JOIN_BYTES_MAX = 64 * 1_024
@@ -151,7 +155,7 @@ class LinkRoutes:
                 host=asker.name,
                 action_id=asked.action_id,
                 epoch=asked.epoch,
-                outcome=asked.outcome,
+                outcome=_outcome(asked.outcome),
                 detail=asked.detail[:DETAIL_CHARS_MAX],
             )
         )
@@ -206,8 +210,9 @@ class LinkRoutes:
 
     async def sight(self, asker: Asker, asked: wire.Sighting) -> wire.Sighted:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
+        vms = await _seen(asked.vms)
         problems = await self._sightings.take(
-            self._control, asker.name, asked.vms, boot_id=asked.boot_id, check=asker.need_still
+            self._control, asker.name, vms, boot_id=asked.boot_id, check=asker.need_still
         )
         return wire.Sighted(problems=dict(problems))
 
@@ -231,6 +236,21 @@ class LinkRoutes:
             return wire.Definition(definition=None)
         kept = await self._control.read(lambda store: store.definition(asked.vm))
         return wire.Definition(definition=kept.text if kept and kept.text else None)
+
+
+async def _seen(said: Sequence[wire.VmSeen]) -> tuple[SeenVm, ...]:
+    """What a host said of its VMs; of many on a thread, so that others get their turn meanwhile."""
+    if len(said) <= READ_AT_ONCE_VMS_MAX:
+        return tuple(map(seen_vm, said))
+    return await asyncio.to_thread(lambda: tuple(map(seen_vm, said)))
+
+
+def _outcome(said: str) -> Outcome:
+    try:
+        return Outcome(said)
+    except ValueError:
+        known = ", ".join(one.value for one in Outcome)
+        raise Invalid(f"No action ends as {said[:64]!r}.", f"Accepted: {known}.") from None
 
 
 def _work(handed_out: commands.HandedOut) -> wire.Work:

@@ -14,6 +14,7 @@ from itertools import count
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.machines import SeenVm, Traits
 from forewarn.wire.link import Adoption
+from forewarn.wire.link_values import vm_traits
 
 ADOPT_WITHIN_S = 15.0
 ADOPTIONS_MAX = 64  # that wait at once; whoever asks for more is told to wait
@@ -53,7 +54,7 @@ class Adoptions:
             raise Unavailable(f"{ADOPTIONS_MAX} adoptions wait for their hosts; try again later.")
         adoption_id = f"{self._prefix}-{next(self._numbers)}"
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(host, Adoption(adoption_id, vm, traits), done)
+        waiting = _Waiting(host, Adoption(adoption_id, vm, vm_traits(traits)), done)
         self._waiting[adoption_id] = waiting
         self.ring(host)
         try:
@@ -97,6 +98,7 @@ class Adoptions:
                 gone = f"VM {one.adoption.vm} has left host {host}."
                 one.done.set_exception(NotFound(gone, "`forewarn vm list` shows where it is."))
             elif seen is not None and (
-                seen.traits == one.adoption.traits or one.reports >= REPORTS_AFTER_WRITING
+                vm_traits(seen.traits) == one.adoption.traits
+                or one.reports >= REPORTS_AFTER_WRITING
             ):
                 one.done.set_result(problems.get(one.adoption.vm, ""))

@@ -18,6 +18,7 @@ from forewarn.host.ringing import rung
 from forewarn.logs import Log
 from forewarn.ports import HostLink, HypervisorFailed, Machines
 from forewarn.wire.link import Adoption
+from forewarn.wire.link_values import traits_of
 
 log = Log(__name__)
 
@@ -210,7 +211,7 @@ class Watch:
         """Why the traits could not be written; empty if they are."""
         try:
             async with asyncio.timeout(ADOPT_TIMEOUT_S):
-                await self._machines.adopt(adoption.vm, adoption.traits)
+                await self._machines.adopt(adoption.vm, traits_of(adoption.traits))
         except HypervisorFailed as failed:
             return str(failed)
         except TimeoutError:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import msgspec
 
-from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.model import Outcome
-
 LINK_VERSION = 1
 VERSION_HEADER = "forewarn-link"
 NOW_HEADER = "forewarn-now-ms"
@@ -22,7 +19,7 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 CHANGES_WAIT_S_MAX = 25
 
 
-class Join(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Join(msgspec.Struct, frozen=True):
     """`/link/join`, the only question without a certificate: a one-time token for one of its own.
 
     `request` is a certificate signing request in PEM; its subject is the host's name.
@@ -40,24 +37,70 @@ class Joined(msgspec.Struct, frozen=True):
     authority: str
 
 
-class Renew(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Renew(msgspec.Struct, frozen=True):
     """`/link/renew`: a new certificate for the host that asks; answered with Joined."""
 
     request: str
 
 
-class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Since(msgspec.Struct, frozen=True):
     """How far a host is. A control that was started anew has another epoch and starts over."""
 
     epoch: str
     revision: int
 
 
-class AskChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AskChanges(msgspec.Struct, frozen=True):
     """`/link/changes`: what is new for me since then? Answered at once if there is anything."""
 
     since: Since | None
     wait_s: int = CHANGES_WAIT_S_MAX
+
+
+class VmTraits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the owner of a VM has said of it, in its domain. None (an empty scope) where nobody did.
+
+    `scope_kind` is standalone, cloud-service, availability-set or placement-group; `priority`
+    regular or spot; `auto_approve` are types of events. `freeze_by_move`: a Freeze of its host
+    moves it away. `when_host_goes_down` is move or restart.
+    """
+
+    scope: str = ""
+    update_domain: int | None = None
+    scope_kind: str | None = None
+    terminate_notice_ms: int | None = None
+    auto_approve: tuple[str, ...] | None = None
+    priority: str | None = None
+    address: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    fault_domain: int | None = None
+    zone: str = ""
+    freeze_by_move: bool = False
+    when_host_goes_down: str = "restart"
+
+
+class VmNic(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One interface of a VM: its MAC address, the tap while it runs, and the bridge of that."""
+
+    mac: str
+    tap: str | None = None
+    bridge: str | None = None
+
+
+class VmSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A VM as its hypervisor shows it now. `power` is running, paused, off or crashed.
+
+    `definition` is what another host needs to start it; `problem` says what about it cannot be
+    used, in words for the operator.
+    """
+
+    name: str
+    vm_id: str
+    power: str
+    traits: VmTraits = VmTraits()
+    nics: tuple[VmNic, ...] = ()
+    definition: str = ""
+    problem: str = ""
 
 
 class Adoption(msgspec.Struct, frozen=True):
@@ -65,7 +108,7 @@ class Adoption(msgspec.Struct, frozen=True):
 
     adoption_id: str
     vm: str
-    traits: Traits
+    traits: VmTraits
 
 
 class ShownVm(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,7 +173,7 @@ class Changes(msgspec.Struct, frozen=True):
     adoptions: tuple[Adoption, ...] = ()
 
 
-class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     """`/link/heartbeat`: the claims (action id, epoch) that the host still works on.
 
     `refuses` says why the host obeys nothing of this control, in words with the remedy. `epoch` is
@@ -142,7 +185,7 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     epoch: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free.
 
     `epoch` is as in Heartbeat: a control in another one has to be followed before it is obeyed, and
@@ -180,7 +223,7 @@ class Claimed(msgspec.Struct, frozen=True):
     work: tuple[Work, ...]
 
 
-class Holds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Holds(msgspec.Struct, frozen=True):
     """`/link/holds`."""
 
     action_id: str
@@ -191,37 +234,37 @@ class Held(msgspec.Struct, frozen=True):
     holds: bool
 
 
-class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Report(msgspec.Struct, frozen=True):
     """`/link/report`."""
 
     action_id: str
     epoch: int
-    outcome: Outcome
+    outcome: str  # done, failed, lost or spared
     detail: str = ""
 
 
-class Confirm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Confirm(msgspec.Struct, frozen=True):
     """`/link/confirm`."""
 
     scope: str
     incarnation: int
 
 
-class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Approve(msgspec.Struct, frozen=True):
     """`/link/approve`: a VM of the host has said go ahead. Durable when it is answered."""
 
     vm: str
     event_ids: tuple[str, ...]
 
 
-class Enable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Enable(msgspec.Struct, frozen=True):
     """`/link/enable`: a VM of the host polled a scope that was not enabled."""
 
     scope: str
     vm: str
 
 
-class ReadBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadBefore(msgspec.Struct, frozen=True):
     """A first read, and how long ago it was."""
 
     scope: str
@@ -230,7 +273,7 @@ class ReadBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     age_ms: int
 
 
-class Traces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Traces(msgspec.Struct, frozen=True):
     """`/link/traces`: what guests did in passing. `polls` are ages of last polls by scope."""
 
     first_reads: tuple[ReadBefore, ...] = ()
@@ -238,24 +281,24 @@ class Traces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     returned: tuple[str, ...] = ()
 
 
-class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
     """`/link/sight`: all VMs of the host, as its hypervisor shows them now, in this boot of it.
 
     `boot_id` is empty where the host does not say; the next claim tells it then.
     """
 
-    vms: tuple[SeenVm, ...]
+    vms: tuple[VmSeen, ...]
     boot_id: str = ""
 
 
-class _Pieces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Pieces(msgspec.Struct, frozen=True):
     """A sighting with its VMs still as they came."""
 
     vms: tuple[msgspec.Raw, ...]
     boot_id: str = ""
 
 
-_decode_vm = msgspec.json.Decoder(SeenVm).decode
+_decode_vm = msgspec.json.Decoder(VmSeen).decode
 
 
 def read_sighting(body: bytes) -> Sighting:
@@ -270,20 +313,20 @@ class Sighted(msgspec.Struct, frozen=True):
     problems: dict[str, str]
 
 
-class Blind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Blind(msgspec.Struct, frozen=True):
     """`/link/blind`: the hypervisor does not answer, and why. The next sight ends it."""
 
     why: str
 
 
-class Adopted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Adopted(msgspec.Struct, frozen=True):
     """`/link/adopted`: the traits are written, or why not."""
 
     adoption_id: str
     problem: str = ""
 
 
-class AskTargets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AskTargets(msgspec.Struct, frozen=True):
     """`/link/targets`: where should these VMs of mine go?"""
 
     vms: tuple[str, ...]
@@ -293,7 +336,7 @@ class Targets(msgspec.Struct, frozen=True):
     targets: dict[str, str | None]
 
 
-class AskDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AskDefinition(msgspec.Struct, frozen=True):
     """`/link/definition`: a VM that comes to the host."""
 
     vm: str
