@@ -210,7 +210,7 @@ def test_every_question_is_asked_as_the_wire_says(tmp_path: Path, one: Question)
         assert await ask(link) == value
         assert asked(server, type(question)) == (f"/link/{name}", question)
         headers = server.asked[-1][1]
-        assert headers[wire.VERSION_HEADER] == str(wire.LINK_VERSION)
+        assert headers[wire.VERSION_HEADER] == wire.LINK_VERSION
 
     run(tmp_path, test)
 

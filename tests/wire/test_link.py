@@ -90,6 +90,7 @@ def test_a_vm_comes_over_the_link_as_its_host_has_seen_it() -> None:
         "name": "a",
         "vm_id": "2",
         "power": "running",
+        "traits": {},
     }
     assert traits_of(vm_traits(TRAITS)) == TRAITS
 

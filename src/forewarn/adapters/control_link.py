@@ -131,7 +131,7 @@ class Lane:
         asked_ms = self._monotonic_ms()
         timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))
         headers = {
-            wire.VERSION_HEADER: str(wire.LINK_VERSION),
+            wire.VERSION_HEADER: wire.LINK_VERSION,
             "content-type": "application/json",
             "accept-encoding": "identity",  # an answer is as long as it says
         }

@@ -7,7 +7,7 @@ the authority's certificate, may join, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Coroutine
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asker, 
 from forewarn.api.requests import read_body
 from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
-from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable
+from forewarn.core.errors import Invalid, NotFound, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
 from forewarn.logs import Log
 from forewarn.ports import Clock
@@ -44,6 +44,7 @@ ANSWERS_BYTES_MAX = 256 * MIB
 ANSWERS_OF_HOST_BYTES_MAX = 64 * MIB
 PACED_BYTES_MIN = 64 * 1_024  # shorter answers count with their connection
 VERSION_CHARS_MAX = 16
+NAME_CHARS_MAX = 64
 
 log = Log(__name__)
 
@@ -64,6 +65,7 @@ def create_link_app(
             Route("/link/join", _joining(membership), methods=["POST"]),
             Route("/link/renew", _renewing(membership), methods=["POST"]),
             *asked,
+            Route("/link/{name}", _unknown(names), methods=["POST"]),
         ],
         middleware=[Middleware(partial(_Gate, clock=clock, measures=measures, names=names))],
         exception_handlers=EXCEPTION_HANDLERS,
@@ -208,11 +210,12 @@ def _member(request: Request, membership: Membership) -> Member:
 
 
 def check_version(request: Request) -> None:
-    """Raises Invalid unless the caller speaks the link as we do."""
+    """Raises Invalid unless the caller speaks the same major version of the link."""
     given = request.headers.get(wire.VERSION_HEADER, "")
-    if given == str(wire.LINK_VERSION):
+    major, ours = given.partition(".")[0], wire.LINK_VERSION.partition(".")[0]
+    if major == ours:
         return
-    newer = given.isdecimal() and len(given) < VERSION_CHARS_MAX and int(given) > wire.LINK_VERSION
+    newer = major.isdecimal() and len(major) < VERSION_CHARS_MAX and int(major) > int(ours)
     shown = ascii(given[:VERSION_CHARS_MAX]) if given else "no version"
     raise Invalid(
         f"The host speaks {shown} of the link, this control version {wire.LINK_VERSION}.",
@@ -220,6 +223,21 @@ def check_version(request: Request) -> None:
         if newer
         else "Upgrade the host to the version of control.",
     )
+
+
+def _unknown(names: Iterable[str]) -> Handler:
+    """What a newer host asks, and this control does not know."""
+    known = ", ".join(sorted(names))
+
+    async def handler(request: Request) -> Response:
+        name = str(request.path_params["name"])[:NAME_CHARS_MAX]
+        raise NotFound(
+            f"This control does not know the question {name!r} (it speaks version"
+            f" {wire.LINK_VERSION} of the link).",
+            f"It knows {known}. Upgrade control first, then its hosts.",
+        )
+
+    return handler
 
 
 def _decoded(body: bytes, kind: type[Question], read: Callable[[bytes], Question]) -> Question:
@@ -261,7 +279,8 @@ class _Gate:
                 answered = True
                 self._measures.answered(question, message["status"])
                 now = (wire.NOW_HEADER.encode(), str(self._clock.now_ms()).encode())
-                message = {**message, "headers": [*message["headers"], now]}
+                version = (wire.VERSION_HEADER.encode(), wire.LINK_VERSION.encode())
+                message = {**message, "headers": [*message["headers"], now, version]}
             await send(message)
 
         try:

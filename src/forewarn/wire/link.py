@@ -1,16 +1,19 @@
-"""What hosts and control say to each other: one value per question and answer, as JSON.
+"""The link: what hosts and control say to each other, as JSON (docs/link.md).
 
-The link is HTTPS with a certificate on both sides. Every question is a POST to `/link/<name>`;
-who asks is the name in its certificate and nothing in the body. Refusals are the problems of the
-operator API (`wire.problems`). Every answer carries the wall clock of control in NOW_HEADER, and
-every question LINK_VERSION in VERSION_HEADER. Times are ages: nobody compares two wall clocks.
+It is HTTPS with a certificate on both sides. Every question is a POST to `/link/<name>`; who asks
+is the name in its certificate and nothing in the body. Refusals are the problems of the operator
+API (`wire.problems`). Every answer carries the wall clock of control in NOW_HEADER, and both sides
+say LINK_VERSION in VERSION_HEADER. Times are ages: nobody compares two wall clocks. Nothing of the
+core is in here: renaming a field there changes no protocol.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-LINK_VERSION = 1
+# Major and minor. Those of one major version understand each other: a minor one may add messages,
+# and fields that have a default. An unknown field is ignored, an unknown message refused by name.
+LINK_VERSION = "1.0"
 VERSION_HEADER = "forewarn-link"
 NOW_HEADER = "forewarn-now-ms"
 
