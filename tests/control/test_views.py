@@ -135,6 +135,28 @@ def test_a_host_that_was_silent_since_it_confirmed_is_told_to_confirm_again() ->
     run(story)
 
 
+def test_a_host_that_has_just_confirmed_a_scope_is_not_told_so() -> None:
+    async def story() -> None:
+        shown = web()
+        first = told(await shown.ask("h1"))
+        shown.cloud.order("web_0", EventType.REBOOT)
+        shown.publish()
+        asked = await shown.ask("h1", first)
+        assert [one.to_confirm for one in asked.scopes] == [True]
+        waiting = await shown.asleep("h1", told(asked))
+
+        shown.cloud.show()
+        shown.publish()
+
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+        (whole,) = [one for one in (await shown.ask("h1")).scopes if one.name == "web"]
+        assert not whole.to_confirm  # and who asks for everything need not say it again
+
+    run(story)
+
+
 def test_what_no_guest_can_see_wakes_nobody() -> None:
     async def story() -> None:
         shown = web()

@@ -43,6 +43,10 @@ class Link(UnaskedLink):
         return msgspec.json.decode(msgspec.json.encode(answer), type=Changes)
 
 
+def confirmed(scope: ShownScope) -> ShownScope:
+    return msgspec.structs.replace(scope, to_confirm=False)
+
+
 class FollowingHost:
     """A host with the follower and the documents that are deployed."""
 
@@ -148,7 +152,12 @@ class Story:
                 for one in self.cloud.index.scopes.values()
                 if name in hosts_mentioned(one)
             }
-            assert host.scopes() == expected
+            shown = host.scopes()
+            assert {name: confirmed(one) for name, one in shown.items()} == {
+                name: confirmed(one) for name, one in expected.items()
+            }
+            # Who confirmed is not told so.
+            assert all(shown[n].to_confirm for n, one in expected.items() if one.to_confirm)
             own = {vm.name for one in expected.values() for vm in one.vms}
             assert set(host.documents.vms()) == own
             assert not host.follower.refuses

@@ -89,12 +89,17 @@ class Showing:
         )
 
     def same_as(self, before: Showing) -> bool:
-        """True if every host is surely shown the same as before."""
+        """True if every host is surely shown the same as before, or has just confirmed it."""
         now, then = self.prepared, before.prepared
         if now is None or then is None:
             return False
         same = now.events is then.events and now.head == then.head and now.vms is then.vms
-        return same and now.to_confirm == then.to_confirm
+        return same and now.to_confirm <= then.to_confirm
+
+    def confirmed_since(self, before: Showing) -> frozenset[str]:
+        """The hosts that have confirmed, since then, what they show."""
+        now, then = self.prepared, before.prepared
+        return frozenset() if now is None or then is None else then.to_confirm - now.to_confirm
 
     def waits_as(self, before: Showing) -> bool:
         """True if hosts surely have the same left to confirm as before."""
@@ -102,7 +107,10 @@ class Showing:
         return now is not None and then is not None and now.to_confirm is then.to_confirm
 
     def differs(self, before: Showing, host: str) -> bool:
-        """Whether the host is shown something else than before, as far as that was looked at."""
+        """Whether the host is shown something else than before, as far as that was looked at.
+
+        One that has confirmed what it shows knows that.
+        """
         now, then = self.prepared, before.prepared
         if now is None or then is None:
             return True
@@ -110,7 +118,7 @@ class Showing:
             now.events is not then.events
             or now.head != then.head
             or now.vms.get(host) != then.vms.get(host)
-            or (host in now.to_confirm) != (host in then.to_confirm)
+            or (host in now.to_confirm and host not in then.to_confirm)
         )
 
 

@@ -296,8 +296,8 @@ class Views:
         if before is not None and before.looked == scope.revision:
             return
         what = scope.showing.to(host)
-        if before is not None and before.what == what:
-            before.looked = scope.revision
+        if before is not None and (before.what == what or _confirmed(before.what, what)):
+            before.what, before.raw, before.looked = what, None, scope.revision
             return
         view.shown.pop(name, None)
         view.shown[name] = _Shown(what=what, since=scope.revision, looked=scope.revision)
@@ -323,6 +323,8 @@ class Views:
             hosts = frozenset(hosts_mentioned(scope))
             now = _Scope(showing, hosts, _waiting(scope), unconfirmed, self.revision)
         self._scopes[scope.name] = now
+        for host in showing.confirmed_since(before.showing) & now.hosts if before else ():
+            self._view(host).marked.add(scope.name)  # nobody is woken: the host knows
         if before is not None and now.hosts is before.hosts and showing.same_as(before.showing):
             return
         if before is not None:
@@ -378,6 +380,12 @@ class Views:
         if view is None:
             view = self._views[host] = _View(rung=self.revision)
         return view
+
+
+def _confirmed(before: ShownScope, now: ShownScope) -> bool:
+    """True if nothing has changed but that the host need not confirm it any more: it did."""
+    waited = before.to_confirm and not now.to_confirm
+    return waited and msgspec.structs.replace(before, to_confirm=False) == now
 
 
 def _waiting(scope: Scope) -> dict[str, frozenset[str]]:

@@ -53,6 +53,8 @@ class Confirmations:
         """The scope's document is on show at the host, which says so if control wants to hear."""
         if scope.to_confirm:
             self._unconfirmed.setdefault(host, {})[scope.name] = scope.incarnation
+        else:
+            self._done(host, scope.name)
 
     def forget(self, host: str) -> None:
         """This host is none of ours, or has left: it confirms nothing."""
