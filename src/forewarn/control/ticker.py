@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Command
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
+from forewarn.core.errors import Refusal
 from forewarn.core.model import (
     EventType,
     Fact,
@@ -28,6 +29,7 @@ from forewarn.core.model import (
 )
 
 COMMANDS_PER_TICK_MAX = 1_000
+STARTED_TOGETHER_MAX = 64  # events of one scope in one command
 HEARTBEAT_EVERY_MS = 5_000
 
 Nominated = list[Command[Any]]
@@ -171,15 +173,31 @@ def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...
 
 
 def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
+    """Events of a scope that nothing holds. Those of one domain start together: one change.
+
+    Those of another domain would be held by them, and have their turn later.
+    """
+    free: list[tuple[tuple[int, int, str], ScheduledEvent]] = []
     for event in starting.due_events(scope, fleet.now_ms):
         operation = fleet.operation(event.operation_id) if event.operation_id else None
         if explain.whole_host(operation):
             continue
+        due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
+        free.append(((due_ms, event.scheduled_ms, event.event_id), event))
+    free.sort(key=lambda one: one[0])
+    domain: int | None = None
+    begun: set[str] = set()
+    for place, (turn, event) in enumerate(free):
+        ruled = starting.one_domain_at_a_time(event)
+        if event.event_id in begun or (ruled and domain not in (None, event.update_domain)):
+            continue
         if starting.event_holds(event, scope, fleet, fleet.now_ms):
             continue
-        due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
-        command = start_event(scope.name, event.event_id)
-        yield Start(due_ms, event.scheduled_ms, event.event_id, command)
+        domain = event.update_domain if ruled else domain
+        others = (e for _, e in free[place + 1 :])
+        ids = [e.event_id for e in starting.together(event, others)][:STARTED_TOGETHER_MAX]
+        begun.update(ids)
+        yield Start(*turn, start_events(scope.name, ids))
 
 
 def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
@@ -220,17 +238,37 @@ def _due_from_ms(fleet: FleetLook, operation: Operation) -> int:
 
 def start_event(scope_name: str, event_id: str) -> Command[bool]:
     """Start an event if nothing holds it."""
+    return start_events(scope_name, (event_id,))
+
+
+def start_events(scope_name: str, event_ids: Sequence[str]) -> Command[bool]:
+    """Start those of the events of a scope that nothing holds, one after the other, in one commit.
+
+    One that is refused keeps no other from starting.
+    """
 
     def command(tx: Transaction) -> bool:
-        scope, event = _open_event(tx, scope_name, event_id)
-        if scope is None or event is None or event.phase is not Phase.SCHEDULED:
-            return False
-        if starting.event_holds(event, scope, tx, tx.now_ms):
-            return False
-        tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
-        return True
+        begun, refusal = False, None
+        for event_id in event_ids:
+            try:
+                begun = _start(tx, scope_name, event_id) or begun
+            except Refusal as why:
+                refusal = why
+        if refusal is not None and not begun:
+            raise refusal
+        return begun
 
     return command
+
+
+def _start(tx: Transaction, scope_name: str, event_id: str) -> bool:
+    scope, event = _open_event(tx, scope_name, event_id)
+    if scope is None or event is None or event.phase is not Phase.SCHEDULED:
+        return False
+    if starting.event_holds(event, scope, tx, tx.now_ms):
+        return False
+    tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
+    return True
 
 
 def start_operation(operation_id: str) -> Command[bool]:
