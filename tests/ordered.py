@@ -181,7 +181,7 @@ def report(
 
 
 def start_event(scope: str, event_id: str) -> Command[bool]:
-    return commands.StartEvent(by=TICKER, scope=scope, event_id=event_id)
+    return commands.StartEvents(by=TICKER, scope=scope, event_ids=(event_id,))
 
 
 def start_operation(operation_id: str) -> Command[bool]:

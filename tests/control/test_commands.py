@@ -98,7 +98,7 @@ SAMPLES: list[Command[Any]] = [
     commands.BeginReport(by=the_host("h1"), report=REPORT, number=1, part=PART),
     commands.GoOnReport(**SAID, number=1, part=PART),
     commands.EndReport(**SAID, number=1),
-    commands.StartEvent(by=TICKER, scope="web", event_id="E"),
+    commands.StartEvents(by=TICKER, scope="web", event_ids=("E", "F")),
     commands.StartOperation(by=TICKER, operation_id="O"),
     commands.TellNewcomers(by=TICKER, operation_id="O"),
     commands.SettleOperation(by=TICKER, operation_id="O"),

@@ -304,6 +304,17 @@ class WatchedFiles(ReadFiles):
         return super().read(text)
 
 
+async def taken_once_read(
+    membership: Membership, files: ReadFiles, fleet: InventoryFleet, host: str
+) -> None:
+    """The file is read, and the host's place is taken because of that."""
+    running = asyncio.ensure_future(membership.run())
+    files.reading = False
+    await until(lambda: host not in fleet.index.hosts, f"the place of {host} is taken")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 def nobody_joined(fleet: InventoryFleet, files: ReadFiles) -> Membership:
     """Members as after a restored backup: the fleet has hosts that nobody is a member for."""
 
@@ -379,11 +390,7 @@ def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.Monk
         files.reading = True
         await membership.settle()
         fleet.control._writer = FullDisk()
-        running = asyncio.ensure_future(membership.run())
-        files.reading = False
-        await until(lambda: "h4" not in fleet.index.hosts, "its place is taken")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await taken_once_read(membership, files, fleet, "h4")
 
     run(main())
     assert failures == []
@@ -400,11 +407,7 @@ def test_a_host_that_joins_again_while_the_file_is_read_keeps_its_place() -> Non
         await membership.settle()
         again = Member(name="h5", key="k5", since_ms=0)
         membership._members = replace(membership._members, members={"h5": again})
-        running = asyncio.ensure_future(membership.run())
-        files.reading = False
-        await until(lambda: "h4" not in fleet.index.hosts, "the other's place is taken")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        await taken_once_read(membership, files, fleet, "h4")
 
     run(main())
     assert fleet.host("h5").joined

@@ -456,6 +456,8 @@ def test_a_long_report_is_read_vm_by_vm_and_is_the_same() -> None:
     told_vms = (web(0), *vms(3), seen("odd", problem="it is odd", tags=(("a", "b"),)))
     body = msgspec.json.encode(sighting(told_vms))
     assert wire.read_sighting(body) == msgspec.json.decode(body, type=wire.Sighting)
-    for bad in (b"null", b'{"vms": null}', b'{"vms": [1]}', b'{"vms": [], "more": 1}', b"{"):
+    for bad in (b"null", b'{"vms": null}', b'{"vms": [1]}', b"{"):
         with pytest.raises(msgspec.DecodeError):
             wire.read_sighting(bad)
+    newer = b'{"vms": [], "more": 1}'  # a host of a later minor version
+    assert wire.read_sighting(newer) == wire.Sighting(vms=())

@@ -13,6 +13,8 @@ from forewarn.control.deciding import decide
 from forewarn.control.ticker import COMMANDS_PER_TICK_MAX
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
+from forewarn.core import starting
+from forewarn.core.errors import Conflict
 from forewarn.core.model import (
     SECOND_MS,
     EventType,
@@ -21,6 +23,7 @@ from forewarn.core.model import (
     OperationPhase,
     Phase,
     Policy,
+    ScheduledEvent,
     Scope,
 )
 
@@ -61,9 +64,63 @@ def test_commands_of_an_old_survey_do_no_harm(cloud: Cloud) -> None:
 def test_a_nominated_start_looks_again_for_what_holds_it(cloud: Cloud) -> None:
     first, second = (cloud.order(name, EventType.REBOOT) for name in WEB)
     cloud.approve(first, second)
-    assert len(cloud.run(ticker.survey)) == 2  # both are free as long as neither has started
+    [nominated] = cloud.run(ticker.survey)  # the oldest; its domain would hold the other
+    cloud.run(ordered.start_event("web", second.event_id))
+    assert cloud.run(nominated) is False
+    assert [cloud.event(e).phase for e in (first, second)] == [Phase.SCHEDULED, Phase.STARTED]
+
+
+MANY = {f"web_{n}": (n % 2, f"h{n % 3 + 1}") for n in range(6)}
+
+
+def test_what_may_start_together_is_one_change_for_guests() -> None:
+    cloud = Cloud(scope("web", MANY))
+    events = [cloud.order(name, EventType.REBOOT) for name in MANY]
+    cloud.approve(*events)
+    before = cloud.scope().incarnation
     cloud.tick()
-    assert [cloud.event(e).phase for e in (first, second)] == [Phase.STARTED, Phase.SCHEDULED]
+    assert cloud.scope().incarnation == before + 1
+    started = [e.resources[0] for e in cloud.scope().events if e.phase is Phase.STARTED]
+    assert started == ["web_0", "web_2", "web_4"]
+    assert len(cloud.facts(FactKind.STARTED)) == 3
+    cloud.work()
+    assert [e.resources[0] for e in cloud.scope().events if e.phase is Phase.STARTED] == [
+        "web_1",
+        "web_3",
+        "web_5",
+    ]
+
+
+def test_events_outside_the_rule_of_domains_start_with_any() -> None:
+    cloud = Cloud(scope("web", MANY))
+    restart = cloud.order("web_0", EventType.REBOOT)
+    delete = cloud.order("web_1", EventType.TERMINATE)
+    cloud.approve(restart, delete)
+    cloud.tick()
+    assert [cloud.event(e).phase for e in (restart, delete)] == [Phase.STARTED, Phase.STARTED]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_one_start_that_is_refused_keeps_no_other_from_starting(
+    monkeypatch: pytest.MonkeyPatch, bad: int
+) -> None:
+    cloud = Cloud(scope("web", MANY))
+    events = [cloud.order(name, EventType.REBOOT) for name in ("web_0", "web_2", "web_4")]
+    cloud.approve(*events)
+    real = starting.start_event
+
+    def start(scope: Scope, event: ScheduledEvent, *given: Any, **named: Any) -> Any:
+        if event.event_id == events[bad].event_id:
+            raise Conflict("Not this one.")
+        return real(scope, event, *given, **named)
+
+    monkeypatch.setattr(starting, "start_event", start)
+    [command] = cloud.run(ticker.survey)
+    assert cloud.run(command) is True
+    found = [cloud.event(event).phase for event in events]
+    assert found == [Phase.SCHEDULED if n == bad else Phase.STARTED for n in range(3)]
+    with pytest.raises(Conflict, match="Not this one"):
+        cloud.run(ordered.start_event("web", events[bad].event_id))
 
 
 def test_a_nominated_start_is_not_done_when_the_event_was_canceled(cloud: Cloud) -> None:

@@ -298,7 +298,9 @@ def test_a_host_whose_confirmation_takes_long_keeps_no_other_waiting() -> None:
         bench.link.kept_waiting["h1"].set()
         await until(lambda: ("h1", "web", 2) in bench.link.confirmed)
 
-    while_working(act)
+    bench = while_working(act)
+    assert bench.link.asked_to_confirm == ["h1", "h2"]  # one question each, both at once
+    assert bench.link.confirmed == [("h2", "web", 2), ("h1", "web", 2)]
 
 
 def test_a_host_that_leaves_while_it_confirms_says_no_more() -> None:

@@ -438,11 +438,14 @@ class EndReport(Command[ReportTaken], frozen=True, kw_only=True):
 # What time makes possible. Each is looked at again when it is decided.
 
 
-class StartEvent(Command[bool], frozen=True, kw_only=True):
-    """Start an event if nothing holds it."""
+class StartEvents(Command[bool], frozen=True, kw_only=True):
+    """Start those of the events of a scope that nothing holds, one after the other, in one commit.
+
+    One that is refused keeps no other from starting. The answer says whether any has begun.
+    """
 
     scope: str
-    event_id: str
+    event_ids: tuple[str, ...]
 
 
 class StartOperation(Command[bool], frozen=True, kw_only=True):

@@ -88,7 +88,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.BeginReport: reports.begin_report,
     commands.GoOnReport: reports.go_on_report,
     commands.EndReport: reports.end_report,
-    commands.StartEvent: ticker.start_event,
+    commands.StartEvents: ticker.start_events,
     commands.StartOperation: ticker.start_operation,
     commands.TellNewcomers: ticker.tell_newcomers,
     commands.SettleOperation: ticker.settle_operation,

@@ -17,6 +17,7 @@ from forewarn.control.dispatch import declare_if_stranded
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
+from forewarn.core.errors import Refusal
 from forewarn.core.model import (
     EventType,
     Fact,
@@ -30,6 +31,7 @@ from forewarn.core.model import (
 from forewarn.core.principal import TICKER
 
 COMMANDS_PER_TICK_MAX = 1_000
+STARTED_TOGETHER_MAX = 64  # events of one scope in one command
 HEARTBEAT_EVERY_MS = 5_000
 
 Nominated = list[Command[Any]]
@@ -173,15 +175,32 @@ def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...
 
 
 def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
+    """Events of a scope that nothing holds. Those of one domain start together: one change.
+
+    Those of another domain would be held by them, and have their turn later.
+    """
+    free: list[tuple[tuple[int, int, str], ScheduledEvent]] = []
     for event in starting.due_events(scope, fleet.now_ms):
         operation = fleet.operation(event.operation_id) if event.operation_id else None
         if explain.whole_host(operation):
             continue
+        due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
+        free.append(((due_ms, event.scheduled_ms, event.event_id), event))
+    free.sort(key=lambda one: one[0])
+    domain: int | None = None
+    begun: set[str] = set()
+    for place, (turn, event) in enumerate(free):
+        ruled = starting.one_domain_at_a_time(event)
+        if event.event_id in begun or (ruled and domain not in (None, event.update_domain)):
+            continue
         if starting.event_holds(event, scope, fleet, fleet.now_ms):
             continue
-        due_ms = notice.due_from_ms(event, unasked=starting.unasked(scope, event)) or 0
-        command = commands.StartEvent(by=TICKER, scope=scope.name, event_id=event.event_id)
-        yield Start(due_ms, event.scheduled_ms, event.event_id, command)
+        domain = event.update_domain if ruled else domain
+        others = (e for _, e in free[place + 1 :])
+        ids = [e.event_id for e in starting.together(event, others)][:STARTED_TOGETHER_MAX]
+        begun.update(ids)
+        command = commands.StartEvents(by=TICKER, scope=scope.name, event_ids=tuple(ids))
+        yield Start(*turn, command)
 
 
 def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
@@ -221,8 +240,20 @@ def _due_from_ms(fleet: FleetLook, operation: Operation) -> int:
 # How commands are decided. Each looks again: what was true in the survey may no longer be.
 
 
-def start_event(tx: Transaction, command: commands.StartEvent) -> bool:
-    scope, event = _open_event(tx, command.scope, command.event_id)
+def start_events(tx: Transaction, command: commands.StartEvents) -> bool:
+    begun, refusal = False, None
+    for event_id in command.event_ids:
+        try:
+            begun = _start(tx, command.scope, event_id) or begun
+        except Refusal as why:
+            refusal = why
+    if refusal is not None and not begun:
+        raise refusal
+    return begun
+
+
+def _start(tx: Transaction, scope_name: str, event_id: str) -> bool:
+    scope, event = _open_event(tx, scope_name, event_id)
     if scope is None or event is None or event.phase is not Phase.SCHEDULED:
         return False
     if starting.event_holds(event, scope, tx, tx.now_ms):

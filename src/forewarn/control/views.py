@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import msgspec
@@ -38,6 +38,8 @@ from forewarn.wire.link import (
 ENCODED_AT_ONCE = 128
 # One daemon needs one. What is left of connections that it gave up makes way for what it asks next.
 WAITING_PER_HOST_MAX = 8
+
+_NONE: frozenset[str] = frozenset()
 
 _encode = msgspec.json.Encoder().encode
 
@@ -311,40 +313,43 @@ class Views:
 
     def _put_scope(self, scope: Scope) -> None:
         before = self._scopes.get(scope.name)
-        showing = Showing(scope, before.showing if before else None)
-        unconfirmed = (
-            before.unconfirmed
-            if before is not None and showing.waits_as(before.showing)
-            else _unconfirmed(scope)
-        )
-        if before is not None and mention_the_same(before.showing.scope, scope):
-            now = replace(before, showing=showing, unconfirmed=unconfirmed, revision=self.revision)
+        now = self._scopes[scope.name] = _followed(before, scope, self.revision)
+        if before is None:
+            self._begin_scope(now)
         else:
-            hosts = frozenset(hosts_mentioned(scope))
-            now = _Scope(showing, hosts, _waiting(scope), unconfirmed, self.revision)
-        self._scopes[scope.name] = now
-        for host in showing.confirmed_since(before.showing) & now.hosts if before else ():
-            self._view(host).marked.add(scope.name)  # nobody is woken: the host knows
-        if before is not None and now.hosts is before.hosts and showing.same_as(before.showing):
-            return
-        if before is not None:
-            for host in before.hosts - now.hosts:
-                self._take_away(host, scope.name)
+            self._change_scope(before, now)
+
+    def _begin_scope(self, now: _Scope) -> None:
         for host in now.hosts:
-            known = before if before is not None and host in before.hosts else None
-            if known is None or now.showing.differs(known.showing, host):
-                view = self._wake(host)
-                if scope.name not in view.names:
-                    view.names.add(scope.name)
-                    view.in_order = None
-                view.marked.add(scope.name)
-            old = before.waiting.get(host, frozenset()) if before else frozenset()
-            if now.waiting.get(host, frozenset()) - old:
+            self._mark(host, now.showing.scope.name)
+            if host in now.waiting:
                 self._wake(host).worked = self.revision
-        for host, _ in now.unconfirmed - before.unconfirmed if before else ():
+
+    def _change_scope(self, before: _Scope, now: _Scope) -> None:
+        name = now.showing.scope.name
+        for host in now.showing.confirmed_since(before.showing) & now.hosts:
+            self._view(host).marked.add(name)  # nobody is woken: the host knows
+        if now.hosts is before.hosts and now.showing.same_as(before.showing):
+            return
+        for host in before.hosts - now.hosts:
+            self._take_away(host, name)
+        for host in now.hosts:
+            if host not in before.hosts or now.showing.differs(before.showing, host):
+                self._mark(host, name)
+            if now.waiting.get(host, _NONE) - before.waiting.get(host, _NONE):
+                self._wake(host).worked = self.revision
+        for host, _ in now.unconfirmed - before.unconfirmed:
             # What a host had confirmed does not count any more. It may never have been shown the
             # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
-            self._view(host).shown.pop(scope.name, None)
+            self._view(host).shown.pop(name, None)
+
+    def _mark(self, host: str, name: str) -> None:
+        """The host is shown something else of a scope, or it for the first time."""
+        view = self._wake(host)
+        if name not in view.names:
+            view.names.add(name)
+            view.in_order = None
+        view.marked.add(name)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -380,6 +385,20 @@ class Views:
         if view is None:
             view = self._views[host] = _View(rung=self.revision)
         return view
+
+
+def _followed(before: _Scope | None, scope: Scope, revision: int) -> _Scope:
+    """A scope as it is now. What has not changed since `before` is not made again."""
+    if before is None:
+        hosts = frozenset(hosts_mentioned(scope))
+        return _Scope(Showing(scope), hosts, _waiting(scope), _unconfirmed(scope), revision)
+    showing = Showing(scope, before.showing)
+    same = showing.waits_as(before.showing)
+    unconfirmed = before.unconfirmed if same else _unconfirmed(scope)
+    if mention_the_same(before.showing.scope, scope):
+        return _Scope(showing, before.hosts, before.waiting, unconfirmed, revision)
+    hosts = frozenset(hosts_mentioned(scope))
+    return _Scope(showing, hosts, _waiting(scope), unconfirmed, revision)
 
 
 def _confirmed(before: ShownScope, now: ShownScope) -> bool:

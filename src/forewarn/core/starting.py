@@ -100,6 +100,23 @@ def due(scope: Scope, event: ScheduledEvent, now_ms: int) -> bool:
     return notice.due(event, now_ms, unasked=unasked(scope, event))
 
 
+def one_domain_at_a_time(event: ScheduledEvent) -> bool:
+    """True if the event starts only while no other update domain of its scope is started."""
+    return obeys_domains(event) and not event.breaks_domains and not event.silent
+
+
+def together(first: ScheduledEvent, others: Iterable[ScheduledEvent]) -> list[ScheduledEvent]:
+    """The first event of a scope, and those of the others that start in one change with it.
+
+    They are all of its domain. What is outside the rule of domains starts alone.
+    """
+    if not one_domain_at_a_time(first):
+        return [first]
+    domain = first.update_domain
+    ruled = (e for e in others if one_domain_at_a_time(e) and e.update_domain == domain)
+    return [first, *ruled]
+
+
 def due_events(scope: Scope, now_ms: int) -> Iterator[ScheduledEvent]:
     """The scheduled events of a scope that are due and that no other domain surely holds.
 
@@ -114,8 +131,7 @@ def due_events(scope: Scope, now_ms: int) -> Iterator[ScheduledEvent]:
             continue
         if not (due(scope, event, now_ms) if someone_off else notice.due(event, now_ms)):
             continue
-        ruled = obeys_domains(event) and not event.breaks_domains and not event.silent
-        if not (ruled and busy - {event.update_domain}):
+        if not (one_domain_at_a_time(event) and busy - {event.update_domain}):
             yield event
 
 

@@ -215,7 +215,7 @@ class Hosts:
                 await self._newly_shown.wait()
 
     async def _confirm_all(self) -> bool:
-        """Every host confirms what it shows; they share commits, and none waits for another."""
+        """Every host confirms what it shows, all at the same time, so that they share commits."""
         hosts = self._confirming.hosts
         for name in hosts:
             if name not in self._executors:
