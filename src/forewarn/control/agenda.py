@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.core import consent, failing, notice, starting
+from forewarn.core import consent, document, failing, notice, starting
 from forewarn.core.model import Phase, Scope
 from forewarn.ports import Change
 
@@ -49,6 +49,17 @@ def _waits(scope: Scope, now_ms: int) -> bool:
     return False
 
 
+def _told_elsewhere(before: Scope | None, after: Scope) -> bool:
+    """Whether notices may run on other hosts than before: an approval changes nothing of that."""
+    pairs = None if before is None else document.in_place(before.events, after.events)
+    if pairs is None:
+        return True
+    return any(
+        old.host != new.host or consent.notice_runs(old) is not consent.notice_runs(new)
+        for old, new in pairs
+    )
+
+
 class Agenda:
     """The scopes that may have something due. Belongs to the event loop; tell it of each commit."""
 
@@ -68,11 +79,16 @@ class Agenda:
             for name in change.removed_scopes:
                 self._tell(name, frozenset())
                 self._at_ms.pop(name, None)
-        names = (scope.name for change in changes for _, scope in change.scopes)
-        for name in dict.fromkeys(names):
+        told: dict[str, bool] = {}  # by scope: whether notices may run elsewhere than before
+        for change in changes:
+            for before, after in change.scopes:
+                told[after.name] = told.get(after.name, False) or _told_elsewhere(before, after)
+        for name, elsewhere in told.items():
             now = self._fleet.scope(name)
-            if now is not None:
+            if now is not None and elsewhere:
                 self._changed(now)
+            elif now is not None:
+                self._look_now.add(name)
 
     def told_hosts(self) -> Collection[str]:
         """The hosts on which a notice runs."""

@@ -8,10 +8,11 @@ a host that was broken into can approve, enable and confirm nothing of the other
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from forewarn.control.transaction import Transaction
+from forewarn.core import document
 from forewarn.core.errors import NotYours
 from forewarn.core.model import ScheduledEvent, Scope, Vm
 from forewarn.core.whereabouts import arrivals, mention_the_same
@@ -22,13 +23,6 @@ def own_vms(scope: Scope, host: str) -> tuple[Vm, ...]:
     """The VMs of a scope that are on the host, or that a started action is bringing there."""
     coming = {vm.name for target, vm in arrivals(scope) if target == host}
     return tuple(vm for vm in scope.vms if vm.host == host or vm.name in coming)
-
-
-class _Event(NamedTuple):
-    """A visible event as committed, and as hosts are shown it."""
-
-    event: ScheduledEvent
-    shown: ShownEvent
 
 
 class _Head(NamedTuple):
@@ -45,14 +39,14 @@ class _Head(NamedTuple):
 class _Prepared:
     """What hosts are shown of `scope`: head and events by all of them, VMs by host.
 
-    `made` are the visible events by id; `to_confirm` the hosts that have still to say that they
-    show one of theirs.
+    `made` are the same events by id; `to_confirm` the hosts that have still to say that they show
+    one of theirs.
     """
 
     scope: Scope
     head: _Head
     events: tuple[ShownEvent, ...]
-    made: Mapping[str, _Event]
+    made: Mapping[str, ShownEvent]
     vms: Mapping[str, tuple[ShownVm, ...]]
     to_confirm: frozenset[str]
 
@@ -134,36 +128,31 @@ def _unseen(scope: Scope, before: _Prepared) -> _Prepared | None:
     """
     if not mention_the_same(before.scope, scope) or _head(scope) != before.head:
         return None
-    changed: dict[str, _Event] = {}
-    for old, new in zip(before.scope.events, scope.events, strict=True):
-        if old is new:
-            continue
+    for old, new in document.in_place(before.scope.events, scope.events) or ():
         known = before.made.get(new.event_id)
         if known is None or not new.visible or (old.shown_ms is None) != (new.shown_ms is None):
             return None
-        if _as_shown(new) != known.shown:
+        if _as_shown(new) != known:
             return None
-        changed[new.event_id] = _Event(new, known.shown)
-    return replace(before, scope=scope, made={**before.made, **changed})
+    return _Prepared(scope, before.head, before.events, before.made, before.vms, before.to_confirm)
 
 
 def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
-    then: Mapping[str, _Event] = {} if before is None else before.made
-    made: dict[str, _Event] = {}
+    then = {} if before is None else {event.event_id: event for event in before.scope.events}
+    earlier: Mapping[str, ShownEvent] = {} if before is None else before.made
+    made: dict[str, ShownEvent] = {}
     to_confirm: set[str] = set()
     for event in scope.events:
-        known = then.get(event.event_id)
-        if known is None or known.event is not event:
-            if not event.visible:
-                continue
-            shown = _as_shown(event)
-            # The same value, so that it is found to be the same at once.
-            same = known is not None and known.shown == shown
-            known = _Event(event, known.shown if known is not None and same else shown)
-        made[event.event_id] = known
+        if not event.visible:
+            continue
+        shown = earlier.get(event.event_id)
+        if shown is None or then[event.event_id] is not event:
+            now = _as_shown(event)
+            shown = shown if shown == now else now  # the same value is found to be so at once
+        made[event.event_id] = shown
         if event.shown_ms is None:
             to_confirm.add(event.host)
-    events = tuple([one.shown for one in made.values()])
+    events = tuple(made.values())
     if before is not None and before.events == events:
         events = before.events
     return _Prepared(

@@ -8,6 +8,8 @@ How it looks on the wire, per api-version, is `wire.documents`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import is_not
 from typing import NamedTuple
 
 from forewarn.core.model import EventSource, EventType, Phase, ScheduledEvent, Scope
@@ -39,9 +41,9 @@ class Moved(NamedTuple):
 def moved(before: Scope | None, after: Scope) -> Moved:
     """The events that are not as they were. Cheap while a scope with many events changes few."""
     old_events = before.events if before is not None else ()
-    in_place = _in_place(old_events, after.events)
-    if in_place is not None:
-        return Moved(in_place)
+    pairs = in_place(old_events, after.events)
+    if pairs is not None:
+        return Moved(pairs)
     known = {event.event_id: event for event in old_events}
     found = [(known.pop(event.event_id, None), event) for event in after.events]
     return Moved([(old, new) for old, new in found if old is not new], tuple(known.values()))
@@ -49,13 +51,13 @@ def moved(before: Scope | None, after: Scope) -> Moved:
 
 def changed(before: Scope, after: Scope) -> bool:
     """Whether `content` is another one. Events that are the same value are not looked into."""
-    pairs = _in_place(before.events, after.events)
+    pairs = in_place(before.events, after.events)
     if pairs is None:
         return content(before) != content(after)
     return any(_shown(old) != _shown(new) for old, new in pairs)
 
 
-def _in_place(
+def in_place(
     before: Sequence[ScheduledEvent], after: Sequence[ScheduledEvent]
 ) -> list[tuple[ScheduledEvent, ScheduledEvent]] | None:
     """The events that changed, if all are where they were; None if one came, went or moved."""
@@ -63,7 +65,8 @@ def _in_place(
         return []
     if len(before) != len(after):
         return None
-    pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not new]
+    # Every commit comes here several times, for every event of its scopes: no loop of our own.
+    pairs = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
     return pairs if all(old.event_id == new.event_id for old, new in pairs) else None
 
 

@@ -193,7 +193,8 @@ def seal(before: Scope | None, after: Scope) -> Scope:
     if document.joined(before, after):
         incarnation = max(incarnation, after.incarnation)
     events = after.events
-    if any(event.appeared_incarnation == 0 and event.visible for event in events):
+    unnumbered = [event for event in events if event.appeared_incarnation == 0]
+    if any(event.visible for event in unnumbered):
         events = tuple(
             replace(event, appeared_incarnation=incarnation)
             if event.appeared_incarnation == 0 and event.visible

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from forewarn.core import edits
+from forewarn.core import document, edits
 from forewarn.core.facts import vm_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
@@ -46,14 +46,12 @@ def mention_the_same(before: Scope, after: Scope) -> bool:
 
     An approval or a confirmation changes none of these, and nothing that is found by them.
     """
-    if before.vms is not after.vms or len(before.events) != len(after.events):
+    if before.vms is not after.vms:
         return False
-    both = zip(before.events, after.events, strict=True)
-    return all(
-        old.event_id == new.event_id and old.host == new.host and old.actions is new.actions
-        for old, new in both
-        if old is not new
-    )
+    pairs = document.in_place(before.events, after.events)
+    if pairs is None:
+        return False
+    return all(old.host == new.host and old.actions is new.actions for old, new in pairs)
 
 
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:

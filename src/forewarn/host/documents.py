@@ -49,10 +49,12 @@ class Documents:
         page.publish(scope, documents, enabled=scope.enabled)
         self._told[scope.name] = scope.incarnation if told is None else told
         shown_by[host] = scope.vms
-        for vm in scope.vms:
-            self._admit(vm, page)
         if renewed:
             self._look_again(shown_by.values())
+        if before is scope.vms:
+            return
+        for vm in scope.vms:
+            self._admit(vm, page)
         here = {vm.name for vm in scope.vms}
         gone = [vm for vm in before if vm.name not in here]
         if gone:
