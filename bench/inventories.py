@@ -28,6 +28,7 @@ from bench.processes import CORES, Failed, children, cpu_s, forewarn, resident_m
 from forewarn.adapters import joining
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.system import SystemClock
+from forewarn.wire.link import Turn
 
 SCOPES = 20_000
 VMS_PER_SCOPE = 10
@@ -197,7 +198,7 @@ async def _beat(folder: Path, to: Control, text: str, seen: _Applied) -> None:
         with _applying(to, pid, text, seen) as goes_on:
             while goes_on():
                 began_s = time.perf_counter()
-                await link.heartbeat({})
+                await link.turn(Turn())
                 seen.answers_ms.append((time.perf_counter() - began_s) * 1_000)
                 await asyncio.sleep(ASK_EVERY_S)
     finally:

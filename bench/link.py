@@ -96,7 +96,13 @@ class BenchHost:
 
 def _made(number: int, name: str, link: ControlLink, hypervisor: SimulatedHypervisor) -> BenchHost:
     documents = Documents(Identity(), requests_per_s=5.0)
-    hosts = Hosts([name], links=lambda _: link, hypervisor=hypervisor, documents=documents)
+    hosts = Hosts(
+        [name],
+        links=lambda _: link,
+        hypervisor=hypervisor,
+        documents=documents,
+        monotonic_ms=SystemClock().monotonic_ms,
+    )
     shown = Shown(documents, number)
     follower = Follower(
         name,

@@ -27,7 +27,7 @@ from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Unavailable
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
-from forewarn.wire.link import CHANGES_WAIT_S_MAX, Since
+from forewarn.wire.link import CHANGES_WAIT_S_MAX, Since, Turn
 
 VMS = 10_000
 SCOPES = {"alone": VMS, "wide": 50, "one": 1}  # what the VMs of a report are in
@@ -148,7 +148,7 @@ async def _observe(folder: Path, to: Control, layout: str) -> Beats:
                 if process.poll() not in (None, 0) or time.perf_counter() > until_s:
                     raise Failed(f"the reports were not taken: {log.read_text()[-500:]}")
                 began_s = time.perf_counter()
-                await link.heartbeat({})
+                await link.turn(Turn())
                 took_ms.append((time.perf_counter() - began_s) * 1_000)
                 await asyncio.sleep(BEAT_EVERY_S)
     finally:

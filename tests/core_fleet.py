@@ -41,7 +41,7 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import Hold, HoldReason
 from forewarn.ports import Change, Store
-from forewarn.wire.link import Traces
+from forewarn.wire.link import Turn
 from inline_control import Inline, InlineControl
 from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
 from ordered import Given
@@ -289,7 +289,7 @@ class Cloud:
         """A VM polls: its scope is enabled, and nobody waits for it any more."""
         host = self._host_of(vm_name)
         self.run(ordered.enable(host, scope_name, vm_name))
-        traces = Traces(polls={scope_name: 0}, returned=(vm_name,))
+        traces = Turn(polls={scope_name: 0}, returned=(vm_name,))
         self.run(ordered.keep_traces(host, traces))
 
     def approves(self, vm_name: str, event_ids: Iterable[str]) -> None:

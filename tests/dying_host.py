@@ -23,11 +23,11 @@ from forewarn.adapters.data_folder import FolderLock
 from forewarn.cli.logs import log_to_stderr
 from forewarn.core.machines import SeenVm
 from forewarn.core.marks import Marks
-from forewarn.core.model import Outcome
+from forewarn.host import executor
 from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
 from forewarn.ports import HostLink, WorkOrder
-from forewarn.wire.link import Work
+from forewarn.wire.link import Turn, TurnTaken, Work
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
 from lasting_machines import LastingMachines
 
@@ -56,15 +56,15 @@ class DyingLink(ControlLink):
         reached("after", "holds")
         return held
 
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        reached("before", "report")
-        await super().report(action_id, epoch=epoch, outcome=outcome, detail=detail)
-        reached("after", "report")
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        reached("before", "confirm")
-        await super().confirm(scope, incarnation)
-        reached("after", "confirm")
+    async def turn(self, said: Turn) -> TurnTaken:
+        for step, parts in (("report", said.ended), ("confirm", said.confirms)):
+            if parts:
+                reached("before", step)
+        taken = await super().turn(said)
+        for step, parts in (("report", said.ended), ("confirm", said.confirms)):
+            if parts:
+                reached("after", step)
+        return taken
 
     async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
         reached("before", "approve")
@@ -98,6 +98,8 @@ def dying_keep(folder: Path, marks: Marks) -> None:
 
 
 async def main(folder: Path, world: Path, control: str, name: str, token: str) -> None:
+    if DIES.endswith(":holds"):
+        executor.CLAIM_FRESH_MS = 0  # else nobody asks once more what was claimed just now
     settings = HostSettings(
         data=folder, name=name, control=control, metrics="", guest_requests_per_second=0
     )

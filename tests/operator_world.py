@@ -37,7 +37,7 @@ from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
 from forewarn.ports import Change
-from forewarn.wire.link import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Turn
 from ordered import Given
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ class World:
 
     def reads(self, scope: str, event_id: str, vm: str) -> None:
         ago = ReadBefore(scope=scope, event_id=event_id, vm=vm, age_ms=0)
-        self.submit(ordered.keep_traces(self._host_of(vm), Traces(first_reads=(ago,))))
+        self.submit(ordered.keep_traces(self._host_of(vm), Turn(first_reads=(ago,))))
 
     def approves(self, vm: str, event_id: str) -> None:
         """A guest says go ahead."""
@@ -201,7 +201,7 @@ class World:
     def hosts_beat(self) -> None:
         """Every host is alive and shows every document as it is now."""
         for host in HOSTS:
-            self.run(self.control.heartbeats.take(host, {}))
+            self.run(self.control.turns.take(ordered.turn(host)))
             for scope, incarnation in self.submit(_incarnations):
                 self.submit(ordered.confirm(host, scope, incarnation))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from forewarn.control import commands
+from forewarn.control import commands, dispatch, metadata
 from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
 from forewarn.control.inventory_file import digest_of
@@ -14,7 +14,7 @@ from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
 from forewarn.wire.instants import Instant
-from forewarn.wire.link import Traces
+from forewarn.wire.link import Turn
 
 T = TypeVar("T")
 
@@ -126,8 +126,15 @@ def host_silent(host: str) -> Command[None]:
     return commands.HostIsSilent(by=TICKER, host=host)
 
 
+# Parts of a turn, each for itself: what is refused is raised.
+
+
+def _part(host: str, act: Callable[[Transaction], T]) -> Command[T]:
+    return Acting(by=the_host(host), act=act)
+
+
 def confirm(host: str, scope: str, incarnation: int) -> Command[None]:
-    return commands.ConfirmScope(by=the_host(host), host=host, scope=scope, incarnation=incarnation)
+    return _part(host, lambda tx: metadata.confirm_scope(tx, host, scope, incarnation))
 
 
 def approve(host: str, vm: str, event_ids: Iterable[str]) -> Command[None]:
@@ -138,22 +145,21 @@ def enable(host: str, scope: str, vm: str) -> Command[None]:
     return commands.EnableScope(by=the_vm(vm), host=host, scope=scope, vm=vm)
 
 
-def keep_traces(host: str, traces: Traces) -> Command[None]:
+def turn(host: str, **said: Any) -> commands.TakeTurn:
+    return commands.TakeTurn(by=the_host(host), host=host, **said)
+
+
+def keep_traces(host: str, said: Turn) -> Command[None]:
     reads = (
         commands.ReadAgo(vm=one.vm, scope=one.scope, event_id=one.event_id, age_ms=one.age_ms)
-        for one in traces.first_reads
+        for one in said.first_reads
     )
-    return commands.KeepTraces(
-        by=the_host(host),
-        host=host,
-        first_reads=tuple(reads),
-        polls=dict(traces.polls),
-        returned=tuple(traces.returned),
-    )
+    kept = turn(host, first_reads=tuple(reads), polls=said.polls, returned=said.returned)
+    return _part(host, lambda tx: metadata.keep_traces(tx, kept))
 
 
-def renew(host: str, holding: Mapping[str, int]) -> Command[None]:
-    return commands.Renew(by=the_host(host), host=host, holding=dict(holding))
+def renew(host: str, holding: Mapping[str, int]) -> Command[tuple[str, ...]]:
+    return _part(host, lambda tx: dispatch.renew(tx, host, holding))
 
 
 def claim(host: str, boot_id: str, *, daemon: str = "") -> Command[commands.Claimed]:
@@ -167,14 +173,8 @@ def holds(host: str, action_id: str, epoch: int) -> Command[bool]:
 def report(
     host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
 ) -> Command[None]:
-    return commands.ReportAction(
-        by=the_host(host),
-        host=host,
-        action_id=action_id,
-        epoch=epoch,
-        outcome=outcome,
-        detail=detail,
-    )
+    ended = commands.EndedAction(action_id=action_id, epoch=epoch, outcome=outcome, detail=detail)
+    return _part(host, lambda tx: dispatch.end_action(tx, host, ended))
 
 
 # What time makes possible.

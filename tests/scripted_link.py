@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from forewarn.core.errors import Refusal
 from forewarn.core.model import Outcome
-from forewarn.wire.link import Work
+from forewarn.wire.link import Refused, Turn, TurnTaken, Work
 from unasked_link import UnaskedLink
 
 Report = tuple[str, str, int, Outcome, str]
@@ -41,10 +42,34 @@ class ScriptedLink:
         if self.refusals.get(call):
             raise self.refusals[call].pop(0)
 
-    async def heartbeat(self, host: str, holding: Mapping[str, int], refuses: str = "") -> None:
-        self._meets("heartbeat")
-        self.refusals_told.append(refuses)
-        self.heartbeats.append((host, dict(holding)))
+    async def turn(self, host: str, said: Turn) -> TurnTaken:
+        """What is to be refused refuses its part, or everything if it is no Refusal."""
+        if said.confirms:
+            self.asked_to_confirm.append(host)
+            if host in self.kept_waiting:
+                await self.kept_waiting[host].wait()
+        confirms: dict[str, Refused] = {}
+        ended: dict[str, Refused] = {}
+        self._meets("turn")
+        for scope, incarnation in said.confirms.items():
+            if not self._refuses("confirm", confirms, scope):
+                self.confirmed.append((host, scope, incarnation))
+        for one in said.ended:
+            if not self._refuses("report", ended, one.action_id):
+                outcome = Outcome(one.outcome)
+                self.reports.append((host, one.action_id, one.epoch, outcome, one.detail))
+        self.refusals_told.append(said.refuses)
+        self.heartbeats.append((host, dict(said.holding)))
+        lost = (a for a, epoch in said.holding.items() if (host, a, epoch) in self.lost_claims)
+        return TurnTaken(lost=tuple(lost), refused_confirms=confirms, refused_ended=ended)
+
+    def _refuses(self, call: str, refused: dict[str, Refused], name: str) -> bool:
+        try:
+            self._meets(call)
+        except Refusal as why:
+            refused[name] = Refused(why.code, why.refused, why.accepted)
+            return True
+        return False
 
     async def claim(self, host: str, boot_id: str) -> Sequence[Work]:
         self._meets("claim")
@@ -55,19 +80,6 @@ class ScriptedLink:
         self._meets("holds")
         return (host, action_id, epoch) not in self.lost_claims
 
-    async def report(
-        self, host: str, action_id: str, *, epoch: int, outcome: Outcome, detail: str
-    ) -> None:
-        self._meets("report")
-        self.reports.append((host, action_id, epoch, outcome, detail))
-
-    async def confirm(self, host: str, scope: str, incarnation: int) -> None:
-        self.asked_to_confirm.append(host)
-        if host in self.kept_waiting:
-            await self.kept_waiting[host].wait()
-        self._meets("confirm")
-        self.confirmed.append((host, scope, incarnation))
-
 
 class ScriptedHostLink(UnaskedLink):
     """What one host says."""
@@ -76,19 +88,11 @@ class ScriptedHostLink(UnaskedLink):
         self._script = script
         self._host = host
 
-    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
-        await self._script.heartbeat(self._host, holding, refuses)
+    async def turn(self, said: Turn) -> TurnTaken:
+        return await self._script.turn(self._host, said)
 
     async def claim(self, boot_id: str) -> Sequence[Work]:
         return await self._script.claim(self._host, boot_id)
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         return await self._script.holds(self._host, action_id, epoch)
-
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        await self._script.report(
-            self._host, action_id, epoch=epoch, outcome=outcome, detail=detail
-        )
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        await self._script.confirm(self._host, scope, incarnation)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Outcome
-from forewarn.wire.link import Changes, Since, Traces, Work
+from forewarn.wire.link import Changes, Since, Turn, TurnTaken, Work
 
 
 class UnaskedLink:
@@ -15,20 +14,14 @@ class UnaskedLink:
     async def changes(self, since: Since | None, wait_s: int) -> Changes:
         raise AssertionError(("changes", since, wait_s))
 
-    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
-        raise AssertionError(("heartbeat", holding, refuses))
+    async def turn(self, said: Turn) -> TurnTaken:
+        raise AssertionError(("turn", said))
 
     async def claim(self, boot_id: str) -> Sequence[Work]:
         raise AssertionError(("claim", boot_id))
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         raise AssertionError(("holds", action_id, epoch))
-
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        raise AssertionError(("report", action_id, epoch, outcome, detail))
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        raise AssertionError(("confirm", scope, incarnation))
 
     async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
         raise AssertionError(("targets", vms))
@@ -50,6 +43,3 @@ class UnaskedLink:
 
     async def enable(self, scope: str, vm: str) -> None:
         raise AssertionError(("enable", scope, vm))
-
-    async def traces(self, traces: Traces) -> None:
-        raise AssertionError(("traces", traces))

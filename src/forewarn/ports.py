@@ -19,11 +19,10 @@ from forewarn.core.model import (
     Fact,
     Host,
     Operation,
-    Outcome,
     ScheduledEvent,
     Scope,
 )
-from forewarn.wire.link import Changes, Since, Traces, Work
+from forewarn.wire.link import Changes, Since, Turn, TurnTaken, Work
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
 BACKUP_SCRATCH_PREFIX = "forewarn-backup-"
@@ -342,10 +341,10 @@ class HostLink(Protocol):
 
     # What it says of itself and does.
 
-    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
-        """I am here, and I still hold these claims (action id, epoch).
+    async def turn(self, said: Turn) -> TurnTaken:
+        """I am here, and this is what I have to say. Durable when it returns, but for the refused.
 
-        `refuses` says, in words with the remedy, why I obey nothing of what I am told.
+        The `epoch` of the turn is for the link to say.
         """
         ...
 
@@ -354,15 +353,7 @@ class HostLink(Protocol):
         ...
 
     async def holds(self, action_id: str, epoch: int) -> bool:
-        """Is the claim still mine? Asked right before acting; a yes renews its lease."""
-        ...
-
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        """How it ended. Refused with StaleReport or NotFound if the claim is no longer mine."""
-        ...
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        """I show this incarnation of the scope's document: its notice may run."""
+        """Is the claim still mine? Asked before acting on one that is not fresh; yes renews it."""
         ...
 
     # What it asks while it acts.
@@ -397,10 +388,6 @@ class HostLink(Protocol):
 
     async def enable(self, scope: str, vm: str) -> None:
         """A VM polled a scope that was not enabled. Durable when it returns."""
-        ...
-
-    async def traces(self, traces: Traces) -> None:
-        """What guests did in passing: polls, first reads, returns."""
         ...
 
 

@@ -20,7 +20,6 @@ from forewarn.adapters.authority import Authority
 from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
 from forewarn.core import errors
 from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
-from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wire.problems import problem_json, status_of
 from host_world import a_vm
@@ -129,24 +128,18 @@ def asked(server: Server, kind: type[Any]) -> tuple[str, Any]:
 ACTION = wire.Work(
     action_id="E1/web_0", kind="reboot-vm", host="h1", vm="web_0", epoch=3, left_ms=5_000
 )
+TAKEN = wire.TurnTaken(lost=("A",), refused_ended={"B": wire.Refused("stale-report", "no")})
 JOINED = wire.Joined("cert", "authority")
 
 Question = tuple[str, Callable[[ControlLink], Any], msgspec.Struct, msgspec.Struct, Any]
 
 QUESTIONS: list[Question] = [
     (
-        "heartbeat",
-        lambda k: k.heartbeat({"A": 2}),
-        wire.Heartbeat({"A": 2}),
-        wire.Done(),
-        None,
-    ),
-    (
-        "heartbeat",
-        lambda k: k.heartbeat({}, "it would go back"),
-        wire.Heartbeat({}, "it would go back"),
-        wire.Done(),
-        None,
+        "turn",
+        lambda k: k.turn(wire.Turn({"A": 2}, "it would go back")),
+        wire.Turn({"A": 2}, "it would go back"),
+        TAKEN,
+        TAKEN,
     ),
     (
         "claim",
@@ -156,14 +149,6 @@ QUESTIONS: list[Question] = [
         (ACTION,),
     ),
     ("holds", lambda k: k.holds("A", 2), wire.Holds("A", 2), wire.Held(holds=True), True),
-    (
-        "report",
-        lambda k: k.report("A", epoch=2, outcome=Outcome.DONE, detail="so"),
-        wire.Report("A", 2, Outcome.DONE, "so"),
-        wire.Done(),
-        None,
-    ),
-    ("confirm", lambda k: k.confirm("web", 7), wire.Confirm("web", 7), wire.Done(), None),
     (
         "targets",
         lambda k: k.targets(["web_0"]),
@@ -196,7 +181,6 @@ QUESTIONS: list[Question] = [
     ("renew", lambda k: k.renew("csr"), wire.Renew("csr"), JOINED, JOINED),
     ("approve", lambda k: k.approve("v", ("E",)), wire.Approve("v", ("E",)), wire.Done(), None),
     ("enable", lambda k: k.enable("web", "v"), wire.Enable("web", "v"), wire.Done(), None),
-    ("traces", lambda k: k.traces(wire.Traces()), wire.Traces(), wire.Done(), None),
 ]
 
 
@@ -243,7 +227,7 @@ def test_what_is_no_answer_to_the_question_is_unavailable(
     async def test(server: Server, link: ControlLink) -> None:
         server.refuse(refusal)
         with pytest.raises(Unavailable) as raised:
-            await link.report("A", epoch=1, outcome=Outcome.DONE, detail="")
+            await link.turn(wire.Turn(ended=(wire.Ended("A", 1, "done"),)))
         assert str(refusal) in str(raised.value)
 
     run(tmp_path, test)
@@ -332,8 +316,8 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) 
             raw=f"HTTP/1.1 200 X\r\n{wire.NOW_HEADER}: 5\r\nContent-Length: 2\r\n\r\n{{}}".encode()
         )
         server.replies = [closing, good]
-        await link.confirm("web", 1)
-        await link.confirm("web", 2)
+        await link.turn(wire.Turn(confirms={"web": 1}))
+        await link.turn(wire.Turn(confirms={"web": 2}))
         assert len(server.asked) == 2
 
     run(tmp_path, test)
@@ -342,7 +326,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path) 
 def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
     async def test(server: Server, link: ControlLink) -> None:
         for incarnation in range(5):
-            await link.confirm("web", incarnation)
+            await link.turn(wire.Turn(confirms={"web": incarnation}))
         assert server.connections == 1
 
     run(tmp_path, test)
@@ -357,7 +341,7 @@ def test_guests_that_wait_do_not_keep_the_host_from_its_heartbeat(tmp_path: Path
         ]
         while len(server.asked) < control_link.CONNECTIONS_PER_LANE:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        await link.heartbeat({})
+        await link.turn(wire.Turn())
         assert not any(one.done() for one in waiting)
         for one in waiting:
             one.cancel()
@@ -378,7 +362,7 @@ def test_a_server_of_another_authority_is_told_nothing(tmp_path: Path) -> None:
             ) as link,
         ):
             with pytest.raises(Unavailable) as raised:
-                await link.heartbeat({})
+                await link.turn(wire.Turn())
             assert "not by the authority that this host has joined" in str(raised.value)
             assert server.asked == []
 
@@ -388,7 +372,7 @@ def test_a_server_of_another_authority_is_told_nothing(tmp_path: Path) -> None:
 def test_a_server_of_another_name_is_told_nothing(tmp_path: Path) -> None:
     async def test(server: Server, link: ControlLink) -> None:
         with pytest.raises(Unavailable) as raised:
-            await link.heartbeat({})
+            await link.turn(wire.Turn())
         assert "hosts_url" in str(raised.value)
         assert server.asked == []
 
@@ -408,7 +392,7 @@ def test_a_host_whose_clock_is_years_off_reaches_control_all_the_same(tmp_path: 
                 monotonic_ms=lambda: 5,
             ) as link,
         ):
-            await link.heartbeat({})
+            await link.turn(wire.Turn())
             assert len(server.asked) == 1
 
     asyncio.run(main())
@@ -419,7 +403,7 @@ def test_control_that_is_not_there_is_said_in_the_words_of_the_system(tmp_path: 
         trusted = host_credentials.trusting(Authority(tmp_path / "authority").pem)
         async with ControlLink("https://127.0.0.1:1", trusted, monotonic_ms=lambda: 5) as link:
             with pytest.raises(Unavailable) as raised:
-                await link.heartbeat({})
+                await link.turn(wire.Turn())
         assert "Connection refused" in str(raised.value)
 
     asyncio.run(main())
@@ -473,10 +457,10 @@ def test_the_time_of_control_is_heard_with_every_answer(tmp_path: Path) -> None:
                 heard=lambda *times: heard.append(times),
             ) as link,
         ):
-            await link.heartbeat({})
+            await link.turn(wire.Turn())
             server.refuse(NotFound("no"))
             with pytest.raises(NotFound):
-                await link.confirm("web", 1)
+                await link.turn(wire.Turn(confirms={"web": 1}))
         assert heard == [(NOW_MS, 100, 101), (NOW_MS, 102, 103)]
 
     asyncio.run(main())

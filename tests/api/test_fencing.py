@@ -21,7 +21,7 @@ def test_vms_of_a_host_that_is_heard_are_not_started_elsewhere_unless_it_is_forc
             there = sighting((SeenVm(name="vm0", vm_id=VM_ID, power=Power.RUNNING),))
             await h1.ask("sight", there, wire.Sighted)
             for host in (h1, h2):
-                await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+                await host.ask("turn", wire.Turn(), wire.TurnTaken)
 
             refused = await world.operator("POST", "/v1/hosts/h1/fail", {"fenced": True})
             assert (refused.status_code, refused.json()["code"]) == (409, "host-heard")

@@ -10,14 +10,15 @@ import pytest
 
 from core_fleet import WEB, Cloud, scope
 from forewarn.api.in_process_link import InProcessLink
-from forewarn.api.link_routes import EVENT_IDS_MAX, HOLDING_MAX, LinkRoutes
+from forewarn.api.link_routes import EVENT_IDS_MAX, LinkRoutes
 from forewarn.control.sightings import Sightings
 from forewarn.control.views import Views
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
-from forewarn.wire.link import ReadBefore, Since, Traces
+from forewarn.wire.link import HOLDING_MAX, ReadBefore, Since, Turn
 from inline_control import run_now
+from said import Saying
 
 
 class Linked:
@@ -34,8 +35,8 @@ class Linked:
             sightings=Sightings(self.cloud.clock, self.cloud.volatile),
         )
 
-    def link(self, host: str) -> InProcessLink:
-        return InProcessLink(self.routes, host)
+    def link(self, host: str) -> Saying:
+        return Saying(InProcessLink(self.routes, host))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_host_speaks_for_its_own_vms_only(linked: Linked) -> None:
         run_now(h2.approve("web_0", (event.event_id,)))
     with pytest.raises(NotYours):
         run_now(h2.enable("web", "web_0"))
-    run_now(h2.traces(Traces(first_reads=(ReadBefore("web", event.event_id, "web_0", 0),))))
+    run_now(h2.turn(Turn(first_reads=(ReadBefore("web", event.event_id, "web_0", 0),))))
     assert not linked.cloud.store.first_reads(event.event_id)
     assert linked.cloud.event(event).approved_ms is None
 

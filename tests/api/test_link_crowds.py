@@ -17,7 +17,6 @@ from forewarn.api.link_app import (
     SHORT_OF_HOST_BYTES_MAX,
 )
 from forewarn.api.link_protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX, LinkProtocol
-from forewarn.api.link_routes import QUESTION_BYTES_MAX
 from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.core.machines import Power, SeenVm
 from forewarn.wire import link as wire
@@ -55,7 +54,7 @@ def test_however_many_strangers_come_hosts_are_heard(tmp_path: Path) -> None:
                 )
                 stack.push_async_callback(hang_up, writer)
                 crowd.append(reader)
-            assert await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
+            assert await machine.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken()
             for oldest in crowd[:5]:
                 assert await ended(oldest)
             assert not crowd[-1].at_eof()
@@ -94,9 +93,9 @@ def test_one_host_cannot_keep_the_others_out(tmp_path: Path) -> None:
                 stack.push_async_callback(hang_up, writer)
                 with suppress(OSError, asyncio.IncompleteReadError):  # one too many
                     await ask_once(reader, writer)
-            await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await other.ask("turn", wire.Turn(), wire.TurnTaken)
             with pytest.raises(httpx.HTTPError):
-                await greedy.say("heartbeat", wire.Heartbeat({}))
+                await greedy.say("turn", wire.Turn())
 
     run(story)
 
@@ -123,8 +122,8 @@ def test_a_host_asks_one_long_question_at_a_time(tmp_path: Path) -> None:
 
 async def ask_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Ask, and read the answer's head: who has asked may then be silent for a minute."""
-    body = msgspec.json.encode(wire.Heartbeat({}))
-    head = "POST /link/heartbeat HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
+    body = msgspec.json.encode(wire.Turn())
+    head = "POST /link/turn HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
@@ -146,7 +145,7 @@ def test_a_long_report_is_taken_and_told_while_another_host_beats(tmp_path: Path
             machine, other = await world.joined("h1"), await world.joined("h2")
             taking = asyncio.ensure_future(machine.ask("sight", sighting(vms), wire.Sighted))
             while not taking.done():
-                await other.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+                await other.ask("turn", wire.Turn(), wire.TurnTaken)
             assert taking.result() == wire.Sighted({})
             told = await machine.changes()
             assert {one.name for one in told.scopes} == {one.name for one in vms}
@@ -193,7 +192,7 @@ def test_long_questions_of_many_hosts_have_a_limit_and_leave_room_for_heartbeats
             reader, _ = await half_a_question(world, hosts[fit], "sight", LONG, stack)
             assert b" 503 " in await first_line(reader)
             for host in hosts:
-                await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+                await host.ask("turn", wire.Turn(), wire.TurnTaken)
             told = await hosts[fit].ask("sight", sighting(()), wire.Sighted)
             assert told == wire.Sighted({})
 
@@ -203,18 +202,18 @@ def test_long_questions_of_many_hosts_have_a_limit_and_leave_room_for_heartbeats
 def test_many_questions_of_one_host_have_a_limit_and_leave_room_for_another(
     tmp_path: Path,
 ) -> None:
-    fit = SHORT_OF_HOST_BYTES_MAX // QUESTION_BYTES_MAX
+    fit = SHORT_OF_HOST_BYTES_MAX // wire.QUESTION_BYTES_MAX
 
     async def story() -> None:
         async with control_running(tmp_path) as world, AsyncExitStack() as stack:
             greedy, other = await world.joined("h1"), await world.joined("h2")
             for _ in range(fit):
                 reader, _ = await half_a_question(
-                    world, greedy, "traces", QUESTION_BYTES_MAX, stack
+                    world, greedy, "turn", wire.QUESTION_BYTES_MAX, stack
                 )
                 assert b" 100 " in await first_line(reader)
-            assert await greedy.refused("traces", wire.Traces()) == (503, "unavailable")
-            await other.ask("traces", wire.Traces(), wire.Done)
+            assert await greedy.refused("turn", wire.Turn()) == (503, "unavailable")
+            await other.ask("turn", wire.Turn(), wire.TurnTaken)
 
     run(story)
 

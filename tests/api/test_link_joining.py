@@ -65,7 +65,7 @@ def test_a_token_lets_one_host_in_and_then_nobody(tmp_path: Path) -> None:
         async with control_running(tmp_path) as world:
             token = await world.token("alpha")
             first = await world.machine("alpha").join(token)
-            await first.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await first.ask("turn", wire.Turn(), wire.TurnTaken)
             hosts = (await world.operator("GET", "/v1/hosts")).json()["items"]
             assert [(host["name"], host["alive"]) for host in hosts] == [("alpha", True)]
             facts = (await world.operator("GET", "/v1/journal")).json()["items"]
@@ -86,7 +86,7 @@ def test_a_host_whose_answer_was_lost_joins_again_with_the_same_key(tmp_path: Pa
             token = await world.token("h1")
             assert (await machine.ask_to_join(token)).status_code == 200
             await machine.join(token)
-            await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await machine.ask("turn", wire.Turn(), wire.TurnTaken)
 
     run(story)
 
@@ -103,8 +103,8 @@ def test_a_name_is_taken_by_who_has_it_until_another_is_invited_to_replace_it(
             new = world.machine("h1", "the other machine")
             await new.join(await token_for(world, "h1", replace=True))
 
-            await new.ask("heartbeat", wire.Heartbeat({}), wire.Done)
-            answer = await old.say("heartbeat", wire.Heartbeat({}))
+            await new.ask("turn", wire.Turn(), wire.TurnTaken)
+            answer = await old.say("turn", wire.Turn())
             assert code_of(answer) == (403, "not-member")
             assert "Another machine has taken the place" in answer.json()["detail"]
 
@@ -184,7 +184,7 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
 
             assert code_of(await waiting) == (403, "not-member")
             for name, body in (
-                ("heartbeat", wire.Heartbeat({})),
+                ("turn", wire.Turn()),
                 ("changes", wire.AskChanges(None, 0)),
                 ("renew", wire.Renew(machine.request())),
             ):
@@ -225,7 +225,7 @@ def test_a_host_is_revoked_at_once_while_a_large_file_is_read_and_nobody_waits_f
             files.reading = True
             revoking = asyncio.ensure_future(world.order("/v1/hosts/h1/revoke"))
             await until(lambda: not world.service.membership.members(), "it is out")
-            assert await machine.refused("heartbeat", wire.Heartbeat({})) == (403, "not-member")
+            assert await machine.refused("turn", wire.Turn()) == (403, "not-member")
             await world.order("/v1/hosts/h1/close")
             assert not revoking.done()
             files.reading = False
@@ -264,7 +264,7 @@ def test_a_certificate_is_renewed_for_the_same_name_and_key_only(tmp_path: Path)
             for wrong in (machine.request("h2"), other.request("h1"), "nothing"):
                 assert await machine.refused("renew", wire.Renew(wrong)) == (400, "invalid")
             machine.keep(renewed.certificate)
-            await machine.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await machine.ask("turn", wire.Turn(), wire.TurnTaken)
 
     run(story)
 
@@ -276,7 +276,7 @@ def test_an_expired_certificate_is_refused_in_words(tmp_path: Path) -> None:
             authority = Authority(tmp_path / "control" / "link")
             long_ago = datetime.now(UTC) - HOST_FOR - timedelta(seconds=1)
             machine.keep(authority.sign(machine.request(), name="h1", now=long_ago))
-            answer = await machine.say("heartbeat", wire.Heartbeat({}))
+            answer = await machine.say("turn", wire.Turn())
             assert code_of(answer) == (403, "not-member")
             assert "has expired" in answer.json()["detail"]
             assert "host invite h1 --replace" in answer.json()["remedy"]
@@ -293,7 +293,7 @@ def test_without_a_certificate_there_is_nothing_but_the_way_in(tmp_path: Path) -
         async with control_running(tmp_path) as world:
             stranger = world.machine("h1")
             await stranger.learn_authority()
-            for name in ("changes", "heartbeat", "claim", "approve", "sight", "definition"):
+            for name in ("changes", "turn", "claim", "approve", "sight", "definition"):
                 answer = await stranger.say(name, {})
                 assert code_of(answer) == (403, "not-member"), name
                 assert "forewarn host invite" in answer.json()["remedy"]
@@ -313,7 +313,7 @@ def test_a_certificate_of_another_authority_does_not_get_through_tls(tmp_path: P
             caught.key = foreign.key
             await caught.learn_authority()
             with pytest.raises((httpx.HTTPError, ssl.SSLError)):
-                await caught.say("heartbeat", wire.Heartbeat({}))
+                await caught.say("turn", wire.Turn())
 
     run(story)
 
@@ -327,7 +327,7 @@ def test_control_does_not_pass_for_another_control(tmp_path: Path) -> None:
             machine = await ours.joined("h1")
             machine.url = theirs.where.hosts_url
             with pytest.raises(httpx.ConnectError, match="certificate verify failed"):
-                await machine.say("heartbeat", wire.Heartbeat({}))
+                await machine.say("turn", wire.Turn())
 
     run(story)
 

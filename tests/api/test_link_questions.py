@@ -14,7 +14,7 @@ import pytest
 import ordered
 from core_fleet import TurnedClock
 from forewarn.adapters.system import SystemClock
-from forewarn.api.link_routes import EVENT_IDS_MAX, FIRST_READS_MAX, QUESTION_BYTES_MAX
+from forewarn.api.link_routes import EVENT_IDS_MAX
 from forewarn.core.machines import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
@@ -65,7 +65,7 @@ def since(answer: wire.Changes) -> wire.Since:
 async def two_hosts(world: ControlWorld) -> tuple[Machine, Machine]:
     hosts = await world.joined("h1"), await world.joined("h2")
     for host in hosts:
-        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)
     return hosts
 
 
@@ -99,11 +99,12 @@ def test_an_event_lives_its_whole_life_over_the_link(tmp_path: Path) -> None:
             assert [e.event_id for e in told.scopes[0].events] == [event_id]
             assert told.scopes[0].incarnation > known.scopes[0].incarnation
 
-            shown = wire.Confirm("web", told.scopes[0].incarnation)
-            await h1.ask("confirm", shown, wire.Done)
+            shown = wire.Turn(confirms={"web": told.scopes[0].incarnation})
+            await h1.ask("turn", shown, wire.TurnTaken)
             assert (await event_of(world, event_id))["shown"] is not None
             read = wire.ReadBefore("web", event_id, "web-0", 40)
-            await h1.ask("traces", wire.Traces(first_reads=(read,), polls={"web": 40}), wire.Done)
+            traces = wire.Turn(first_reads=(read,), polls={"web": 40})
+            await h1.ask("turn", traces, wire.TurnTaken)
             approval = wire.Approve("web-0", (event_id.lower(),))
             await h1.ask("approve", approval, wire.Done)
             assert (await event_of(world, event_id))["approved_by"] == "web-0"
@@ -112,9 +113,9 @@ def test_an_event_lives_its_whole_life_over_the_link(tmp_path: Path) -> None:
             assert (action.kind, action.vm) == ("reboot-vm", "web-0")
             held = wire.Holds(action.action_id, action.epoch)
             assert (await h1.ask("holds", held, wire.Held)).holds
-            await h1.ask("heartbeat", wire.Heartbeat({action.action_id: action.epoch}), wire.Done)
-            report = wire.Report(action.action_id, action.epoch, Outcome.DONE)
-            await h1.ask("report", report, wire.Done)
+            await h1.ask("turn", wire.Turn({action.action_id: action.epoch}), wire.TurnTaken)
+            ended = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch, Outcome.DONE),))
+            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken()
 
             after = await event_of(world, event_id)
             assert after["phase"] == "completed"
@@ -140,9 +141,10 @@ def test_a_host_acts_and_speaks_for_its_own_vms_only(tmp_path: Path) -> None:
             )
             assert await h2.refused("enable", wire.Enable("web", "web-0")) == (403, "not-yours")
             told = (await h2.changes()).scopes[0]
-            await h2.ask("confirm", wire.Confirm("web", told.incarnation), wire.Done)
+            confirms = wire.Turn(confirms={"web": told.incarnation})
+            await h2.ask("turn", confirms, wire.TurnTaken)
             read = wire.ReadBefore("web", event_id, "web-0", 0)
-            await h2.ask("traces", wire.Traces(first_reads=(read,)), wire.Done)
+            await h2.ask("turn", wire.Turn(first_reads=(read,)), wire.TurnTaken)
             before = await event_of(world, event_id)
             assert (before["approved"], before["shown"]) == (None, None)
             assert before["receipt"]["first_reads"] == [
@@ -154,14 +156,18 @@ def test_a_host_acts_and_speaks_for_its_own_vms_only(tmp_path: Path) -> None:
             assert (await h2.ask("claim", wire.Claim("b"), wire.Claimed)).work == ()
             held = wire.Holds(action.action_id, action.epoch)
             assert not (await h2.ask("holds", held, wire.Held)).holds
-            report = wire.Report(action.action_id, action.epoch, Outcome.DONE)
-            assert await h2.refused("report", report) == (404, "not-found")
-            await h2.ask("heartbeat", wire.Heartbeat({action.action_id: action.epoch}), wire.Done)
+            ended = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch, Outcome.DONE),))
+            refused = (await h2.ask("turn", ended, wire.TurnTaken)).refused_ended
+            assert refused[action.action_id].code == "not-found"
+            holding = wire.Turn({action.action_id: action.epoch})
+            lost = (await h2.ask("turn", holding, wire.TurnTaken)).lost
+            assert lost == (action.action_id,)
             assert (await event_of(world, event_id))["phase"] == "started"
 
-            late = wire.Report(action.action_id, action.epoch + 1, Outcome.DONE)
-            assert await h1.refused("report", late) == (409, "stale-report")
-            await h1.ask("report", report, wire.Done)
+            late = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch + 1, Outcome.DONE),))
+            refused = (await h1.ask("turn", late, wire.TurnTaken)).refused_ended
+            assert refused[action.action_id].code == "stale-report"
+            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken()
 
     run(story)
 
@@ -204,7 +210,7 @@ def test_a_host_that_refuses_control_gets_no_vms_and_the_operator_reads_why(
             h1, h2 = await two_hosts(world)
             await h1.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
             await h2.ask("sight", sighting(()), wire.Sighted)
-            await h2.ask("heartbeat", wire.Heartbeat({}, "It would go back."), wire.Done)
+            await h2.ask("turn", wire.Turn({}, "It would go back."), wire.TurnTaken)
             asked = wire.AskTargets(("vm-9",))
             assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": None}
             shown = (await world.operator("GET", "/v1/hosts/h2")).json()
@@ -213,7 +219,7 @@ def test_a_host_that_refuses_control_gets_no_vms_and_the_operator_reads_why(
             assert 'forewarn_link_refusing{host="h1"} 0.0' in text
             assert 'forewarn_link_refusing{host="h2"} 1.0' in text
 
-            await h2.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await h2.ask("turn", wire.Turn(), wire.TurnTaken)
             assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": "h2"}
             shown = (await world.operator("GET", "/v1/hosts/h2")).json()
             assert (shown["placement"], shown["refuses"]) == ("open", "")
@@ -236,14 +242,14 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
 
             before = wire.Claim("boot-1", "d1", "the epoch of another control")
             assert (await h1.ask("claim", before, wire.Claimed)).work == ()
-            beat = wire.Heartbeat({}, "", "the epoch of another control")
-            await h1.ask("heartbeat", beat, wire.Done)
+            beat = wire.Turn({}, "", "the epoch of another control")
+            await h1.ask("turn", beat, wire.TurnTaken)
             shown = (await world.operator("GET", "/v1/hosts/h1")).json()
             assert (shown["placement"], "has not looked yet" in shown["refuses"]) == (
                 "refusing",
                 True,
             )
-            await h1.ask("heartbeat", wire.Heartbeat({}, "", known.epoch), wire.Done)
+            await h1.ask("turn", wire.Turn({}, "", known.epoch), wire.TurnTaken)
             shown = (await world.operator("GET", "/v1/hosts/h1")).json()
             assert (shown["placement"], shown["refuses"]) == ("open", "")
             now = wire.Claim("boot-1", "d1", known.epoch)
@@ -315,8 +321,8 @@ def test_a_version_of_the_link_that_is_not_ours_says_which_side_to_upgrade(
             host = await world.joined("h1")
             headers = {} if version is None else {wire.VERSION_HEADER: version.encode()}
             sent: Any = headers  # httpx takes bytes, which its types do not say
-            for name in ("heartbeat", "join"):
-                answer = await host.say(name, wire.Heartbeat({}), headers=sent)
+            for name in ("turn", "join"):
+                answer = await host.say(name, wire.Turn(), headers=sent)
                 assert answer.status_code == 400
                 assert remedy in answer.json()["remedy"]
 
@@ -331,13 +337,13 @@ def test_every_answer_says_what_time_it_is_at_control(tmp_path: Path) -> None:
             stranger = world.machine("h2")
             await stranger.learn_authority()
             answers = [
-                await host.say("heartbeat", wire.Heartbeat({})),
-                await host.say("heartbeat", b"null"),
+                await host.say("turn", wire.Turn()),
+                await host.say("turn", b"null"),
                 await host.say("nothing", {}),
-                await host.say("heartbeat", method="GET"),
+                await host.say("turn", method="GET"),
                 await host.say("authority", method="GET"),
-                await host.say("heartbeat", wire.Heartbeat({}), headers={}),
-                await stranger.say("heartbeat", wire.Heartbeat({})),
+                await host.say("turn", wire.Turn(), headers={}),
+                await stranger.say("turn", wire.Turn()),
             ]
             assert [answer.status_code for answer in answers] == [200, 400, 404, 405, 200, 400, 403]
             for answer in answers:
@@ -347,8 +353,8 @@ def test_every_answer_says_what_time_it_is_at_control(tmp_path: Path) -> None:
 
 
 QUESTIONS = (
-    *("renew", "changes", "heartbeat", "claim", "holds", "report", "confirm", "approve"),
-    *("enable", "traces", "sight", "blind", "adopted", "targets", "definition", "join"),
+    *("renew", "changes", "turn", "claim", "holds", "approve"),
+    *("enable", "sight", "blind", "adopted", "targets", "definition", "join"),
 )
 JUNK = (
     b"",
@@ -374,8 +380,19 @@ JUNK = (
     b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
     b'{"name": "h1", "token": "fw1.a.b", "request": null}',
 )
-# Questions to which nothing at all is a good question.
-WELL = {("traces", b"{}")}
+# A turn may say nothing at all, and what is not known of it belongs to a later version.
+WELL_TURNS = (
+    b"{}",
+    b'{"unknown": 1}',
+    b'{"vms": [null]}',
+    b'{"vms": [{"name": 1}]}',
+    b'{"scope": "web", "incarnation": 1e99}',
+    b'{"since": 5}',
+    b'{"since": null, "wait_s": "long"}',
+    b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
+    b'{"name": "h1", "token": "fw1.a.b", "request": null}',
+)
+WELL = {("turn", body) for body in WELL_TURNS}
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -391,7 +408,7 @@ def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) 
                 assert answer.status_code == 400, (body[:40], answer.text)
                 assert answer.json()["code"] == "invalid"
                 assert len(answer.content) < 2_000
-            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
 
     run(story)
 
@@ -401,11 +418,14 @@ def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) 
     [
         ("holds", {"action_id": "", "epoch": 0}),
         ("holds", {"action_id": "\u0000", "epoch": -(2**63)}),
-        ("confirm", {"scope": "../../x", "incarnation": 2**63 - 1}),
-        ("confirm", {"scope": "web", "incarnation": -1}),
+        ("turn", {"confirms": {"../../x": 2**63 - 1}}),
+        ("turn", {"confirms": {"web": -1}}),
+        ("turn", {"confirms": {"web": 2**70}}),
+        ("turn", {"ended": [{"action_id": "a", "epoch": 1, "outcome": "perhaps"}]}),
+        ("turn", {"ended": [{"action_id": "", "epoch": 2**70, "outcome": "done"}]}),
         ("claim", {"boot_id": ""}),
-        ("traces", {"polls": {"web": -(2**62)}, "returned": ["nobody", ""]}),
-        ("traces", {"polls": {"web": 2**62}}),
+        ("turn", {"polls": {"web": -(2**62)}, "returned": ["nobody", ""]}),
+        ("turn", {"polls": {"web": 2**62}}),
         ("changes", {"since": {"epoch": "", "revision": -(2**63)}, "wait_s": -5}),
         ("changes", {"since": {"epoch": "x" * 10_000, "revision": 2**63 - 1}, "wait_s": 10**9}),
         ("targets", {"vms": ["nobody"] * 100}),
@@ -414,7 +434,7 @@ def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) 
         ("sight", {"vms": []}),
         ("blind", {"why": ""}),
         ("blind", {"why": "x" * 50_000}),
-        ("heartbeat", {"holding": {"": 10**30}}),
+        ("turn", {"holding": {"": 10**30}}),
     ],
 )
 def test_odd_but_whole_questions_are_answered(
@@ -429,16 +449,23 @@ def test_odd_but_whole_questions_are_answered(
     run(story)
 
 
+def _many(number: int) -> dict[str, int]:
+    return {f"scope-{n}": 1 for n in range(number)}
+
+
 def test_too_much_at_once_is_refused_with_the_limit(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
             host = await world.joined("h1")
-            too_long = await host.say("heartbeat", b" " * (QUESTION_BYTES_MAX + 1))
+            too_long = await host.say("turn", b" " * (wire.QUESTION_BYTES_MAX + 1))
             assert (too_long.status_code, too_long.json()["code"]) == (413, "body-too-large")
-            read = wire.ReadBefore("web", "e", "v", 0)
+            reads = (wire.ReadBefore("web", "e", "v", 0),) * (wire.FIRST_READS_MAX + 1)
+            ended = wire.Ended("a", 1, "done")
             for name, question, limit in (
                 ("approve", wire.Approve("v", ("e",) * (EVENT_IDS_MAX + 1)), EVENT_IDS_MAX),
-                ("traces", wire.Traces((read,) * (FIRST_READS_MAX + 1)), FIRST_READS_MAX),
+                ("turn", wire.Turn(first_reads=reads), wire.FIRST_READS_MAX),
+                ("turn", wire.Turn(confirms=_many(wire.CONFIRMS_MAX + 1)), wire.CONFIRMS_MAX),
+                ("turn", wire.Turn(ended=(ended,) * (wire.ENDED_MAX + 1)), wire.ENDED_MAX),
                 ("claim", wire.Claim("b" * 1_000), 256),
             ):
                 answer = await host.say(name, question)
@@ -456,10 +483,10 @@ def test_a_host_that_lost_its_place_is_told_so(tmp_path: Path) -> None:
             host = await world.joined("h1")
             removed = ordered.wanted(lambda tx: tx.remove_host("h1"))
             await world.service.parts.control.submit(removed)
-            assert await host.refused("heartbeat", wire.Heartbeat({})) == (404, "not-found")
+            assert await host.refused("turn", wire.Turn()) == (404, "not-found")
         async with control_running(tmp_path) as world:
             host.url = world.where.hosts_url
-            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
 
     run(story)
 
@@ -500,16 +527,16 @@ def test_the_link_is_in_the_metrics(tmp_path: Path) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
             host = await world.joined("h1")
-            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
-            await host.say("heartbeat", b"null")
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
+            await host.say("turn", b"null")
             await host.say("../etc", {})
             text = (await world.operator("GET", "/metrics")).text
             for line in (
                 "forewarn_link_members 1.0",
                 "forewarn_link_waiting 0.0",
                 "forewarn_link_handshakes 0.0",
-                'forewarn_link_answers_total{question="heartbeat",status="200"} 1.0',
-                'forewarn_link_answers_total{question="heartbeat",status="400"} 1.0',
+                'forewarn_link_answers_total{question="turn",status="200"} 1.0',
+                'forewarn_link_answers_total{question="turn",status="400"} 1.0',
                 'forewarn_link_answers_total{question="other",status="404"} 1.0',
             ):
                 assert line in text
@@ -523,7 +550,7 @@ def test_a_step_of_controls_wall_clock_takes_no_host_for_silent(tmp_path: Path) 
         clock = TurnedClock()
         async with control_running(tmp_path, clock=clock) as world:
             host = await world.joined("h1")
-            await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
             clock.wall += 3_600_000
             clock.monotonic += 3_600_000
             hosts = (await world.operator("GET", "/v1/members")).json()["items"]
@@ -556,7 +583,7 @@ def test_the_clock_of_certificates_and_tokens_is_the_machines(tmp_path: Path) ->
         clock.wall = SystemClock().now_ms() + 40 * 365 * 86_400_000
         async with control_running(tmp_path, clock=clock) as world:
             host = await world.joined("h1")
-            answer = await host.say("heartbeat", wire.Heartbeat({}), headers=VERSION)
+            answer = await host.say("turn", wire.Turn(), headers=VERSION)
             assert answer.headers[wire.NOW_HEADER] == str(clock.now_ms())
             assert msgspec.json.decode(answer.content) == {}
 

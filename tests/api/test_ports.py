@@ -183,7 +183,7 @@ def test_connections_that_never_finish_tls_keep_neither_hosts_nor_operators_out(
                 await crowd.come(3 * OF_SOURCE, says=says)  # from where the host is as well
                 await until(lambda: crowd.still_there() <= ALL, "the crowd is cut")
                 assert crowd.still_there() > 0
-                assert await host.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
+                assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken()
                 assert (await world.operator("GET", "/v1/health")).status_code == 200
                 await until(lambda: crowd.still_there() <= ALL, "nobody came back")
 
@@ -218,7 +218,7 @@ def test_a_handshake_that_does_not_end_in_time_ends_the_connection(
                 await crowd.come(4, says=says)
                 await until(lambda: crowd.still_there() == 0, "the silent ones are cut")
             # They alone: the port is open, and who shows itself is heard.
-            assert await host.ask("heartbeat", wire.Heartbeat({}), wire.Done) == wire.Done()
+            assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken()
 
     told(story, new_loop)
 
@@ -236,7 +236,7 @@ def test_many_hosts_behind_one_address_are_all_heard(
             try:
                 while len(made) < 2 * ALL:  # more than may be unfinished, of one address
                     made.append(await asyncio.open_connection(address, port, ssl=context))
-                head = b"POST /link/heartbeat HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
+                head = b"POST /link/turn HTTP/1.1\r\nHost: c\r\nforewarn-link: 1\r\n"
                 for reader, writer in made:
                     writer.write(head + b'Content-Length: 14\r\n\r\n{"holding":{}}')
                     assert (await reader.readline()).startswith(b"HTTP/1.1 200")

@@ -25,8 +25,10 @@ from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unav
 from forewarn.core.machines import Power, SeenVm, Traits
 from forewarn.core.model import Fact, FactKind, Outcome, Phase, ScheduledEvent
 from forewarn.ports import HostLink
-from forewarn.wire.link import ReadBefore, Since, Traces, Work
+from forewarn.wire import link as wire
+from forewarn.wire.link import ReadBefore, Since, Work
 from link_world import ControlWorld, control_running, run, until
+from said import Saying
 
 JOURNAL_LINES_MAX = 1_000
 NEVER = 1_000_000
@@ -51,8 +53,8 @@ class Linked:
 
     world: ControlWorld
     clock: TurnedClock
-    h1: HostLink
-    h2: HostLink
+    h1: Saying
+    h2: Saying
     event_id: str = ""
     actions: list[Work] = field(default_factory=list)
 
@@ -125,16 +127,16 @@ async def linked(folder: Path, kind: str) -> AsyncIterator[Linked]:
         world = await stack.enter_async_context(running)
         service = world.service
         routes = LinkRoutes(service.parts.control, views=service.views, sightings=service.sightings)
-        links: list[HostLink] = []
+        links: list[Saying] = []
         for name in ("h1", "h2"):
             machine = await world.joined(name)
             if kind == "https":
                 context = machine.trusting(shown=True)
                 url = world.where.hosts_url
                 link = ControlLink(url, context, monotonic_ms=clock.monotonic_ms)
-                links.append(await stack.enter_async_context(link))
+                links.append(Saying(await stack.enter_async_context(link)))
             else:
-                links.append(InProcessLink(routes, name))
+                links.append(Saying(InProcessLink(routes, name)))
         there = Linked(world, clock, links[0], links[1])
         await there.h1.heartbeat({})
         await there.h2.heartbeat({})
@@ -163,9 +165,9 @@ def _incarnation(there: Linked) -> int:
     return number
 
 
-def _traces(there: Linked) -> Traces:
+def _traces(there: Linked) -> wire.Turn:
     read = ReadBefore("web", there.event_id, "web-0", 40)
-    return Traces(first_reads=(read,), polls={"web": 40}, returned=("web-0",))
+    return wire.Turn(first_reads=(read,), polls={"web": 40}, returned=("web-0",))
 
 
 async def report(there: Linked) -> None:
@@ -188,14 +190,14 @@ async def beats(there: Linked) -> None:
 Before = Callable[[Linked], Awaitable[None]]
 Turn = Callable[[Linked], Awaitable[object]]
 TURNS: dict[str, tuple[Before, Turn]] = {
-    "heartbeat": (claimed, beats),
-    "confirm": (ordered, lambda there: there.h1.confirm("web", _incarnation(there))),
-    "traces": (ordered, lambda there: there.h1.traces(_traces(there))),
+    "turn that renews": (claimed, beats),
+    "turn that confirms": (ordered, lambda there: there.h1.confirm("web", _incarnation(there))),
+    "turn with traces": (ordered, lambda there: there.h1.turn(_traces(there))),
+    "turn with an end": (claimed, report),
     "enable": (ordered, lambda there: there.h1.enable("web", "web-0")),
     "approve": (ordered, lambda there: there.h1.approve("web-0", (there.event_id,))),
     "claim": (started, lambda there: there.h1.claim("boot-1")),
     "holds": (claimed, holds),
-    "report": (claimed, report),
     "sight": (ordered, lambda there: there.h1.sight([WEB_0, seen("new", 2)])),
     "blind": (ordered, lambda there: there.h1.blind("Libvirt cannot be reached.")),
     "adopted": (ordered, lambda there: there.h1.adopted("nothing", "")),
@@ -213,7 +215,7 @@ async def rests(there: Linked, turn: str) -> None:
 
 def test_every_turn_of_the_link_is_in_this_table() -> None:
     methods = {name for name in vars(HostLink) if not name.startswith("_")}
-    assert set(TURNS) == methods
+    assert {name.partition(" ")[0] for name in TURNS} == methods
 
 
 @pytest.mark.parametrize("turn", TURNS)
@@ -431,7 +433,9 @@ def test_one_trace_of_a_vm_that_is_gone_costs_the_others_nothing(tmp_path: Path,
             polls = {"elsewhere": 1, "web": -NEVER}
             returned = ("nobody", "web-1")
             for _ in range(2):
-                await there.h1.traces(Traces((*bad, good), polls, returned))
+                await there.h1.turn(
+                    wire.Turn(first_reads=(*bad, good), polls=polls, returned=returned)
+                )
             reads = there.world.service.parts.store.first_reads(there.event_id)
             assert [read.vm for read in reads] == ["web-0"]
             assert there.fleet.scope("web").polled_ms == there.clock.now_ms()
@@ -443,10 +447,10 @@ def test_a_second_first_read_does_not_move_the_first(tmp_path: Path, kind: str) 
     async def story() -> None:
         async with linked(tmp_path, kind) as there:
             await there.order()
-            await there.h1.traces(_traces(there))
+            await there.h1.turn(_traces(there))
             (first,) = there.world.service.parts.store.first_reads(there.event_id)
             there.clock.pass_ms(5_000)
-            await there.h1.traces(_traces(there))
+            await there.h1.turn(_traces(there))
             assert there.world.service.parts.store.first_reads(there.event_id) == (first,)
 
     run(story)

@@ -79,21 +79,23 @@ SAMPLES: list[Command[Any]] = [
     commands.HostIsSilent(by=TICKER, host="h1"),
     commands.HostJoined(**SAID),
     commands.HostsLeft(by=OPERATOR, hosts=("h1",), listed_by_file=("h2",), inventory="d"),
-    commands.ConfirmScope(**SAID, scope="web", incarnation=2),
     commands.ApproveEvents(by=the_vm("web_0"), host="h1", vm="web_0", event_ids=("E",)),
     commands.EnableScope(by=the_vm("web_0"), host="h1", scope="web", vm="web_0"),
-    commands.KeepTraces(
+    commands.TakeTurn(
         **SAID,
+        holding={"E/1": 3},
+        confirms={"web": 2},
         first_reads=(commands.ReadAgo(vm="web_0", scope="web", event_id="E", age_ms=1),),
         polls={"web": 2},
         returned=("web_0",),
+        ended=(
+            commands.EndedAction(
+                action_id="E/1", epoch=3, outcome=Outcome.DONE, detail="all of it"
+            ),
+        ),
     ),
-    commands.Renew(**SAID, holding={"E/1": 3}),
     commands.ClaimActions(**SAID, boot_id="b", daemon="d"),
     commands.HoldClaim(**SAID, action_id="E/1", epoch=3),
-    commands.ReportAction(
-        **SAID, action_id="E/1", epoch=3, outcome=Outcome.DONE, detail="all of it"
-    ),
     commands.TakeReport(by=the_host("h1"), report=REPORT, number=1),
     commands.BeginReport(by=the_host("h1"), report=REPORT, number=1, part=PART),
     commands.GoOnReport(**SAID, number=1, part=PART),

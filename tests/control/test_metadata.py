@@ -9,7 +9,7 @@ from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.model import EventType, Policy
 from forewarn.ports import FirstRead
-from forewarn.wire.link import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Turn
 
 
 @pytest.fixture
@@ -53,36 +53,36 @@ def test_an_approval_by_a_vm_that_is_gone_is_refused(cloud: Cloud) -> None:
 
 def test_the_return_of_a_vm_that_is_gone_is_no_error(cloud: Cloud) -> None:
     before = cloud.everything()
-    cloud.run(ordered.keep_traces("h1", Traces(returned=("nobody",))))
+    cloud.run(ordered.keep_traces("h1", Turn(returned=("nobody",))))
     assert cloud.everything() == before
 
 
 def test_a_return_that_nobody_waits_for_writes_nothing(cloud: Cloud) -> None:
     commits = len(cloud.commits)
-    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0",))))
+    cloud.run(ordered.keep_traces("h1", Turn(returned=("web_0",))))
     assert len(cloud.commits) == commits
 
 
 def test_a_return_is_durable() -> None:
     cloud = Cloud(scope("web", WEB), policy=Policy(domain_recovery_ms=minutes(10)))
     cloud.carry_out(cloud.order("web_0", EventType.REBOOT))
-    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0",))))
+    cloud.run(ordered.keep_traces("h1", Turn(returned=("web_0",))))
     assert cloud.store.load().scopes[0].recoveries == ()
 
 
 def test_polls_are_saved_for_enabled_scopes_and_never_go_back(cloud: Cloud) -> None:
     cloud.clock.pass_ms(10_000)
     now = cloud.clock.wall
-    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 5_000, "gone": 0})))
-    cloud.run(ordered.keep_traces("h3", Traces(polls={"api": 1_000})))
-    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 9_000})))
+    cloud.run(ordered.keep_traces("h1", Turn(polls={"web": 5_000, "gone": 0})))
+    cloud.run(ordered.keep_traces("h3", Turn(polls={"api": 1_000})))
+    cloud.run(ordered.keep_traces("h1", Turn(polls={"web": 9_000})))
     saved = {owner.name: owner.polled_ms for owner in cloud.store.load().scopes}
     assert saved == {"web": now - 5_000, "api": now - 1_000}
 
 
 def test_a_late_poll_does_not_enable_a_scope_that_fell_silent() -> None:
     cloud = Cloud(scope("web", WEB, enabled=False))
-    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 0})))
+    cloud.run(ordered.keep_traces("h1", Turn(polls={"web": 0})))
     assert not cloud.scope().enabled
     assert cloud.scope().polled_ms is None
 
@@ -108,5 +108,5 @@ def test_receipts_are_kept(cloud: Cloud) -> None:
     event = cloud.order("web_0", EventType.REBOOT)
     read = FirstRead(scope="web", event_id=event.event_id, vm="web_1", read_ms=cloud.clock.wall)
     ago = ReadBefore(scope="web", event_id=event.event_id, vm="web_1", age_ms=0)
-    cloud.run(ordered.keep_traces("h2", Traces(first_reads=(ago,))))
+    cloud.run(ordered.keep_traces("h2", Turn(first_reads=(ago,))))
     assert list(cloud.store.first_reads(event.event_id)) == [read]

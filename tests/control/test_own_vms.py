@@ -9,7 +9,7 @@ from core_fleet import WEB, Cloud, scope
 from forewarn.control import own_vms
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
-from forewarn.wire.link import ReadBefore, Traces
+from forewarn.wire.link import ReadBefore, Turn
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_first_reads_are_kept_for_own_vms_and_known_events_only(cloud: Cloud) ->
         ReadBefore("nothing", known, "web_0", 0),
     )
 
-    cloud.run(ordered.keep_traces("h1", Traces(first_reads=reads)))
+    cloud.run(ordered.keep_traces("h1", Turn(first_reads=reads)))
 
     (kept,) = cloud.store.first_reads(known)
     assert (kept.vm, kept.read_ms) == ("web_0", cloud.clock.wall - 1_500)
@@ -128,7 +128,7 @@ def test_what_was_done_in_passing_was_never_done_in_the_future(
     event = cloud.order("web_0", EventType.REBOOT)
     read = ReadBefore("web", event.event_id, "web_0", age_ms)
 
-    cloud.run(ordered.keep_traces("h1", Traces(first_reads=(read,))))
+    cloud.run(ordered.keep_traces("h1", Turn(first_reads=(read,))))
 
     (kept,) = cloud.store.first_reads(event.event_id)
     assert kept.read_ms == (0 if at_ms is None else cloud.clock.wall + at_ms)
@@ -138,7 +138,7 @@ def test_polls_count_for_scopes_with_own_vms_only(cloud: Cloud) -> None:
     before = cloud.scope("db").polled_ms
     cloud.clock.pass_ms(60_000)
 
-    cloud.run(ordered.keep_traces("h1", Traces(polls={"web": 1_000, "db": 0, "nothing": 0})))
+    cloud.run(ordered.keep_traces("h1", Turn(polls={"web": 1_000, "db": 0, "nothing": 0})))
 
     assert cloud.scope("web").polled_ms == cloud.clock.wall - 1_000
     assert cloud.scope("db").polled_ms == before
@@ -149,10 +149,10 @@ def test_a_host_brings_back_only_its_own_vms() -> None:
     cloud.carry_out(cloud.order("web_0", EventType.REBOOT))
     assert cloud.scope().recoveries
 
-    cloud.run(ordered.keep_traces("h2", Traces(returned=("web_0",))))
+    cloud.run(ordered.keep_traces("h2", Turn(returned=("web_0",))))
     assert cloud.scope().recoveries
 
-    cloud.run(ordered.keep_traces("h1", Traces(returned=("web_0", "gone_since"))))
+    cloud.run(ordered.keep_traces("h1", Turn(returned=("web_0", "gone_since"))))
     assert not cloud.scope().recoveries
     assert cloud.facts(FactKind.RECOVERED)
 

@@ -79,11 +79,11 @@ def test_a_vm_that_goes_off_before_its_host_does_is_not_off(fleet: SightingFleet
 
 def test_a_silence_between_two_reports_starts_the_minute_anew(fleet: SightingFleet) -> None:
     """The host shut its VMs down, booted, and is back before its next report was missed."""
-    run_now(fleet.control.heartbeats.take("h1", {}))
+    run_now(fleet.control.turns.take(ordered.turn("h1")))
     fleet.shows("h1", web(0))
     shows_for(fleet, 30, OFF)
     fleet.later(40)
-    run_now(fleet.control.heartbeats.take("h1", {}))
+    run_now(fleet.control.turns.take(ordered.turn("h1")))
     fleet.shows("h1", OFF)
     assert not fleet.vm("web-0").off
 

@@ -172,11 +172,11 @@ def test_most_heartbeats_ask_nothing_of_the_writer() -> None:
     cloud = Heard(scope("web", WEB))
     cloud.submitted = 0
     for _ in range(10):
-        run_now(cloud.control.heartbeats.take("h1", {}))
+        run_now(cloud.control.turns.take(ordered.turn("h1")))
         cloud.clock.pass_ms(5_000)
     assert cloud.submitted == 0
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
-    run_now(cloud.control.heartbeats.take("h1", {}))
+    run_now(cloud.control.turns.take(ordered.turn("h1")))
     assert cloud.submitted == 1
     assert cloud.observed.silences("h1") == 1
 
@@ -187,35 +187,35 @@ def test_a_host_that_has_just_come_was_not_silent_before() -> None:
     cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
     cloud.submitted = 0
     cloud.clock.pass_ms(4_000)
-    run_now(cloud.control.heartbeats.take("new", {}))
+    run_now(cloud.control.turns.take(ordered.turn("new")))
     assert (cloud.submitted, cloud.observed.silences("new")) == (0, 0)
     cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="late"),))))
     cloud.clock.pass_ms(notice.HOST_SILENT_AFTER_MS)
-    run_now(cloud.control.heartbeats.take("late", {}))
+    run_now(cloud.control.turns.take(ordered.turn("late")))
     assert cloud.observed.silences("late") == 1
 
 
 def test_a_host_at_work_has_its_leases_renewed() -> None:
     cloud = Heard(scope("web", WEB))
-    run_now(cloud.control.heartbeats.take("h1", {}))
+    run_now(cloud.control.turns.take(ordered.turn("h1")))
     cloud.start(cloud.order("web_0", EventType.REBOOT))
     [action] = cloud.claim("h1")
     cloud.submitted = 0
-    run_now(cloud.control.heartbeats.take("h1", {action.action_id: action.epoch}))
+    run_now(cloud.control.turns.take(ordered.turn("h1", holding={action.action_id: action.epoch})))
     assert cloud.submitted == 1
 
 
 def test_two_heartbeats_at_once_after_a_silence_count_it_once() -> None:
     cloud = Heard(scope("web", WEB))
-    run_now(cloud.control.heartbeats.take("h1", {}))
+    run_now(cloud.control.turns.take(ordered.turn("h1")))
     cloud.order("web_0", EventType.REBOOT)
     cloud.show()
-    run_now(cloud.control.heartbeats.take("h1", {}))
+    run_now(cloud.control.turns.take(ordered.turn("h1")))
     cloud.clock.pass_ms(10_000)
 
     async def both() -> None:
-        take = cloud.control.heartbeats.take
-        await asyncio.gather(take("h1", {}), take("h1", {}))
+        take = cloud.control.turns.take
+        await asyncio.gather(take(ordered.turn("h1")), take(ordered.turn("h1")))
 
     asyncio.run(both())
     assert [event.unreadable_ms for event in cloud.scope().events] == [5_000]

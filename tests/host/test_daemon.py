@@ -27,7 +27,7 @@ from forewarn.core.model import (
 from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
-from forewarn.wire.link import Work
+from forewarn.wire.link import Turn, TurnTaken, Work
 from scripted_link import ScriptedLink
 from shown_scopes import as_shown
 
@@ -71,6 +71,7 @@ class HangingHypervisor(SimulatedHypervisor):
 
     def __init__(self, clock: TurnedClock) -> None:
         super().__init__(clock)
+        self.clock = clock
         self.hanging: set[str] = set()
         self.asked: list[str] = []
         self.given_up = 0
@@ -101,6 +102,7 @@ class Bench:
             links=self.link.of,
             hypervisor=self.hypervisor,
             documents=self.documents,
+            monotonic_ms=self.hypervisor.clock.monotonic_ms,
             step_timeout_s=step_timeout_s,
             readable=lambda owner: owner.name not in self.unreadable,
             powered=self.hypervisor.answers,
@@ -392,7 +394,7 @@ def test_how_long_every_heartbeat_took_is_counted_also_if_it_failed() -> None:
     async def run() -> Bench:
         bench = Bench()
         await bench.hosts.heartbeat()
-        bench.link.refuse("heartbeat", Unavailable("away"))
+        bench.link.refuse("turn", Unavailable("away"))
         await bench.hosts.heartbeat()
         return bench
 
@@ -409,7 +411,7 @@ def test_a_heartbeat_that_is_refused_does_not_keep_the_others_from_beating(
 ) -> None:
     async def main() -> list[str]:
         bench = Bench()
-        bench.link.refuse("heartbeat", failure)
+        bench.link.refuse("turn", failure)
         await bench.hosts.heartbeat()
         await bench.hosts.heartbeat()
         return [host for host, _ in bench.link.heartbeats]
@@ -423,14 +425,14 @@ def test_a_busy_host_whose_heartbeat_waits_for_control_keeps_no_other_from_beati
         bench.link.to_do["h1"] = [an_action()]
         await bench.hosts.work_once()
         assert bench.hosts.held == 1
-        waits, beat = asyncio.Event(), bench.link.heartbeat
+        waits, say = asyncio.Event(), bench.link.turn
 
-        async def slow(host: str, holding: dict[str, int], refuses: str = "") -> None:
-            if holding:
+        async def slow(host: str, said: Turn) -> TurnTaken:
+            if said.holding:
                 await waits.wait()
-            await beat(host, holding, refuses)
+            return await say(host, said)
 
-        bench.link.heartbeat = slow  # type: ignore[method-assign,assignment]
+        bench.link.turn = slow  # type: ignore[method-assign]
         beating = asyncio.ensure_future(bench.hosts.heartbeat())
         await until(lambda: len(bench.link.heartbeats) == 2)
         assert [host for host, _ in bench.link.heartbeats] == ["h2", "h3"]

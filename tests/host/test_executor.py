@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +12,9 @@ from core_fleet import TurnedClock
 from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
 from forewarn.core.errors import StaleReport, Unavailable
 from forewarn.core.model import ActionKind, Outcome
-from forewarn.host.executor import Executor
+from forewarn.host.executor import CLAIM_FRESH_MS, Executor
 from forewarn.ports import HypervisorFailed, Sight, WorkOrder
-from forewarn.wire.link import Work
+from forewarn.wire.link import Turn, TurnTaken, Work
 from scripted_link import ScriptedLink
 
 ACTION = Work(
@@ -51,25 +52,38 @@ class Bench:
         self.hands = Hands(self.clock)
         self.hands.place("vm", "h1")
         self.link = ScriptedLink()
+        self.obeys = True
         self.executor = self.another()
 
     def another(self) -> Executor:
         """A new executor of the same host, as after a restart of its daemon."""
-        return Executor("h1", link=self.link.of("h1"), hypervisor=self.hands)
-
-    def refusing(self, why: str) -> Executor:
-        """One that does not obey while `obeys` is False, and says why."""
-        self.obeys = False
         return Executor(
             "h1",
             link=self.link.of("h1"),
             hypervisor=self.hands,
+            now_ms=self.clock.monotonic_ms,
             obeys=lambda: self.obeys,
-            refuses=lambda: "" if self.obeys else why,
         )
 
     def step(self, executor: Executor | None = None) -> None:
-        asyncio.run((executor or self.executor).step())
+        """One step, and a turn if there is something to say."""
+
+        async def both(one: Executor) -> None:
+            await one.step()
+            if one.ended:
+                await self.say(one)
+
+        asyncio.run(both(executor or self.executor))
+
+    async def say(self, executor: Executor) -> None:
+        """One turn. Control may be away."""
+        said = Turn(holding=executor.holding, ended=executor.ended)
+        at_ms = executor.now_ms()
+        try:
+            taken = await self.link.turn(executor.host, said)
+        except Unavailable:
+            return
+        executor.told(said, taken, at_ms=at_ms)
 
     def take(self, *actions: Work) -> None:
         self.link.to_do["h1"] = list(actions)
@@ -226,55 +240,61 @@ def test_one_action_that_fails_does_not_keep_the_others_from_being_done(bench: B
     assert [report[1] for report in bench.link.reports] == ["E2/nobody", "E1/vm"]
 
 
-def test_a_host_that_does_not_obey_claims_nothing_and_says_why(bench: Bench) -> None:
-    refusing = bench.refusing("the document would go back")
-    bench.link.to_do["h1"] = [ACTION]
-    bench.step(refusing)
-    asyncio.run(refusing.heartbeat())
-
+def test_a_host_that_does_not_obey_claims_nothing(bench: Bench) -> None:
+    bench.obeys = False
+    bench.take(ACTION)
     assert bench.link.claims == []
     assert bench.hands.begun == []
-    assert bench.link.refusals_told == ["the document would go back"]
-
     bench.obeys = True
-    bench.step(refusing)
+    bench.step()
     assert bench.hands.begun == ["E1/vm"]
 
 
 def test_what_was_begun_before_a_host_refused_is_finished_and_reported(bench: Bench) -> None:
-    executor = bench.refusing("no")
-    bench.obeys = True
-    bench.link.to_do["h1"] = [ACTION]
-    bench.step(executor)
+    bench.take(ACTION)
     bench.obeys = False
-    bench.clock.pass_ms(5_000)
-    bench.step(executor)
-
+    bench.end()
     assert bench.link.reports == [done()]
 
 
 def test_what_was_claimed_and_not_begun_when_a_host_refused_is_left(bench: Bench) -> None:
-    executor = bench.refusing("no")
-    bench.obeys = True
-
-    async def refuses_meanwhile(*_: object) -> bool:
-        bench.obeys = False
-        return True
-
-    bench.link.holds = refuses_meanwhile  # type: ignore[assignment,method-assign]
     bench.link.to_do["h1"] = [ACTION]
-    bench.step(executor)
+    asyncio.run(bench.executor.step(work=False))
+    bench.obeys = False
+    bench.step()
+    assert (bench.hands.begun, bench.executor.held) == ([], 0)
 
-    assert (bench.hands.begun, executor.held) == ([], 0)
 
-
-def test_a_heartbeat_names_the_claims_that_are_held(bench: Bench) -> None:
-    asyncio.run(bench.executor.heartbeat())
+def test_a_turn_names_the_claims_that_are_held_until_it_is_known_how_they_ended(
+    bench: Bench,
+) -> None:
+    assert bench.executor.holding == {}
     bench.take(ACTION)
-    asyncio.run(bench.executor.heartbeat())
+    assert bench.executor.holding == {"E1/vm": 3}
+    bench.link.refuse("report", Unavailable("away"))
     bench.end()
-    asyncio.run(bench.executor.heartbeat())
-    assert bench.link.heartbeats == [("h1", {}), ("h1", {"E1/vm": 3}), ("h1", {})]
+    assert bench.executor.holding == {"E1/vm": 3}
+    bench.step()
+    assert bench.executor.holding == {}
+
+
+def test_an_end_that_nobody_has_heard_of_is_forgotten_once_the_work_is_claimed_anew(
+    bench: Bench,
+) -> None:
+    bench.take(ACTION)
+    bench.link.refuse("report", Unavailable("away"), Unavailable("away"))
+    bench.end()
+    bench.take(msgspec.structs.replace(ACTION, epoch=4))
+    bench.step()
+    assert bench.link.reports == [done(epoch=4)]
+    assert bench.hands.begun == ["E1/vm"]
+
+
+def test_work_of_a_kind_that_this_host_does_not_know_has_failed(bench: Bench) -> None:
+    bench.take(msgspec.structs.replace(ACTION, kind="paint-vm"))
+    [(_, action_id, epoch, outcome, detail)] = bench.link.reports
+    assert (action_id, epoch, outcome) == ("E1/vm", 3, Outcome.FAILED)
+    assert "does not know how to paint-vm; upgrade its daemon" in detail
 
 
 def test_a_control_plane_that_is_away_ends_the_step_and_loses_nothing(bench: Bench) -> None:
@@ -286,10 +306,53 @@ def test_a_control_plane_that_is_away_ends_the_step_and_loses_nothing(bench: Ben
     assert bench.link.reports == [done()]
 
 
-def test_a_claim_that_was_lost_meanwhile_is_dropped_and_never_acted_on(bench: Bench) -> None:
+def later(bench: Bench, ms: int, **more: Any) -> None:
+    """What was claimed is begun only so much later."""
+    bench.link.to_do["h1"] = [msgspec.structs.replace(ACTION, **more)]
+    asyncio.run(bench.executor.step(work=False))
+    bench.clock.pass_ms(ms)
+    bench.step()
+
+
+def test_what_was_claimed_just_now_is_begun_without_another_question(bench: Bench) -> None:
+    bench.link.refuse("holds", AssertionError("asked"))
+    later(bench, CLAIM_FRESH_MS - 1)
+    assert bench.hands.begun == ["E1/vm"]
+
+
+@pytest.mark.parametrize(("ms", "left_ms"), [(CLAIM_FRESH_MS, None), (1_000, 1_000)])
+def test_a_claim_that_was_lost_meanwhile_is_dropped_and_never_acted_on(
+    bench: Bench, ms: int, left_ms: int | None
+) -> None:
     """The event has ended, or another host has the VM: acting now would hit it without notice."""
     bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
-    bench.take(ACTION)
+    later(bench, ms, left_ms=left_ms)
     assert bench.hands.begun == []
     assert not bench.executor.busy
     assert bench.link.reports == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_turn_makes_a_claim_fresh_unless_it_is_lost(bench: Bench, *, lost: bool) -> None:
+    bench.link.to_do["h1"] = [ACTION]
+    asyncio.run(bench.executor.step(work=False))
+    bench.clock.pass_ms(60_000)
+    if lost:
+        bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
+    else:
+        bench.link.refuse("holds", AssertionError("asked"))
+    asyncio.run(bench.say(bench.executor))
+    bench.step()
+    assert bench.hands.begun == ([] if lost else ["E1/vm"])
+
+
+def test_a_turn_that_was_answered_late_makes_nothing_fresh(bench: Bench) -> None:
+    bench.link.to_do["h1"] = [ACTION]
+    asyncio.run(bench.executor.step(work=False))
+    said = Turn(holding=bench.executor.holding)
+    asked_ms = bench.executor.now_ms()
+    bench.clock.pass_ms(CLAIM_FRESH_MS)
+    bench.executor.told(said, TurnTaken(), at_ms=asked_ms)
+    bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
+    bench.step()
+    assert bench.hands.begun == []

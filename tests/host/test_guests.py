@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from core_fleet import TurnedClock
-from forewarn.core.errors import Conflict, NotYours, Unavailable, UnknownEventIds
+from forewarn.core.errors import NotYours, Unavailable, UnknownEventIds
 from forewarn.host import guests
 from forewarn.host.guests import LinkedGuests
-from forewarn.wire.link import ReadBefore, Traces
+from forewarn.wire.link import FIRST_READS_MAX, ReadBefore
 from host_world import until
 from unasked_link import UnaskedLink
 
@@ -21,7 +21,7 @@ class Control(UnaskedLink):
     """Keeps what it is told; raises what is in `refusals`, one each."""
 
     def __init__(self) -> None:
-        self.told: list[Traces] = []
+        self.told: list[guests.Traces] = []
         self.refusals: list[Exception] = []
 
     def _meets(self) -> None:
@@ -34,10 +34,6 @@ class Control(UnaskedLink):
     async def enable(self, _scope: str, _vm: str) -> None:
         self._meets()
 
-    async def traces(self, traces: Traces) -> None:
-        self._meets()
-        self.told.append(traces)
-
 
 class Bench:
     """Guests of one host. Made inside an event loop."""
@@ -46,12 +42,27 @@ class Bench:
         self.clock = TurnedClock()
         self.control = Control()
         self.polls: dict[str, int] = {}
+        self.wanted = 0
         self.guests = LinkedGuests(
             self.control,
             polled=self._polled,
             now_ms=self.clock.now_ms,
             monotonic_ms=self.clock.monotonic_ms,
+            want_turn=self._want_turn,
         )
+
+    def _want_turn(self) -> None:
+        self.wanted += 1
+
+    async def send(self) -> None:
+        """What is gathered is said in turns, until control has taken all of it."""
+        await self.guests.tell_all(self._turn)
+
+    async def _turn(self) -> None:
+        said = self.guests.gathered()
+        self.control._meets()
+        self.control.told.append(said)
+        self.guests.told(said)
 
     def _polled(self) -> dict[str, int]:
         fresh, self.polls = self.polls, {}
@@ -70,7 +81,7 @@ def test_first_reads_are_told_with_their_age() -> None:
         bench.guests.first_read("web_0", "web", frozenset({"E2", "E1"}))
         bench.clock.pass_ms(1_500)
         bench.guests.first_read("web_1", "web", frozenset({"E1"}))
-        await bench.guests.send()
+        await bench.send()
 
         (told,) = bench.control.told
         assert told.first_reads == (
@@ -88,10 +99,10 @@ def test_what_control_could_not_take_is_told_later_with_its_age_of_then() -> Non
         bench.guests.returned("web_0")
         bench.control.refusals = [Unavailable("away")]
         with pytest.raises(Unavailable):
-            await bench.guests.send()
+            await bench.send()
         bench.clock.pass_ms(60_000)
-        await bench.guests.send()
-        await bench.guests.send()
+        await bench.send()
+        await bench.send()
 
         (told,) = bench.control.told
         assert told.first_reads == (ReadBefore("web", "E1", "web_0", 60_000),)
@@ -106,9 +117,9 @@ def test_polls_are_told_as_ages_and_kept_over_an_outage() -> None:
         bench.guests.gather_polls()
         bench.control.refusals = [Unavailable("away")]
         with pytest.raises(Unavailable):
-            await bench.guests.send()
+            await bench.send()
         bench.clock.pass_ms(1_000)
-        await bench.guests.send()
+        await bench.send()
 
         assert [told.polls for told in bench.control.told] == [{"web": 3_000}]
 
@@ -120,7 +131,7 @@ def test_an_age_is_never_negative_though_the_clock_of_control_was_set_back() -> 
         bench.polls = {"web": bench.clock.now_ms()}
         bench.guests.gather_polls()
         bench.clock.wall -= 3_600_000
-        await bench.guests.send()
+        await bench.send()
 
         assert bench.control.told[0].polls == {"web": 0}
 
@@ -133,25 +144,45 @@ def test_queues_are_bounded_and_what_does_not_fit_is_counted() -> None:
         for number in range(guests.FIRST_READS_QUEUED_MAX // 1_000 + 1):
             bench.guests.first_read(f"vm{number}", "web", some)
         assert bench.guests.dropped == 1_000
-        await bench.guests.send()
+        await bench.send()
 
         counts = [len(told.first_reads) for told in bench.control.told]
         assert sum(counts) == guests.FIRST_READS_QUEUED_MAX
-        assert max(counts) == guests.FIRST_READS_PER_QUESTION_MAX
+        assert max(counts) == FIRST_READS_MAX
 
     run(test)
 
 
-def test_what_control_refuses_is_dropped_and_counted_so_that_the_rest_gets_through() -> None:
+def test_what_happens_while_a_turn_is_under_way_is_said_in_the_next() -> None:
     async def test(bench: Bench) -> None:
         bench.guests.first_read("web_0", "web", frozenset({"E1"}))
-        bench.control.refusals = [Conflict("no")]
-        await bench.guests.send()
+        bench.guests.add_polls({"web": 1_000, "api": 1_000})
+        said = bench.guests.gathered()
+        bench.guests.first_read("web_1", "web", frozenset({"E1"}))
         bench.guests.returned("web_1")
-        await bench.guests.send()
+        bench.guests.add_polls({"web": 2_000})
+        bench.guests.told(said)
+        assert bench.guests.waiting
+        rest = bench.guests.gathered()
+        assert [read.vm for read in rest.first_reads] == ["web_1"]
+        assert (rest.returned, set(rest.polls)) == (("web_1",), {"web"})
+        bench.guests.told(rest)
+        assert bench.guests.gathered() == guests.NOTHING
 
-        assert bench.guests.dropped == 1
-        assert [told.returned for told in bench.control.told] == [("web_1",)]
+    run(test)
+
+
+def test_nobody_is_told_for_ever_who_does_not_listen() -> None:
+    async def test(bench: Bench) -> None:
+        bench.guests.first_read("web_0", "web", frozenset({"E1"}))
+        said = 0
+
+        async def deaf() -> None:
+            nonlocal said
+            said += 1
+
+        await bench.guests.tell_all(deaf)
+        assert said == 1
 
     run(test)
 
@@ -179,14 +210,13 @@ def test_a_vm_that_control_knows_elsewhere_is_asked_to_try_again() -> None:
     run(test)
 
 
-def test_what_is_queued_is_sent_by_itself() -> None:
+def test_a_turn_is_wanted_soon_after_something_happened() -> None:
     async def test(bench: Bench) -> None:
         sending = asyncio.ensure_future(bench.guests.run())
         bench.guests.returned("web_0")
         try:
-            await until(lambda: bench.control.told, "it is told")
+            await until(lambda: bench.wanted, "a turn is wanted")
         finally:
             sending.cancel()
-        assert bench.control.told[0].returned == ("web_0",)
 
     run(test)

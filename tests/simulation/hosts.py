@@ -25,6 +25,7 @@ from forewarn.host.executor import Executor
 from forewarn.host.follower import WAIT_S, Follower
 from forewarn.host.guests import POLLS_SENT_EVERY_S, LinkedGuests
 from forewarn.host.identity import WitnessedIdentity
+from forewarn.host.turns import Turns
 from forewarn.host.watching import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.link import LastShown, ShownScope
@@ -108,14 +109,21 @@ class Daemon:
             now_ms=self.now_ms,
             monotonic_ms=self._clock.monotonic_ms,
         )
-        self.confirming = Confirmations(self.documents, confirm=self._confirm)
+        self.confirming = Confirmations(self.documents)
         self.follower = self._new_follower()
         self.link.followed = lambda: self.follower.epoch
         self.executor = Executor(
             self.name,
             link=self.link,
             hypervisor=world.hypervisor,
+            now_ms=self._clock.monotonic_ms,
             obeys=lambda: bool(self.follower.epoch) and not self.follower.refuses,
+        )
+        self.turns = Turns(
+            self.name,
+            link=self.link,
+            confirming=self.confirming,
+            guests=lambda: self.guests,
             refuses=lambda: self.follower.refuses,
         )
         self.tasks = Tasks()
@@ -151,9 +159,6 @@ class Daemon:
     def now_ms(self) -> int:
         """What time control has."""
         return self.time.now_ms(self._clock.monotonic_ms())
-
-    async def _confirm(self, _: str, scope: str, incarnation: int) -> None:
-        await self.link.confirm(scope, incarnation)
 
     async def _mark(self, marks: Marks) -> None:
         self.disk.step("before marks")
@@ -201,7 +206,7 @@ class Daemon:
         if not self.serving:
             return
         self.look()
-        steps = [self._follow_on, self._beat, self._say_shown, self._work, self._tell, self._send]
+        steps = [self._follow_on, self._say, self._work, self._tell]
         if chance is not None:
             chance.shuffle(steps)
         for step in steps:
@@ -224,12 +229,11 @@ class Daemon:
         self._seen = tuple(run_now(self._host.machines.seen()))
         self.identity.witness(self._seen)
 
-    def _beat(self) -> None:
-        self.tasks.begin("heartbeat", lambda: _calmly(self.executor.heartbeat))
-
-    def _say_shown(self) -> None:
-        if self.confirming:
-            self.tasks.begin("confirm", lambda: self.confirming.once(self.name))
+    def _say(self) -> None:
+        if self._clock.real_ms >= self._polls_ms:
+            self._polls_ms = self._clock.real_ms + POLLS_EVERY_MS
+            self.guests.gather_polls()
+        self.tasks.begin("turn", lambda: _calmly(lambda: self.turns.once(self.executor)))
 
     def _work(self) -> None:
         now_ms = self._clock.real_ms
@@ -250,12 +254,6 @@ class Daemon:
         await self.link.sight(seen)
         self.told = seen
         self._tell_ms = self._clock.real_ms + TELL_EVERY_MS
-
-    def _send(self) -> None:
-        if self._clock.real_ms >= self._polls_ms:
-            self._polls_ms = self._clock.real_ms + POLLS_EVERY_MS
-            self.guests.gather_polls()
-        self.tasks.begin("traces", self.guests.send_safely)
 
     def _keep(self) -> None:
         """Keep what is shown for the next life, a turn after it has changed."""

@@ -298,6 +298,12 @@ class Judge:
             for action in msgspec.json.decode(answer, type=wire.Claimed).work:
                 if action.host != host:
                     raise Broken(f"claims: {host} is given {action.action_id} of {action.host}")
+                self._holds_ms[host, action.action_id, action.epoch] = self._clock.real_ms
+        elif name == "turn":
+            lost = msgspec.json.decode(answer, type=wire.TurnTaken).lost
+            for action_id, epoch in question.holding.items():
+                if action_id not in lost:
+                    self._holds_ms[host, action_id, epoch] = self._clock.real_ms
         elif name == "holds" and msgspec.json.decode(answer, type=wire.Held).holds:
             self._holds_ms[host, question.action_id, question.epoch] = self._clock.real_ms
 

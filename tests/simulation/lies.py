@@ -106,6 +106,7 @@ class Liars:
         """Tell a lie; nothing may be otherwise afterwards."""
         self._world.say(f"  {liar.name} lies: {lie}")
         self._world.submit(lambda _: None)  # a clock that was set is accounted for
+        self._ask(liar, ("turn", wire.Turn()))  # so is that it was not heard for a while
         before = self._fleet(liar.name)
         status, answer = self._ask(liar, question)
         self._world.judge.lied(liar.name, lie, before, self._fleet(liar.name))
@@ -122,16 +123,16 @@ class Liars:
         outcome = self._rng.choice([Outcome.DONE, Outcome.FAILED])
         if others:
             action = self._rng.choice(others)
-            report = wire.Report(action.action_id, action.epoch, outcome)
-            self._tell(liar, "another's action has ended", ("report", report))
+            ended = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch, outcome),))
+            self._tell(liar, "another's action has ended", ("turn", ended))
             held = wire.Holds(action.action_id, action.epoch)
             answer = self._tell(liar, "another's claim is its own", ("holds", held))
             if answer and msgspec.json.decode(answer, type=wire.Held).holds:
                 raise Broken(f"claims: {liar.name} is told that {action.action_id} is its own")
         for action in own[:1]:
             for epoch in (action.epoch - 1, action.epoch + 1):
-                late = wire.Report(action.action_id, epoch, outcome)
-                self._tell(liar, "what it claimed once has ended", ("report", late))
+                late = wire.Turn(ended=(wire.Ended(action.action_id, epoch, outcome),))
+                self._tell(liar, "what it claimed once has ended", ("turn", late))
 
     def _have_one_begun(self) -> None:
         """Somebody restarts a VM, which takes long."""
@@ -164,8 +165,8 @@ class Liars:
             self._order(self._rng.choice(own))
         for scope in self._scopes():
             incarnation = scope.incarnation + self._rng.choice([1, 2, 1_000_000])
-            confirm = wire.Confirm(scope.name, incarnation)
-            self._tell(liar, "it shows what never was", ("confirm", confirm))
+            confirm = wire.Turn(confirms={scope.name: incarnation})
+            self._tell(liar, "it shows what never was", ("turn", confirm))
 
     def _order(self, vm: str) -> None:
         """An event that no host has been told of yet."""
@@ -192,8 +193,8 @@ class Liars:
         waiting = [name for scope, vm in foreign for name in _waited_for(scope, vm)]
         strange = all(one in foreign for one in ((scope, other) for other in scope.vms))
         polls = {scope.name: 0} if strange else {}
-        traces = wire.Traces(polls=polls, returned=tuple(waiting))
-        self._tell(liar, "another's VM is back", ("traces", traces))
+        traces = wire.Turn(polls=polls, returned=tuple(waiting))
+        self._tell(liar, "another's VM is back", ("turn", traces))
 
     def _foreign(self, liar: SimHost) -> Iterator[tuple[Scope, Vm]]:
         """VMs that the liar has nothing to do with."""

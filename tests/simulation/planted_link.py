@@ -41,7 +41,7 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/views.py",
-                "            self._view(host).shown.pop(scope.name, None)\n",
+                "            self._view(host).shown.pop(name, None)\n",
                 "            self._view(host)\n",
             ),
         ),
@@ -110,8 +110,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/metadata.py",
-                "    if command.incarnation > scope.incarnation:\n",
-                "    if command.incarnation < 0:\n",
+                "    if incarnation > scope.incarnation:\n",
+                "    if incarnation < 0:\n",
             ),
         ),
     ),
@@ -169,8 +169,8 @@ PLANTED_IN_LINK = (
         (
             (
                 "host/executor.py",
-                "        if not await self._link.holds(action.action_id, action.epoch):\n",
-                "        if not action.action_id:\n",
+                "        return age_ms < left_ms\n",
+                "        return True\n",
             ),
         ),
     ),

@@ -156,7 +156,7 @@ class World:
         host = certificate.decode().partition(" ")[0]
         if status == 200:
             self.judge.answered_host(host, certificate, name, question, text)
-            if name == "heartbeat":
+            if name == "turn":
                 self._heard(self.hosts[host])
             elif name == "sight":
                 self._sighted(self.hosts[host], question)

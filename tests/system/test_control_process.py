@@ -145,7 +145,7 @@ def test_what_was_promised_to_hosts_holds_after_kill_9(control: ControlProcess) 
 
     async def before() -> tuple[Machine, wire.Changes]:
         host = await control.machine("h1").join(token)
-        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)
         await host.ask("sight", sighting((vm(),)), wire.Sighted)
         control.order("vms/vm0/restart")
         return host, await host.changes()
@@ -205,7 +205,7 @@ def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess
 
     async def after() -> None:
         moved(host, control)
-        assert await host.refused("heartbeat", wire.Heartbeat({})) == (403, "not-member")
+        assert await host.refused("turn", wire.Turn()) == (403, "not-member")
 
     run(after)
     assert control.cli("host", "revoke", "h1").returncode == 1
@@ -224,7 +224,7 @@ def test_silent_connections_to_the_link_leave_descriptors_for_hosts_and_operator
     address, _, port = host.url.removeprefix("https://").rpartition(":")
 
     async def beat() -> None:
-        await host.ask("heartbeat", wire.Heartbeat({}), wire.Done)
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)
 
     with ExitStack() as stack:
         for number in range(SOURCES * OF_EACH):  # more than control may open

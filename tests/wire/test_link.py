@@ -77,8 +77,8 @@ def test_what_a_newer_version_adds_to_a_message_is_ignored(kind: type[msgspec.St
 
 
 def test_a_field_that_is_missing_is_named() -> None:
-    with pytest.raises(msgspec.ValidationError, match="missing required field `incarnation`"):
-        msgspec.json.decode(b'{"scope": "web"}', type=link.Confirm)
+    with pytest.raises(msgspec.ValidationError, match="missing required field `epoch`"):
+        msgspec.json.decode(b'{"action_id": "A"}', type=link.Holds)
 
 
 def test_a_vm_comes_over_the_link_as_its_host_has_seen_it() -> None:

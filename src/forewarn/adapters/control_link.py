@@ -22,7 +22,6 @@ import msgspec
 from forewarn.core import errors
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wire.link_values import vm_seen
 
@@ -311,9 +310,9 @@ class ControlLink:
 
     # ports.HostLink. Who asks is in the certificate.
 
-    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
-        question = wire.Heartbeat(dict(holding), refuses, self.followed())
-        await self._host("heartbeat", question, wire.Done)
+    async def turn(self, said: wire.Turn) -> wire.TurnTaken:
+        question = msgspec.structs.replace(said, epoch=self.followed())
+        return await self._host("turn", question, wire.TurnTaken)
 
     async def claim(self, boot_id: str) -> Sequence[wire.Work]:
         question = wire.Claim(boot_id, self.daemon, self.followed())
@@ -321,12 +320,6 @@ class ControlLink:
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         return (await self._host("holds", wire.Holds(action_id, epoch), wire.Held)).holds
-
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        await self._host("report", wire.Report(action_id, epoch, outcome.value, detail), wire.Done)
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        await self._host("confirm", wire.Confirm(scope, incarnation), wire.Done)
 
     async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
         return (await self._host("targets", wire.AskTargets(tuple(vms)), wire.Targets)).targets
@@ -370,6 +363,3 @@ class ControlLink:
 
     async def enable(self, scope: str, vm: str) -> None:
         await self._guest("enable", wire.Enable(scope, vm))
-
-    async def traces(self, traces: wire.Traces) -> None:
-        await self._guest("traces", traces)

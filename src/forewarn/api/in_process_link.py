@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.core.machines import SeenVm
-from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wire.link_values import vm_seen
 
@@ -24,20 +23,14 @@ class InProcessLink:
     async def changes(self, since: wire.Since | None, wait_s: int) -> wire.Changes:
         return await self._routes.changes_as_values(self._asker, wire.AskChanges(since, wait_s))
 
-    async def heartbeat(self, holding: Mapping[str, int], refuses: str = "") -> None:
-        await self._routes.heartbeat(self._asker, wire.Heartbeat(dict(holding), refuses))
+    async def turn(self, said: wire.Turn) -> wire.TurnTaken:
+        return await self._routes.turn(self._asker, said)
 
     async def claim(self, boot_id: str) -> Sequence[wire.Work]:
         return (await self._routes.claim(self._asker, wire.Claim(boot_id))).work
 
     async def holds(self, action_id: str, epoch: int) -> bool:
         return (await self._routes.holds(self._asker, wire.Holds(action_id, epoch))).holds
-
-    async def report(self, action_id: str, *, epoch: int, outcome: Outcome, detail: str) -> None:
-        await self._routes.report(self._asker, wire.Report(action_id, epoch, outcome.value, detail))
-
-    async def confirm(self, scope: str, incarnation: int) -> None:
-        await self._routes.confirm(self._asker, wire.Confirm(scope, incarnation))
 
     async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
         return (await self._routes.targets(self._asker, wire.AskTargets(tuple(vms)))).targets
@@ -60,6 +53,3 @@ class InProcessLink:
 
     async def enable(self, scope: str, vm: str) -> None:
         await self._routes.enable(self._asker, wire.Enable(scope, vm))
-
-    async def traces(self, traces: wire.Traces) -> None:
-        await self._routes.traces(self._asker, traces)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
 from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
-from forewarn.api.link_routes import JOIN_BYTES_MAX, QUESTION_BYTES_MAX, Asker, Asking, LinkRoutes
+from forewarn.api.link_routes import JOIN_BYTES_MAX, Asker, Asking, LinkRoutes
 from forewarn.api.requests import read_body
 from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
@@ -86,7 +86,7 @@ class _Rooms:
         self.answers = Room(ANSWERS_BYTES_MAX, ANSWERS_OF_HOST_BYTES_MAX)
 
     def of_question(self, size: int) -> Room:
-        return self.short if size <= QUESTION_BYTES_MAX else self.long
+        return self.short if size <= wire.QUESTION_BYTES_MAX else self.long
 
 
 Question = TypeVar("Question", bound=msgspec.Struct)
@@ -130,7 +130,7 @@ def _renewing(membership: Membership) -> Handler:
 
 
 def _answering(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
-    if asking.bytes_max > QUESTION_BYTES_MAX:
+    if asking.bytes_max > wire.QUESTION_BYTES_MAX:
         return _one_at_a_time(_reading(asking, membership, rooms), membership)
     return _reading(asking, membership, rooms)
 

@@ -26,13 +26,9 @@ from forewarn.core.principal import the_host, the_vm
 from forewarn.wire import link as wire
 from forewarn.wire.link_values import seen_vm
 
-QUESTION_BYTES_MAX = 1_024 * 1_024
 JOIN_BYTES_MAX = 64 * 1_024
-HOLDING_MAX = 10_000
 EVENT_IDS_MAX = 1_000
-FIRST_READS_MAX = 5_000
-TRACES_MAX = 10_000
-DETAIL_CHARS_MAX = 4_096
+TARGETS_MAX = 10_000
 BOOT_ID_CHARS_MAX = 256
 
 
@@ -53,7 +49,7 @@ class Asking:
 
     kind: type[msgspec.Struct]
     answer: Callable[[Asker, Any], Coroutine[Any, Any, msgspec.Struct]]
-    bytes_max: int = QUESTION_BYTES_MAX
+    bytes_max: int = wire.QUESTION_BYTES_MAX
     read_long: Callable[[bytes], msgspec.Struct] | None = None
 
     def read(self, body: bytes) -> msgspec.Struct:
@@ -72,14 +68,11 @@ class LinkRoutes:
         """Every question that a host may ask, by its name in the path."""
         return {
             "changes": Asking(wire.AskChanges, self.changes),
-            "heartbeat": Asking(wire.Heartbeat, self.heartbeat),
+            "turn": Asking(wire.Turn, self.turn),
             "claim": Asking(wire.Claim, self.claim),
             "holds": Asking(wire.Holds, self.holds),
-            "report": Asking(wire.Report, self.report),
-            "confirm": Asking(wire.Confirm, self.confirm),
             "approve": Asking(wire.Approve, self.approve),
             "enable": Asking(wire.Enable, self.enable),
-            "traces": Asking(wire.Traces, self.traces),
             "sight": Asking(
                 wire.Sighting, self.sight, wire.BODY_BYTES_MAX, read_long=wire.read_sighting
             ),
@@ -96,13 +89,21 @@ class LinkRoutes:
         """As `changes`, for a host in this process."""
         return await self._views.changes(asker.name, asked.since, asked.wait_s)
 
-    async def heartbeat(self, asker: Asker, asked: wire.Heartbeat) -> wire.Done:
-        _at_most(len(asked.holding), HOLDING_MAX, "claims in one heartbeat")
-        refuses = asked.refuses[:DETAIL_CHARS_MAX]
+    async def turn(self, asker: Asker, asked: wire.Turn) -> wire.TurnTaken:
+        _at_most(len(asked.holding), wire.HOLDING_MAX, "claims in one turn")
+        _at_most(len(asked.confirms), wire.CONFIRMS_MAX, "confirmations in one turn")
+        _at_most(len(asked.first_reads), wire.FIRST_READS_MAX, "first reads in one turn")
+        _at_most(len(asked.polls), wire.POLLS_MAX, "polls in one turn")
+        _at_most(len(asked.returned), wire.RETURNED_MAX, "returned VMs in one turn")
+        _at_most(len(asked.ended), wire.ENDED_MAX, "ended actions in one turn")
+        refuses = asked.refuses[: wire.DETAIL_CHARS_MAX]
         if not refuses and not self._follows(asked.epoch):
             refuses = NOT_YET
-        await self._control.heartbeats.take(asker.name, asked.holding, refuses)
-        return wire.Done()
+        command, refused = _turn(asker.name, asked)
+        taken = await self._control.turns.take(command, refuses)
+        refused |= {one: _refused(why) for one, why in taken.refused_ended.items()}
+        confirms = {scope: _refused(why) for scope, why in taken.refused_confirms.items()}
+        return wire.TurnTaken(lost=taken.lost, refused_confirms=confirms, refused_ended=refused)
 
     def _follows(self, epoch: str | None) -> bool:
         """Whether the host has looked at what this control shows, and so may obey it."""
@@ -148,30 +149,6 @@ class LinkRoutes:
         )
         return wire.Held(holds=held)
 
-    async def report(self, asker: Asker, asked: wire.Report) -> wire.Done:
-        await self._control.submit(
-            commands.ReportAction(
-                by=the_host(asker.name),
-                host=asker.name,
-                action_id=asked.action_id,
-                epoch=asked.epoch,
-                outcome=_outcome(asked.outcome),
-                detail=asked.detail[:DETAIL_CHARS_MAX],
-            )
-        )
-        return wire.Done()
-
-    async def confirm(self, asker: Asker, asked: wire.Confirm) -> wire.Done:
-        await self._control.submit(
-            commands.ConfirmScope(
-                by=the_host(asker.name),
-                host=asker.name,
-                scope=asked.scope,
-                incarnation=asked.incarnation,
-            )
-        )
-        return wire.Done()
-
     async def approve(self, asker: Asker, asked: wire.Approve) -> wire.Done:
         _at_most(len(asked.event_ids), EVENT_IDS_MAX, "event ids in one approval")
         ids = tuple(event_id.upper() for event_id in asked.event_ids)
@@ -188,26 +165,6 @@ class LinkRoutes:
         )
         return wire.Done()
 
-    async def traces(self, asker: Asker, asked: wire.Traces) -> wire.Done:
-        _at_most(len(asked.first_reads), FIRST_READS_MAX, "first reads in one question")
-        _at_most(len(asked.polls), TRACES_MAX, "polls in one question")
-        _at_most(len(asked.returned), TRACES_MAX, "returned VMs in one question")
-        await self._control.submit(
-            commands.KeepTraces(
-                by=the_host(asker.name),
-                host=asker.name,
-                first_reads=tuple(
-                    commands.ReadAgo(
-                        vm=read.vm, scope=read.scope, event_id=read.event_id, age_ms=read.age_ms
-                    )
-                    for read in asked.first_reads
-                ),
-                polls=dict(asked.polls),
-                returned=tuple(asked.returned),
-            )
-        )
-        return wire.Done()
-
     async def sight(self, asker: Asker, asked: wire.Sighting) -> wire.Sighted:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         vms = await _seen(asked.vms)
@@ -217,17 +174,19 @@ class LinkRoutes:
         return wire.Sighted(problems=dict(problems))
 
     async def blind(self, asker: Asker, asked: wire.Blind) -> wire.Done:
-        why = asked.why[:DETAIL_CHARS_MAX]
+        why = asked.why[: wire.DETAIL_CHARS_MAX]
         self._control.fleet.need_host(asker.name)
         self._control.observed.is_blind(asker.name, why)
         return wire.Done()
 
     async def adopted(self, asker: Asker, asked: wire.Adopted) -> wire.Done:
-        self._sightings.adopted(asker.name, asked.adoption_id, asked.problem[:DETAIL_CHARS_MAX])
+        self._sightings.adopted(
+            asker.name, asked.adoption_id, asked.problem[: wire.DETAIL_CHARS_MAX]
+        )
         return wire.Done()
 
     async def targets(self, asker: Asker, asked: wire.AskTargets) -> wire.Targets:
-        _at_most(len(asked.vms), TRACES_MAX, "VMs in one question")
+        _at_most(len(asked.vms), TARGETS_MAX, "VMs in one question")
         found = sightings.targets(self._control.fleet.look(), asker.name, asked.vms)
         return wire.Targets(targets=found)
 
@@ -243,6 +202,45 @@ async def _seen(said: Sequence[wire.VmSeen]) -> tuple[SeenVm, ...]:
     if len(said) <= READ_AT_ONCE_VMS_MAX:
         return tuple(map(seen_vm, said))
     return await asyncio.to_thread(lambda: tuple(map(seen_vm, said)))
+
+
+def _turn(host: str, asked: wire.Turn) -> tuple[commands.TakeTurn, dict[str, wire.Refused]]:
+    """What the host says; and what of it no control can understand."""
+    ended, refused = [], {}
+    for one in asked.ended:
+        try:
+            outcome = _outcome(one.outcome)
+        except Invalid as why:
+            refused[one.action_id] = wire.Refused(why.code, why.refused, why.accepted)
+            continue
+        ended.append(
+            commands.EndedAction(
+                action_id=one.action_id,
+                epoch=one.epoch,
+                outcome=outcome,
+                detail=one.detail[: wire.DETAIL_CHARS_MAX],
+            )
+        )
+    turn = commands.TakeTurn(
+        by=the_host(host),
+        host=host,
+        holding=asked.holding,
+        confirms=asked.confirms,
+        first_reads=tuple(
+            commands.ReadAgo(
+                vm=read.vm, scope=read.scope, event_id=read.event_id, age_ms=read.age_ms
+            )
+            for read in asked.first_reads
+        ),
+        polls=asked.polls,
+        returned=asked.returned,
+        ended=tuple(ended),
+    )
+    return turn, refused
+
+
+def _refused(why: commands.Refused) -> wire.Refused:
+    return wire.Refused(why.code, why.refused, why.accepted)
 
 
 def _outcome(said: str) -> Outcome:

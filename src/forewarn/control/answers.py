@@ -93,7 +93,8 @@ def _sealed(before: Host, after: Host) -> Host:
 def _operation(tx: Transaction, operation: Operation) -> wire.OperationShown:
     found = []
     for scope_name, event_id in operation.members:
-        event = tx.need_scope(scope_name).event(event_id)
+        scope = tx.scope(scope_name)  # it may have left
+        event = scope.event(event_id) if scope is not None else None
         if event is not None:
             found.append(event)
     return overview.operation_with(operation, found)

@@ -288,17 +288,6 @@ class HostsLeft(Command[None], frozen=True, kw_only=True):
     inventory: str | None = None  # the digest of the file that was looked at, if there was one
 
 
-class ConfirmScope(Command[None], frozen=True, kw_only=True):
-    """A host shows an incarnation. Refused for one that never was.
-
-    A scope that has left since it was shown is no reason to refuse anything.
-    """
-
-    host: str
-    scope: str
-    incarnation: int
-
-
 class ApproveEvents(Command[None], frozen=True, kw_only=True):
     """A VM of the host says go ahead. All of it is applied, or with UnknownEventIds none of it."""
 
@@ -324,26 +313,51 @@ class ReadAgo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     age_ms: int
 
 
-class KeepTraces(Command[None], frozen=True, kw_only=True):
-    """Keep what guests of the host did in passing; what is not of its own VMs is left out.
+class EndedAction(msgspec.Struct, frozen=True, kw_only=True):
+    """How an action ended, as its host says."""
 
-    `polls` is how long ago each scope was last polled; `returned` are VMs that polled again.
+    action_id: str
+    epoch: int
+    outcome: Outcome
+    detail: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A refusal as a value, of a part of a command whose other parts are taken."""
+
+    code: str
+    refused: str
+    accepted: str = ""
+
+
+class TurnTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a turn is not taken: confirmations by scope, ended actions by id.
+
+    `lost` are claims that the host holds no more.
+    """
+
+    lost: tuple[str, ...] = ()
+    refused_confirms: dict[str, Refused] = {}
+    refused_ended: dict[str, Refused] = {}
+
+
+class TakeTurn(Command[TurnTaken], frozen=True, kw_only=True):
+    """The host is there, and says what it has to say.
+
+    If it was silent for long, guests there could not read: that time was no notice. `holding` are
+    the claims it works on (action id, epoch). `confirms` are incarnations that it shows, by scope;
+    refused for one that never was, but not for a scope that has left. Of what guests did in passing
+    (`polls` are ages, by scope) that of its own VMs is kept. An end is refused if the claim is held
+    no more.
     """
 
     host: str
+    holding: dict[str, int] = {}
+    confirms: dict[str, int] = {}
     first_reads: tuple[ReadAgo, ...] = ()
     polls: dict[str, int] = {}
     returned: tuple[str, ...] = ()
-
-
-class Renew(Command[None], frozen=True, kw_only=True):
-    """The host is there after a silence, or still works on claims: action ids and epochs.
-
-    If it was silent for long, guests there could not read: that time was no notice.
-    """
-
-    host: str
-    holding: dict[str, int]
+    ended: tuple[EndedAction, ...] = ()
 
 
 class HandedOut(msgspec.Struct, frozen=True):
@@ -383,16 +397,6 @@ class HoldClaim(Command[bool], frozen=True, kw_only=True):
     host: str
     action_id: str
     epoch: int
-
-
-class ReportAction(Command[None], frozen=True, kw_only=True):
-    """The host says how an action ended. Refused if the claim is no longer held."""
-
-    host: str
-    action_id: str
-    epoch: int
-    outcome: Outcome
-    detail: str = ""
 
 
 class ReportTaken(msgspec.Struct, frozen=True):

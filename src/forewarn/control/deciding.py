@@ -19,6 +19,7 @@ from forewarn.control import (
     metadata,
     reports,
     ticker,
+    turns,
 )
 from forewarn.control.commands import Command
 from forewarn.control.transaction import Transaction
@@ -76,14 +77,11 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.HostIsSilent: dispatch.host_is_silent,
     commands.HostJoined: host_places.host_joined,
     commands.HostsLeft: host_places.hosts_left,
-    commands.ConfirmScope: metadata.confirm_scope,
     commands.ApproveEvents: metadata.approve_events,
     commands.EnableScope: metadata.enable_scope,
-    commands.KeepTraces: metadata.keep_traces,
-    commands.Renew: dispatch.renew,
+    commands.TakeTurn: turns.take_turn,
     commands.ClaimActions: dispatch.claim_actions,
     commands.HoldClaim: dispatch.hold_claim,
-    commands.ReportAction: dispatch.report_action,
     commands.TakeReport: reports.take_report,
     commands.BeginReport: reports.begin_report,
     commands.GoOnReport: reports.go_on_report,

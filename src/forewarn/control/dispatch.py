@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from forewarn.control import commands, powers
@@ -145,25 +145,28 @@ def _take(tx: Transaction, held: _Held, boot_id: str) -> Action:
     return action
 
 
-def renew(tx: Transaction, command: commands.Renew) -> None:
-    host = command.host
+def renew(tx: Transaction, host: str, holding: Mapping[str, int]) -> tuple[str, ...]:
+    """The host is there. It holds on to its claims; those that are not its any more are answered.
+
+    If it was silent, guests there could not read: that time was no notice.
+    """
     tx.need_host(host)
     silent_ms = tx.silent_ms(host)
     if silent_ms >= notice.HOST_SILENT_AFTER_MS:
         _silent(tx, host, silent_ms)
     elif silent_ms > notice.HEARTBEAT_LATE_MS:
         _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
+    lost = dict.fromkeys(holding)
     for held in _open_actions(tx, host):
         action = held.action
-        if command.holding.get(action.action_id) == action.epoch:
-            tx.put(
-                tx.volatile.leases,
-                action.action_id,
-                Lease(action.epoch, tx.monotonic_ms + LEASE_MS),
-            )
+        if holding.get(action.action_id) == action.epoch:
+            _lease(tx, action)
+            if action.phase is ActionPhase.CLAIMED:
+                lost.pop(action.action_id)
         elif tx.volatile.leases.get(action.action_id) is None:
             # A claim from before our own start that its host does not know died with it.
             tx.put(tx.volatile.leases, action.action_id, Lease(action.epoch, tx.monotonic_ms))
+    return tuple(lost)
 
 
 def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.Claimed:
@@ -180,9 +183,7 @@ def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.C
         if not _may_claim(tx, held.action):
             continue
         action = _take(tx, held, command.boot_id)
-        tx.put(
-            tx.volatile.leases, action.action_id, Lease(action.epoch, tx.monotonic_ms + LEASE_MS)
-        )
+        _lease(tx, action)
         about, left_ms = _about(tx, held), _left_ms(tx, held)
         taken.append(commands.HandedOut(action=action, about=about, left_ms=left_ms))
     return commands.Claimed(work=tuple(taken))
@@ -215,11 +216,7 @@ def hold_claim(tx: Transaction, command: commands.HoldClaim) -> bool:
         if action.action_id == command.action_id:
             mine = action.phase is ActionPhase.CLAIMED and action.epoch == command.epoch
             if mine:
-                tx.put(
-                    tx.volatile.leases,
-                    action.action_id,
-                    Lease(action.epoch, tx.monotonic_ms + LEASE_MS),
-                )
+                _lease(tx, action)
             return mine
     return False
 
@@ -242,31 +239,31 @@ def _may_claim(tx: Transaction, action: Action) -> bool:
     return tx.monotonic_ms >= lease.until_ms
 
 
-def report_action(tx: Transaction, command: commands.ReportAction) -> None:
-    host, outcome = command.host, command.outcome
-    found = (h for h in _all_actions(tx, host) if h.action.action_id == command.action_id)
+def end_action(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
+    """The host says how an action ended. Refused if the claim is no longer held."""
+    found = (h for h in _all_actions(tx, host) if h.action.action_id == ended.action_id)
     held = next(found, None)
     if held is None:
-        _report_late(tx, command)
+        _end_late(tx, host, ended)
         return
-    decision = _reported(tx, held, command)
+    decision = _ended(tx, held, ended)
     tx.apply(decision)
-    tx.put(tx.volatile.leases, command.action_id, None)
-    if outcome is Outcome.SPARED and held.event is not None and decision.scopes:
+    tx.put(tx.volatile.leases, ended.action_id, None)
+    if ended.outcome is Outcome.SPARED and held.event is not None and decision.scopes:
         _tell_again(tx, held.event, held.action.vm or "")
     if held.action.kind is ActionKind.MOVE_VM:
-        down = held.action.target_failed and outcome is Outcome.DONE
+        down = held.action.target_failed and ended.outcome is Outcome.DONE
         declare_if_stranded(tx, held.action.vm or "", by=host, down=down)
 
 
-def _reported(tx: Transaction, held: _Held, command: commands.ReportAction) -> Decision:
+def _ended(tx: Transaction, held: _Held, ended: commands.EndedAction) -> Decision:
     if held.operation is not None:
         return ending.report_for_operation(
             held.operation,
             tx,
-            epoch=command.epoch,
-            outcome=command.outcome,
-            detail=command.detail,
+            epoch=ended.epoch,
+            outcome=ended.outcome,
+            detail=ended.detail,
             now_ms=tx.now_ms,
             policy=tx.policy,
         )
@@ -276,18 +273,17 @@ def _reported(tx: Transaction, held: _Held, command: commands.ReportAction) -> D
         held.scope,
         held.event,
         held.action.action_id,
-        epoch=command.epoch,
-        outcome=command.outcome,
-        detail=command.detail,
+        epoch=ended.epoch,
+        outcome=ended.outcome,
+        detail=ended.detail,
         now_ms=tx.now_ms,
         policy=tx.policy,
     )
 
 
-def _report_late(tx: Transaction, command: commands.ReportAction) -> None:
+def _end_late(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
     """Take what a host really did after its event was given up, or refuse the report."""
-    host, action_id = command.host, command.action_id
-    epoch, outcome = command.epoch, command.outcome
+    action_id, epoch, outcome = ended.action_id, ended.epoch, ended.outcome
     operation = tx.kept_operation(action_id)
     done = operation.action if operation and operation.host == host else None
     if done is not None and ending.repeats(done, epoch, outcome):

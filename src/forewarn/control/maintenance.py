@@ -192,7 +192,8 @@ def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.Eve
     together = operation.members if operation else ((scope.name, event.event_id),)
     by = str(command.by)
     tx.apply(scheduling.cancel(scope, event.event_id, tx, by=by, now_ms=tx.now_ms))
-    after = (tx.need_scope(name).event(member) for name, member in together)
+    scopes = ((tx.scope(name), member) for name, member in together)  # one may have left
+    after = [found.event(member) for found, member in scopes if found is not None]
     return commands.EventCanceled(
         event=tx.need_scope(scope.name).event(event.event_id) or event,
         together=tuple(e.event_id for e in after if e and e.phase is Phase.CANCELED),

@@ -34,23 +34,27 @@ def enable_scope(tx: Transaction, command: commands.EnableScope) -> None:
     tx.apply(consent.enable(scope, vm=command.vm, now_ms=tx.now_ms))
 
 
-def confirm_scope(tx: Transaction, command: commands.ConfirmScope) -> None:
-    scope = tx.scope(command.scope)
+def confirm_scope(tx: Transaction, host: str, name: str, incarnation: int) -> None:
+    """The host shows an incarnation. Refused for one that never was.
+
+    A scope that has left since it was shown is no reason to refuse anything.
+    """
+    scope = tx.scope(name)
     if scope is None:
         return
-    if command.incarnation > scope.incarnation:
+    if incarnation > scope.incarnation:
         raise Conflict(
-            f"Host {command.host} cannot show incarnation {command.incarnation} of scope"
-            f" {scope.name}, which is at {scope.incarnation}.",
+            f"Host {host} cannot show incarnation {incarnation} of scope"
+            f" {name}, which is at {scope.incarnation}.",
             "Show what the last answer to /link/changes has, and confirm that.",
         )
-    tx.apply(
-        consent.confirm(scope, host=command.host, incarnation=command.incarnation, now_ms=tx.now_ms)
-    )
+    tx.apply(consent.confirm(scope, host=host, incarnation=incarnation, now_ms=tx.now_ms))
 
 
-def keep_traces(tx: Transaction, command: commands.KeepTraces) -> None:
+def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     """Nothing of it may be refused: a VM that has left must not cost the others theirs."""
+    if not (command.first_reads or command.polls or command.returned):
+        return
     host = command.host
     own = {scope.name: {vm.name for vm in own_vms(scope, host)} for scope in tx.scopes_on(host)}
     own = {name: vms for name, vms in own.items() if vms}

@@ -16,6 +16,7 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.observed import Observed
 from forewarn.control.volatile import Volatile
 from forewarn.core import belonging, edits, invariants
+from forewarn.core.errors import Refusal
 from forewarn.core.marks import MARKS_MAX, VmKey, key_of
 from forewarn.core.model import (
     Decision,
@@ -42,6 +43,15 @@ class Undo:
     scopes: dict[str, Scope | None]
     hosts: dict[str, Host | None]
     operations: dict[str, Operation | None]
+
+    def and_then(self, later: Undo) -> None:
+        """Have also what was replaced later, but for what was replaced before."""
+        for scope in later.scopes:
+            self.scopes.setdefault(scope, later.scopes[scope])
+        for host in later.hosts:
+            self.hosts.setdefault(host, later.hosts[host])
+        for operation in later.operations:
+            self.operations.setdefault(operation, later.operations[operation])
 
 
 class Transaction(FleetLook):
@@ -128,6 +138,25 @@ class Transaction(FleetLook):
             if operation.phase is OperationPhase.ENDED:
                 self._ended_operations[key] = operation
         self._facts.extend(decision.facts)
+
+    def attempt(self, part: Callable[[], None]) -> Refusal | None:
+        """Do a part of the use case, or nothing of it if it is refused: then the refusal."""
+        before, self._before = self._before, Undo({}, {}, {})
+        facts, undoes = len(self._facts), len(self._on_take_back)
+        ended = dict(self._ended_operations)
+        try:
+            part()
+        except Refusal as why:
+            while len(self._on_take_back) > undoes:
+                self._on_take_back.pop()()
+            self._put_back(self._before)
+            del self._facts[facts:]
+            self._ended_operations = ended
+            return why
+        finally:
+            before.and_then(self._before)
+            self._before = before
+        return None
 
     def remove_scope(self, name: str) -> None:
         self._places = None
@@ -353,11 +382,15 @@ class Transaction(FleetLook):
         for vm, digest in self._digests_before.items():
             self._put_digest(vm, digest)
         self._take_departures_back()
-        for name, scope in self._before.scopes.items():
+        self._put_back(self._before)
+
+    def _put_back(self, before: Undo) -> None:
+        self._places = None
+        for name, scope in before.scopes.items():
             self._index.put_scope(name, scope)
-        for name, host in self._before.hosts.items():
+        for name, host in before.hosts.items():
             self._index.put_host(name, host)
-        for key, operation in self._before.operations.items():
+        for key, operation in before.operations.items():
             self._index.put_operation(key, operation)
 
     def _take_departures_back(self) -> None:

@@ -1,17 +1,12 @@
-"""The word of hosts that documents show: what is unconfirmed, said to control until it is kept.
-
-`once` is one turn over everything that a host has not confirmed. Who drives it decides when the
-next one is, and which hosts have theirs at the same time.
-"""
+"""The word of hosts that documents show: what is unconfirmed, said in turns until it is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
-from forewarn.core.errors import Refusal, Unavailable
 from forewarn.host.documents import Documents
 from forewarn.logs import Log
-from forewarn.wire.link import ShownScope
+from forewarn.wire.link import CONFIRMS_MAX, Refused, ShownScope
 
 log = Log(__name__)
 
@@ -19,26 +14,23 @@ log = Log(__name__)
 class Confirmations:
     """What is shown and not confirmed yet, by host and scope. Belongs to the event loop.
 
-    `confirm` tells control that a host shows an incarnation of a scope. What is shown but not
-    `readable`, because a way to its guests is broken, is not confirmed: its notice does not run.
-    Hosts that are not `powered` say nothing until they are.
+    What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
+    notice does not run. Hosts that are not `powered` say nothing until they are.
     """
 
     def __init__(
         self,
         documents: Documents,
         *,
-        confirm: Callable[[str, str, int], Awaitable[None]],
         readable: Callable[[ShownScope], bool] = lambda _: True,
         powered: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._documents = documents
-        self._confirm = confirm
         self._readable = readable
         self._powered = powered
         self._unconfirmed: dict[str, dict[str, int]] = {}  # incarnations, by host, then by scope
+        self._wanted_since: set[tuple[str, str]] = set()  # since the last turn said it
         self._why_not: dict[tuple[str, str], str] = {}
-        self.failures = 0
 
     def __bool__(self) -> bool:
         """True while something is unconfirmed by a host that could say it."""
@@ -53,47 +45,52 @@ class Confirmations:
         """The scope's document is on show at the host, which says so if control wants to hear."""
         if scope.to_confirm:
             self._unconfirmed.setdefault(host, {})[scope.name] = scope.incarnation
+            self._wanted_since.add((host, scope.name))
         else:
             self._done(host, scope.name)
 
     def forget(self, host: str) -> None:
         """This host is none of ours, or has left: it confirms nothing."""
-        self._unconfirmed.pop(host, None)
+        for scope in self._unconfirmed.pop(host, {}):
+            self._wanted_since.discard((host, scope))
 
-    async def once(self, host: str) -> bool:
-        """Confirm what guests of the host can read by now. False if some must be sent again."""
-        all_kept = True
+    def ready(self, host: str) -> dict[str, int]:
+        """The incarnations that guests of the host can read by now, at most as a turn holds."""
+        confirms: dict[str, int] = {}
         for scope, incarnation in list(self._unconfirmed.get(host, {}).items()):
-            if host not in self._unconfirmed:
-                break  # forgotten meanwhile
             shown = self._documents.incarnation_shown(scope)
             if shown is None:
                 self._done(host, scope)
+            elif shown < incarnation or not self._powered(host) or len(confirms) >= CONFIRMS_MAX:
                 continue
-            if shown < incarnation or not self._powered(host):
-                continue
-            page = self._documents.page(scope)
-            if page is None or not self._readable(page.scope):
-                self._say_once("not_readable", host, "a guest cannot be reached", scope=scope)
-                all_kept = False
-                continue
-            try:
-                await self._confirm(host, scope, shown)
-            except (Refusal, Unavailable) as why:
-                self._say_once("confirmation_not_kept", host, str(why), scope=scope)
-                all_kept = False
-            except Exception:
-                log.exception("confirmation_failed", host=host, scope=scope)  # the others go on
-                self.failures += 1
-                all_kept = False
             else:
-                self._why_not.pop(("confirmation_not_kept", host), None)
-                self._why_not.pop(("not_readable", host), None)
-                if self._unconfirmed.get(host, {}).get(scope) == incarnation:
-                    self._done(host, scope)
-        return all_kept
+                page = self._documents.page(scope)
+                if page is not None and self._readable(page.scope):
+                    confirms[scope] = shown
+                else:
+                    self._say_once("not_readable", host, "a guest cannot be reached", scope=scope)
+        return confirms
+
+    def said(self, host: str, confirms: Mapping[str, int]) -> None:
+        """A turn says this now."""
+        self._wanted_since.difference_update((host, scope) for scope in confirms)
+
+    def told(self, host: str, said: Mapping[str, int], refused: Mapping[str, Refused]) -> None:
+        """Control has taken a turn that said this. What it refuses is said again."""
+        for scope, incarnation in said.items():
+            why = refused.get(scope)
+            if why is not None:
+                words = f"{why.detail} {why.remedy}".strip()
+                self._say_once("confirmation_not_kept", host, words, scope=scope)
+                continue
+            self._why_not.pop(("confirmation_not_kept", host), None)
+            self._why_not.pop(("not_readable", host), None)
+            wanted = self._unconfirmed.get(host, {}).get(scope, incarnation)
+            if wanted <= incarnation and (host, scope) not in self._wanted_since:
+                self._done(host, scope)
 
     def _done(self, host: str, scope: str) -> None:
+        self._wanted_since.discard((host, scope))
         left = self._unconfirmed.get(host, {})
         left.pop(scope, None)
         if not left:

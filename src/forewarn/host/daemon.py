@@ -1,4 +1,4 @@
-"""The hosts of one process: their heartbeats, their hands, and their word that documents show.
+"""The hosts of one process: their hands, and their turns to speak.
 
 Rings make it quick; a sweep over every host makes it sure. Nothing here decides anything.
 """
@@ -6,14 +6,18 @@ Rings make it quick; a sweep over every host makes it sure. Nothing here decides
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.host.confirming import Confirmations
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
+from forewarn.host.guests import LinkedGuests
 from forewarn.host.measures import heartbeat_times
 from forewarn.host.ringing import rung
+from forewarn.host.turns import Turns
 from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor
 from forewarn.wire.link import ShownScope
@@ -26,17 +30,19 @@ BUSY_STEP_EVERY_S = 0.1
 STEPS_AT_ONCE = 32  # of those that are quick; a slow one gives its turn to the others
 STEP_TURN_S = 1.0
 STEP_TIMEOUT_S = 30.0  # then a step is given up; the next one looks at what has really happened
-LINK_TIMEOUT_S = 10.0  # one heartbeat or confirmation
-CONFIRM_AGAIN_S = 0.5
+LINK_TIMEOUT_S = 10.0  # one turn
+SAY_AGAIN_S = 0.5
 
 
 class Hosts:
-    """Runs one executor per host and confirms what is shown. Belongs to the event loop.
+    """Runs one executor per host, and has each host say its turn. Belongs to the event loop.
 
-    A host takes one step at a time, and a host that hangs or breaks keeps no other from working.
+    A host takes one step at a time and says one turn at a time: every few seconds, and soon when
+    there is something to say. One that hangs or breaks keeps no other from working.
     What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
-    notice does not run. `links` makes the link of a host. While `obeys` says no, nothing new is
-    begun; `refuses` tells control why. A host that is not `powered` says nothing at all.
+    notice does not run. `links` makes the link of a host; `guests` are those whose traces it tells.
+    While `obeys` says no, nothing new is begun; `refuses` tells control why. A host that is not
+    `powered` says nothing at all.
     """
 
     def __init__(
@@ -46,6 +52,8 @@ class Hosts:
         links: Callable[[str], HostLink],
         hypervisor: Hypervisor,
         documents: Documents,
+        monotonic_ms: Callable[[], int],
+        guests: Callable[[str], LinkedGuests | None] = lambda _: None,
         step_timeout_s: float = STEP_TIMEOUT_S,
         busy_step_every_s: float = BUSY_STEP_EVERY_S,
         readable: Callable[[ShownScope], bool] = lambda _: True,
@@ -56,10 +64,11 @@ class Hosts:
         self._new_link = links
         self._links: dict[str, HostLink] = {}
         self._hypervisor = hypervisor
-        self._confirming = Confirmations(
-            documents, confirm=self._confirm, readable=readable, powered=powered
-        )
+        self._confirming = Confirmations(documents, readable=readable, powered=powered)
+        self._guests = guests
+        self._monotonic_ms = monotonic_ms
         self._executors: dict[str, Executor] = {}
+        self._turns: dict[str, Turns] = {}
         self._step_timeout_s = step_timeout_s
         self._busy_step_every_s = busy_step_every_s
         self._obeys = obeys
@@ -67,21 +76,19 @@ class Hosts:
         self._powered = powered
         self._why_not: dict[tuple[str, str], str] = {}
         self._beat = asyncio.Event()
+        self._to_say = asyncio.Event()
+        self._wanted_turns: set[str] = set()
+        self._talking: set[str] = set()  # hosts that say something until it is kept
+        self._speaking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one turn each
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
         self._looking: set[str] = set()
         self._stepping: set[str] = set()
-        self._turns = asyncio.Semaphore(STEPS_AT_ONCE)
-        self._newly_shown = asyncio.Event()
-        self._broken = 0
+        self._places = asyncio.Semaphore(STEPS_AT_ONCE)
+        self.failures = 0  # steps and turns that broke or hung
         self.heartbeats = 0
         self.heartbeat_times = heartbeat_times()
         self.set_names(names)
-
-    @property
-    def failures(self) -> int:
-        """Steps, heartbeats and confirmations that broke or hung."""
-        return self._broken + self._confirming.failures
 
     @property
     def held(self) -> int:
@@ -92,11 +99,19 @@ class Hosts:
         """Have exactly these hosts."""
         wanted = set(names)
         for name in sorted(wanted - self._executors.keys()):
-            self._links[name] = self._new_link(name)
+            link = self._links[name] = self._new_link(name)
             self._executors[name] = self._executor(name)
+            self._turns[name] = Turns(
+                name,
+                link=link,
+                confirming=self._confirming,
+                guests=partial(self._guests, name),
+                refuses=self._refuses,
+            )
             self._wanted.add(name)
         for name in sorted(self._executors.keys() - wanted):
-            del self._executors[name], self._links[name]
+            del self._executors[name], self._links[name], self._turns[name]
+            self._speaking.pop(name, None)
             self._confirming.forget(name)
             self._why_not = {k: why for k, why in self._why_not.items() if k[1] != name}
 
@@ -105,8 +120,8 @@ class Hosts:
             name,
             link=self._links[name],
             hypervisor=self._hypervisor,
+            now_ms=self._monotonic_ms,
             obeys=self._obeys,
-            refuses=self._refuses,
         )
 
     def died(self, name: str) -> None:
@@ -117,7 +132,7 @@ class Hosts:
     def booted(self, name: str) -> None:
         """A host has power again: it looks what there is to do, and what it shows."""
         self.ring([name])
-        self._newly_shown.set()
+        self.want_turn(name)
 
     def ring(self, hosts: Iterable[str]) -> None:
         """These hosts have something to do."""
@@ -126,69 +141,95 @@ class Hosts:
             self._ring.set()
 
     def beat(self) -> None:
-        """Have the next heartbeat now: there is something to say in it."""
+        """Have the next turn of every host now: there is something to say in it."""
         self._beat.set()
+
+    def want_turn(self, host: str) -> None:
+        """The host has something to say: it has its turn soon."""
+        self._wanted_turns.add(host)
+        self._to_say.set()
 
     def shown(self, host: str, scope: ShownScope) -> None:
         """The scope's document is on show at the host, which says so if control wants to hear."""
         self._confirming.shown(host, scope)
-        if self._confirming:
-            self._newly_shown.set()
+        if scope.to_confirm:
+            self.want_turn(host)
 
     async def run(self) -> None:
         """Work until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeats())
-            tasks.create_task(self._confirmations())
+            tasks.create_task(self._talks(tasks))
             tasks.create_task(self._steps(tasks))
 
     async def work_once(self) -> None:
-        """Confirm what is shown, have every host claim that is wanted, then every busy one work.
+        """Have every host say what it shows, claim what is wanted, then work and say how it went.
 
-        By name. The claims are asked for together, so that they share a commit; what follows from
-        them is done host after host, so that it happens in the same order in every run.
-        For whoever drives the hosts step by step instead of by `run`; never both.
+        By name. What is said first and the claims are asked for together, so that they share a
+        commit; what follows is done host after host, so that it happens in the same order in every
+        run. For whoever drives the hosts step by step instead of by `run`; never both.
         """
-        await self._confirm_all()
+        await asyncio.gather(*(self._turn_of(name) for name in self._confirming.hosts))
         names, self._wanted = sorted(self._wanted & self._executors.keys()), set()
         await asyncio.gather(*(self._step_one(self._executors[name], work=False) for name in names))
         for name in sorted(name for name, executor in self._executors.items() if executor.busy):
             executor = self._executors.get(name)
             if executor is not None:
                 await self._step_one(executor, claim=False)
+                if executor.ended:
+                    await self._turn_of(name)
+
+    # Turns.
 
     async def heartbeat(self, of: Container[str] | None = None) -> None:
-        """One heartbeat of every host, or `of` some. Those that fail are logged and counted.
+        """One turn of every host, or `of` some. Those that fail are logged and counted.
 
-        Busy hosts renew what they hold, which takes a turn of control; no other waits for that.
+        Busy hosts renew what they hold, which takes a turn of control; no other waits for that. A
+        turn that is under way is a sign of life too.
         """
-        executors = [
-            executor
-            for name, executor in self._executors.items()
-            if (of is None or name in of) and self._powered(name)
-        ]
+        names = [name for name in self._executors if of is None or name in of]
+        names = [name for name in names if not self._speaking[name].locked()]
         async with asyncio.TaskGroup() as renewing:
-            for executor in executors:
-                if executor.busy:
-                    renewing.create_task(self._beat_one(executor))
-            for executor in executors:
-                if not executor.busy:
-                    await self._beat_one(executor)
+            for name in names:
+                if self._executors[name].busy:
+                    renewing.create_task(self._turn_of(name))
+            for name in names:
+                executor = self._executors.get(name)
+                if executor is not None and not executor.busy:
+                    await self._turn_of(name)
 
-    async def _beat_one(self, executor: Executor) -> None:
+    async def say(self, host: str) -> bool:
+        """One turn of the host, if it is ours. Raises Refusal, or Unavailable.
+
+        False if some of it has to be said again, and not at once.
+        """
+        async with self._speaking[host], asyncio.timeout(LINK_TIMEOUT_S):
+            executor = self._executors.get(host)
+            return executor is None or await self._turns[host].once(executor)
+
+    async def _turn_of(self, host: str) -> bool:
+        """One turn of the host, if it has power. False if some of it is to be said later."""
+        if host not in self._executors:
+            self._confirming.forget(host)
+            return True
+        if not self._powered(host):
+            return False
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         try:
-            async with asyncio.timeout(LINK_TIMEOUT_S):
-                await executor.heartbeat()
+            kept = await self.say(host)
             self.heartbeats += 1
-            self._why_not.pop(("heartbeat_refused", executor.host), None)
+            self._why_not.pop(("turn_refused", host), None)
         except (Refusal, Unavailable) as why:
-            self._say_once("heartbeat_refused", executor.host, str(why))
+            self._say_once("turn_refused", host, str(why))
+            return False
         except Exception:
-            log.exception("heartbeat_failed", host=executor.host)  # the other hosts beat on
-            self._broken += 1
-        self.heartbeat_times.observe(now_s() - began_s)
+            log.exception("turn_failed", host=host)  # the other hosts go on
+            self.failures += 1
+            return False
+        finally:
+            self.heartbeat_times.observe(now_s() - began_s)
+        return kept
 
     def _say_once(self, what: str, host: str, why: str) -> None:
         """Log what control would not take, once for each reason: it may be away for hours."""
@@ -202,30 +243,35 @@ class Hosts:
             await self.heartbeat()
             await rung(self._beat, HEARTBEAT_EVERY_S)
 
-    # What is shown.
-
-    async def _confirmations(self) -> None:
+    async def _talks(self, tasks: asyncio.TaskGroup) -> None:
+        """Give every host its turn that has something to say, all at the same time."""
         while True:
-            self._newly_shown.clear()  # first: what is shown from here on is not slept through
-            all_kept = await self._confirm_all()
-            if self._confirming:
-                pause_s = BUSY_STEP_EVERY_S if all_kept else CONFIRM_AGAIN_S
-                await rung(self._newly_shown, pause_s)
-            else:
-                await self._newly_shown.wait()
+            await self._to_say.wait()
+            self._to_say.clear()
+            for name in sorted(self._wanted_turns - self._talking):
+                self._talking.add(name)
+                tasks.create_task(self._talk(name))
 
-    async def _confirm_all(self) -> bool:
-        """Every host confirms what it shows, all at the same time, so that they share commits."""
-        hosts = self._confirming.hosts
-        for name in hosts:
-            if name not in self._executors:
-                self._confirming.forget(name)
-        ours = [name for name in hosts if name in self._executors]
-        return all(await asyncio.gather(*(self._confirming.once(name) for name in ours)))
+    async def _talk(self, host: str) -> None:
+        """Have the host say what there is until control has taken it."""
+        try:
+            while host in self._executors:
+                self._wanted_turns.discard(host)
+                taken = False
+                if self._turns[host].waiting(self._executors[host]):
+                    taken = await self._turn_of(host)
+                if not self._left_to_say(host):
+                    return
+                await asyncio.sleep(0 if taken else SAY_AGAIN_S)
+        finally:
+            self._wanted_turns.discard(host)
+            self._talking.discard(host)
 
-    async def _confirm(self, host: str, scope: str, incarnation: int) -> None:
-        async with asyncio.timeout(LINK_TIMEOUT_S):
-            await self._links[host].confirm(scope, incarnation)
+    def _left_to_say(self, host: str) -> bool:
+        executor = self._executors.get(host)
+        if executor is None or not self._powered(host):
+            return False
+        return self._turns[host].waiting(executor) or host in self._confirming.hosts
 
     # Steps.
 
@@ -267,18 +313,20 @@ class Hosts:
             self._say_once("step_refused", name, str(why))
         except TimeoutError:
             log.warning("step_timed_out", host=name, after_s=self._step_timeout_s)
-            self._broken += 1
+            self.failures += 1
         except Exception:
             log.exception("step_failed", host=name)  # the other hosts go on
-            self._broken += 1
+            self.failures += 1
         finally:
             self._stepping.discard(name)
             if executor.busy or name in self._wanted:
                 self._ring.set()
+            if executor.ended:
+                self.want_turn(name)
 
     async def _step_within_its_time(self, executor: Executor, *, claim: bool, work: bool) -> None:
         turn_s = min(STEP_TURN_S, self._step_timeout_s)
-        async with self._turns:
+        async with self._places:
             step = asyncio.ensure_future(executor.step(claim=claim, work=work))
             try:
                 await asyncio.wait([step], timeout=turn_s)

@@ -1,31 +1,27 @@
 """What guests cause, told to control over the link (`endpoint.service.Service`).
 
 Approvals and enabling are asked at once: what control has not made durable was not answered. First
-reads, polls and returns are gathered and sent as ages; the queues are bounded, and what does not
-fit is counted and dropped.
+reads, polls and returns are gathered for the host's turns, as ages; the queues are bounded, and
+what does not fit is counted and dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from forewarn.core.errors import NotYours, Refusal, Unavailable
 from forewarn.host.ringing import rung
-from forewarn.logs import Log
 from forewarn.ports import HostLink
-from forewarn.wire.link import ReadBefore, Traces
-
-log = Log(__name__)
+from forewarn.wire.link import FIRST_READS_MAX, POLLS_MAX, RETURNED_MAX, ReadBefore
 
 TRACES_SENT_EVERY_S = 0.5
 POLLS_SENT_EVERY_S = 300.0
 FIRST_READS_QUEUED_MAX = 50_000
-FIRST_READS_PER_QUESTION_MAX = 5_000
 RETURNED_QUEUED_MAX = 10_000
-SEND_AGAIN_S = 2.0
 
 
 class _Read(NamedTuple):
@@ -35,10 +31,23 @@ class _Read(NamedTuple):
     at_monotonic_ms: int
 
 
+class Traces(NamedTuple):
+    """What guests did in passing, as a turn says it; and the polls as they were gathered."""
+
+    first_reads: tuple[ReadBefore, ...] = ()
+    polls: dict[str, int] = {}  # noqa: RUF012 - nobody changes it
+    returned: tuple[str, ...] = ()
+    polled_ms: Mapping[str, int] = {}
+
+
+NOTHING = Traces()
+
+
 class LinkedGuests:
     """The guests of one host, as control hears of them. Belongs to the event loop.
 
-    `polled` gives the last polls by scope, in the time of `now_ms`.
+    `polled` gives the last polls by scope, in the time of `now_ms`. `want_turn` has the host say
+    soon what is gathered here.
     """
 
     def __init__(
@@ -48,8 +57,10 @@ class LinkedGuests:
         polled: Callable[[], Mapping[str, int]],
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
+        want_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self._link = link
+        self._want_turn = want_turn
         self._polled = polled
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
@@ -57,9 +68,7 @@ class LinkedGuests:
         self._returned: dict[str, None] = {}
         self._polls: dict[str, int] = {}
         self._ring = asyncio.Event()
-        self._why_not = ""
         self.dropped = 0
-        self.failures = 0
 
     # endpoint.service.Service.
 
@@ -91,10 +100,10 @@ class LinkedGuests:
         self._returned[vm] = None
         self._ring.set()
 
-    # Sending.
+    # Telling.
 
     async def run(self) -> None:
-        """Send until canceled."""
+        """Have what is gathered told until canceled."""
         loop = asyncio.get_running_loop()
         polls_at_s = loop.time() + POLLS_SENT_EVERY_S
         while True:
@@ -103,63 +112,62 @@ class LinkedGuests:
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self.gather_polls()
-            sent = await self.send_safely()
-            await asyncio.sleep(TRACES_SENT_EVERY_S if sent else SEND_AGAIN_S)
-            if not sent:
-                self._ring.set()
+            self._want_turn()
+            await asyncio.sleep(TRACES_SENT_EVERY_S)
 
-    async def send_safely(self) -> bool:
-        """Send what is queued. False if it was put off, which is logged once for each reason."""
-        try:
-            await self.send()
-        except (Refusal, Unavailable) as why:
-            if str(why) != self._why_not:
-                log.warning("guest_traces_put_off", why=str(why))
-            self._why_not = str(why)
-            return False
-        except Exception:
-            log.exception("guest_traces_failed")
-            self.failures += 1
-            return False
-        self._why_not = ""
-        return True
+    @property
+    def waiting(self) -> bool:
+        """True while there is something that control has not been told."""
+        return bool(self._reads or self._returned or self._polls)
+
+    @property
+    def reads_waiting(self) -> int:
+        """First reads that control has not been told."""
+        return len(self._reads)
+
+    async def tell_all(self, say: Callable[[], Awaitable[object]]) -> None:
+        """Tell everything, by as many turns as it takes, each by `say`."""
+        left = self._queued + 1
+        while 0 < self._queued < left:  # else nobody listens
+            left = self._queued
+            await say()
+
+    @property
+    def _queued(self) -> int:
+        return len(self._reads) + len(self._returned) + len(self._polls)
 
     def add_polls(self, polls: Mapping[str, int]) -> None:
-        """Have these polls, by scope, sent with what is sent next."""
+        """Have these polls, by scope, told with the next turn."""
         self._polls.update(polls)
 
     def gather_polls(self) -> None:
-        """Have the last polls sent with what is sent next."""
+        """Have the last polls told with the next turn."""
         self._polls.update(self._polled())
 
-    async def send(self) -> None:
-        """Send what is queued, and forget it. What control cannot take now stays queued."""
-        while self._reads or self._returned or self._polls:
-            reads = [self._reads[i] for i in range(self._at_once())]
-            polls, returned = dict(self._polls), tuple(self._returned)
-            try:
-                await self._link.traces(self._as_ages(reads, polls, returned))
-            except Refusal as why:  # no later question would be answered better
-                self.dropped += len(reads)
-                log.warning("guest_traces_refused", why=str(why), first_reads=len(reads))
-            for _ in reads:
-                self._reads.popleft()
-            for vm in returned:
-                self._returned.pop(vm, None)
-            self._polls = {k: v for k, v in self._polls.items() if polls.get(k) != v}
-
-    def _at_once(self) -> int:
-        return min(len(self._reads), FIRST_READS_PER_QUESTION_MAX)
-
-    def _as_ages(
-        self, reads: list[_Read], polls: Mapping[str, int], returned: tuple[str, ...]
-    ) -> Traces:
+    def gathered(self) -> Traces:
+        """What there is to tell, as much as a turn holds. It is kept until it was `told`."""
+        if not self.waiting:
+            return NOTHING
         monotonic_ms, now_ms = self._monotonic_ms(), self._now_ms()
+        polled_ms = dict(islice(self._polls.items(), POLLS_MAX))
         return Traces(
             first_reads=tuple(
                 ReadBefore(r.scope, r.event_id, r.vm, max(0, monotonic_ms - r.at_monotonic_ms))
-                for r in reads
+                for r in islice(self._reads, FIRST_READS_MAX)
             ),
-            polls={scope: max(0, now_ms - at_ms) for scope, at_ms in polls.items()},
-            returned=returned,
+            polls={scope: max(0, now_ms - at_ms) for scope, at_ms in polled_ms.items()},
+            returned=tuple(islice(self._returned, RETURNED_MAX)),
+            polled_ms=polled_ms,
         )
+
+    def told(self, traces: Traces) -> None:
+        """Control has taken this: it need not be told again."""
+        for _ in traces.first_reads:
+            self._reads.popleft()
+        for vm in traces.returned:
+            self._returned.pop(vm, None)
+        for scope, at_ms in traces.polled_ms.items():
+            if self._polls.get(scope) == at_ms:
+                del self._polls[scope]
+        if self.waiting:
+            self._ring.set()

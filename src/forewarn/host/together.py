@@ -7,7 +7,8 @@ before anybody is answered, the hosts have taken over what was committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from forewarn.core.errors import NotFound
 from forewarn.endpoint.pages import Guest, Page
@@ -102,25 +103,29 @@ class HostsTogether:
 class GuestsTogether:
     """What guests cause, told to control by the host that each of them is on.
 
-    `endpoint.service.Service` for a process with many hosts. Belongs to the event loop.
+    `endpoint.service.Service` for a process with many hosts. Belongs to the event loop. `say` has a
+    host say its turn at once; `want_turn` has it do so soon.
     """
 
     def __init__(
         self,
         *,
         links: Callable[[str], HostLink],
+        say: Callable[[str], Awaitable[None]],
+        want_turn: Callable[[str], None],
         identity: Identity,
         documents: Documents,
         clock: Clock,
     ) -> None:
         self._links = links
+        self._say = say
+        self._want_turn = want_turn
         self._identity = identity
         self._documents = documents
         self._clock = clock
         self._guests: dict[str, LinkedGuests] = {}
-        self._queued: set[str] = set()  # hosts with something to send
-        self._left: set[str] = set()  # hosts that have left the fleet
-        self._dropped = 0  # of those
+        self._queued: set[str] = set()  # hosts with something to tell
+        self._dropped = 0  # of hosts that have left the fleet
 
     @property
     def dropped(self) -> int:
@@ -128,10 +133,15 @@ class GuestsTogether:
         return self._dropped + sum(guests.dropped for guests in self._guests.values())
 
     def forget(self, hosts: Iterable[str]) -> None:
-        """These hosts have left the fleet. What they have still to send is sent first."""
-        self._left.update(host for host in hosts if host in self._guests)
-        for host in self._left - self._queued:
-            self._let_go(host)
+        """These hosts have left the fleet: control believes nothing of them any more."""
+        for host in hosts:
+            guests = self._guests.pop(host, None)
+            self._dropped += 0 if guests is None else guests.dropped + guests.reads_waiting
+            self._queued.discard(host)
+
+    def of_host(self, host: str) -> LinkedGuests | None:
+        """The guests of a host that have something to tell, or had."""
+        return self._guests.get(host)
 
     async def approve(self, vm: str, event_ids: tuple[str, ...]) -> None:
         await self._of(vm).approve(vm, event_ids)
@@ -150,15 +160,14 @@ class GuestsTogether:
             guests.returned(vm)
 
     async def send(self, *, polls: bool) -> None:
-        """Send what is queued, with the last polls if wanted. Raises Unavailable, or Refusal."""
+        """Tell what is gathered, with the last polls if wanted. Raises Unavailable, or Refusal."""
         if polls:
             self._gather_polls()
-        for host in sorted(self._queued):
-            await self._at(host).send()
-            self._sent(host)
+        for host in self._waiting():
+            await self._at(host).tell_all(partial(self._say, host))
 
     async def run(self) -> None:
-        """Send until canceled. What cannot be kept now is sent later."""
+        """Have it told until canceled. What cannot be kept now is told later."""
         loop = asyncio.get_running_loop()
         polls_at_s = loop.time() + POLLS_SENT_EVERY_S
         while True:
@@ -166,19 +175,14 @@ class GuestsTogether:
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self._gather_polls()
-            for host in sorted(self._queued):
-                if await self._at(host).send_safely():
-                    self._sent(host)
+            for host in self._waiting():
+                self._want_turn(host)
 
-    def _sent(self, host: str) -> None:
-        self._queued.discard(host)
-        if host in self._left:
-            self._let_go(host)
-
-    def _let_go(self, host: str) -> None:
-        self._left.discard(host)
-        guests = self._guests.pop(host, None)
-        self._dropped += guests.dropped if guests is not None else 0
+    def _waiting(self) -> list[str]:
+        """The hosts with something left to tell."""
+        told = {host for host in self._queued if not self._at(host).waiting}
+        self._queued -= told
+        return sorted(self._queued)
 
     def _gather_polls(self) -> None:
         for scope, polled_ms in self._documents.polled().items():

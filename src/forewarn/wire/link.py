@@ -20,6 +20,16 @@ NOW_HEADER = "forewarn-now-ms"
 # One question holds at most so much; a host with more VMs than that is not built yet.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 CHANGES_WAIT_S_MAX = 25
+# What one turn may hold, so that it fits into QUESTION_BYTES_MAX; the rest waits for the next one.
+QUESTION_BYTES_MAX = 1_024 * 1_024
+HOLDING_MAX = 2_000
+CONFIRMS_MAX = 500
+FIRST_READS_MAX = 1_000
+POLLS_MAX = 500
+RETURNED_MAX = 500
+ENDED_MAX = 64
+DETAIL_CHARS_MAX = 4_096
+ENDED_CHARS_MAX = 1_024  # of the detail of each
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -176,22 +186,10 @@ class Changes(msgspec.Struct, frozen=True):
     adoptions: tuple[Adoption, ...] = ()
 
 
-class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`/link/heartbeat`: the claims (action id, epoch) that the host still works on.
-
-    `refuses` says why the host obeys nothing of this control, in words with the remedy. `epoch` is
-    that of the changes it has taken over, empty if it has not yet; None where nobody says.
-    """
-
-    holding: dict[str, int]
-    refuses: str = ""
-    epoch: str | None = None
-
-
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     """`/link/claim`. `daemon` is one life of the host's daemon: claims of another one are free.
 
-    `epoch` is as in Heartbeat: a control in another one has to be followed before it is obeyed, and
+    `epoch` is as in Turn: a control in another one has to be followed before it is obeyed, and
     gives the host nothing.
     """
 
@@ -227,7 +225,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """`/link/holds`."""
+    """`/link/holds`: is the claim still mine? Asked before old work begins."""
 
     action_id: str
     epoch: int
@@ -235,22 +233,6 @@ class Holds(msgspec.Struct, frozen=True):
 
 class Held(msgspec.Struct, frozen=True):
     holds: bool
-
-
-class Report(msgspec.Struct, frozen=True):
-    """`/link/report`."""
-
-    action_id: str
-    epoch: int
-    outcome: str  # done, failed, lost or spared
-    detail: str = ""
-
-
-class Confirm(msgspec.Struct, frozen=True):
-    """`/link/confirm`."""
-
-    scope: str
-    incarnation: int
 
 
 class Approve(msgspec.Struct, frozen=True):
@@ -276,12 +258,53 @@ class ReadBefore(msgspec.Struct, frozen=True):
     age_ms: int
 
 
-class Traces(msgspec.Struct, frozen=True):
-    """`/link/traces`: what guests did in passing. `polls` are ages of last polls by scope."""
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the work under a claim ended: done, failed, lost or spared."""
 
+    action_id: str
+    epoch: int
+    outcome: str
+    detail: str = ""
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`/link/turn`: the host is there, and everything it has to say by now. Said every 5 s.
+
+    `holding` are the claims (action id, epoch) it still works on. `refuses` says why it obeys
+    nothing of this control, in words with the remedy. `epoch` is that of the changes it has taken
+    over, empty if it has not yet; None where nobody says. `confirms` are the incarnations, by
+    scope, that its guests can read. `first_reads`, `polls` (the age of the last one, by scope) and
+    `returned` (VMs that polled again) are what guests did in passing. `ended` is work that has
+    ended. All of it may be said twice.
+    """
+
+    holding: dict[str, int] = {}
+    refuses: str = ""
+    epoch: str | None = None
+    confirms: dict[str, int] = {}
     first_reads: tuple[ReadBefore, ...] = ()
     polls: dict[str, int] = {}
     returned: tuple[str, ...] = ()
+    ended: tuple[Ended, ...] = ()
+
+
+class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that control does not take, and will not later. `code` is for machines."""
+
+    code: str
+    detail: str
+    remedy: str = ""
+
+
+class TurnTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was said is durable, but for what is refused: confirmations by scope, work by action.
+
+    `lost` are claims of `holding` that are not the host's any more.
+    """
+
+    lost: tuple[str, ...] = ()
+    refused_confirms: dict[str, Refused] = {}
+    refused_ended: dict[str, Refused] = {}
 
 
 class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):

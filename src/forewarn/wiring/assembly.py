@@ -220,7 +220,12 @@ class Assembly(ControlParts):
             self.identity, requests_per_s=float(settings.guest_requests_per_second)
         )
         self.guests = GuestsTogether(
-            links=self._link, identity=self.identity, documents=self.documents, clock=self.clock
+            links=self._link,
+            say=self._say,
+            want_turn=self._want_turn,
+            identity=self.identity,
+            documents=self.documents,
+            clock=self.clock,
         )
         self.hypervisor = SimulatedHypervisor(self.clock, powered=power.on)
         self.hosts = Hosts(
@@ -228,6 +233,8 @@ class Assembly(ControlParts):
             links=self._link,
             hypervisor=self.hypervisor,
             documents=self.documents,
+            monotonic_ms=adapters.lease_clock.monotonic_ms,
+            guests=self.guests.of_host,
             powered=self.hypervisor.answers,
         )
         self._together = HostsTogether(
@@ -249,6 +256,12 @@ class Assembly(ControlParts):
     def _link(self, host: str) -> HostLink:
         return InProcessLink(self._routes, host)
 
+    async def _say(self, host: str) -> None:
+        await self.hosts.say(host)
+
+    def _want_turn(self, host: str) -> None:
+        self.hosts.want_turn(host)
+
     def show_all(self) -> None:
         """Have every host show what there is now."""
         self._together.take_over(self.views.take_rung())
@@ -257,7 +270,7 @@ class Assembly(ControlParts):
         self.measures.add(self.hosts.heartbeat_times)
         self.measures.count(
             "forewarn_host_errors",
-            "Steps, heartbeats and confirmations of hosts that broke or hung.",
+            "Steps and turns of hosts that broke or hung.",
             lambda: self.hosts.failures,
         )
         self.measures.count(

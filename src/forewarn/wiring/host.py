@@ -139,6 +139,8 @@ class HostService:
             links=lambda _: self.link,
             hypervisor=self._machinery.hypervisor,
             documents=self.documents,
+            monotonic_ms=self._clock.monotonic_ms,
+            guests=lambda _: self.guests,
             busy_step_every_s=BUSY_STEP_EVERY_S,
             readable=self._readable,
             obeys=self._obeys,
@@ -197,6 +199,7 @@ class HostService:
             polled=self.documents.polled,
             now_ms=self._now_ms,
             monotonic_ms=self._clock.monotonic_ms,
+            want_turn=lambda: self.hosts.want_turn(self.name),
         )
 
     def _new_endpoint(self, settings: HostSettings) -> Endpoint:
@@ -313,7 +316,7 @@ class HostService:
         try:
             async with asyncio.timeout(LAST_WORDS_S):
                 self.guests.gather_polls()
-                await self.guests.send()
+                await self.guests.tell_all(partial(self.hosts.say, self.name))
         except (Unavailable, TimeoutError) as why:
             log.warning("guest_traces_lost", why=str(why))
 

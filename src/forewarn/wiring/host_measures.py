@@ -92,8 +92,8 @@ def _counters(host: Measured) -> Numbers:
         ),
         "forewarn_heartbeats": ("Heartbeats that control took.", lambda: hosts.heartbeats),
         "forewarn_host_errors": (
-            "Steps, heartbeats, confirmations, looks and other turns that broke or hung.",
-            lambda: hosts.failures + watch.failures + guests.failures,
+            "Steps, turns and looks that broke or hung.",
+            lambda: hosts.failures + watch.failures,
         ),
         "forewarn_sightings": (
             "Times that control was told what is here.",

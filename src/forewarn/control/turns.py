@@ -1,0 +1,73 @@
+"""What a host says in its turn: that it is there, what it shows, what guests did, what has ended.
+
+Most turns say no more than that the host is there. They are taken on the event loop, and nothing of
+them has to be written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from forewarn.control import dispatch, metadata
+from forewarn.control.commands import Refused, TakeTurn, TurnTaken
+from forewarn.control.transaction import Transaction
+from forewarn.core import notice
+from forewarn.core.errors import Refusal
+
+if TYPE_CHECKING:
+    from forewarn.control.control import Control
+
+_NOTHING_TO_SAY = TurnTaken()
+
+
+class Turns:
+    """Takes the turns of all hosts, one at a time of each. Belongs to the event loop."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def take(self, turn: TakeTurn, refuses: str = "") -> TurnTaken:
+        """The host is there, and says this. Durable when it is answered.
+
+        `refuses` says why it obeys nothing of this control: then nothing starts there. Raises
+        NotFound, and Unavailable if it could not be written down: then the host was not heard.
+        """
+        host, control = turn.host, self._control
+        async with self._locks[host]:
+            control.fleet.need_host(host)
+            at_ms = control.lease_clock.monotonic_ms()
+            late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
+            taken = _NOTHING_TO_SAY
+            if late or control.fleet.acts(host) or _says_something(turn):
+                taken = await control.submit(turn)
+            control.observed.heard(host, at_ms=at_ms, refuses=refuses)
+            return taken
+
+
+def _says_something(turn: TakeTurn) -> bool:
+    said = turn.holding or turn.confirms or turn.ended
+    return bool(said or turn.first_reads or turn.polls or turn.returned)
+
+
+def take_turn(tx: Transaction, command: TakeTurn) -> TurnTaken:
+    """One part that is refused keeps no other from being taken."""
+    host = command.host
+    lost = dispatch.renew(tx, host, command.holding)
+    confirms, ended = {}, {}
+    for scope, incarnation in command.confirms.items():
+        shown = partial(metadata.confirm_scope, tx, host, scope, incarnation)
+        if (why := tx.attempt(shown)) is not None:
+            confirms[scope] = _as_value(why)
+    metadata.keep_traces(tx, command)
+    for one in command.ended:
+        if (why := tx.attempt(partial(dispatch.end_action, tx, host, one))) is not None:
+            ended[one.action_id] = _as_value(why)
+    return TurnTaken(lost=lost, refused_confirms=confirms, refused_ended=ended)
+
+
+def _as_value(why: Refusal) -> Refused:
+    return Refused(why.code, why.refused, why.accepted)
