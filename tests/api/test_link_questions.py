@@ -392,7 +392,10 @@ WELL_TURNS = (
     b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
     b'{"name": "h1", "token": "fw1.a.b", "request": null}',
 )
-WELL = {("turn", body) for body in WELL_TURNS}
+WELL = {
+    *(("turn", body) for body in WELL_TURNS),
+    ("holds", b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}'),
+}
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -222,7 +222,9 @@ def test_canceling_a_redeploy_of_a_host_lets_started_moves_end() -> None:
 def test_a_redeploy_can_be_canceled_though_a_scope_that_was_told_of_it_has_left() -> None:
     cloud = Cloud(scope("one", {"a": (0, "h1")}), scope("two", {"c": (0, "h1")}))
     operation = cloud.maintain("h1", EventType.REDEPLOY)
-    _, second = cloud.events_of(operation)
+    first, second = cloud.events_of(operation)
+    cloud.start(first)
+    cloud.work()
     cloud.run(lambda tx: tx.remove_scope("one"))
     answer = cloud.run(ordered.cancel_event(second.event_id, by="operator"))
     assert answer.together == (second.event_id,)
