@@ -1,0 +1,186 @@
+"""What a host says in one turn: taken together, each part for itself, and any of it twice."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import ordered
+from core_fleet import WEB, Cloud, scope
+from forewarn.control import command_json, commands
+from forewarn.control.deciding import decide
+from forewarn.control.transaction import Transaction
+from forewarn.core.errors import Conflict, NotFound
+from forewarn.core.model import EventType, Fact, FactKind, Outcome, Phase, ScheduledEvent
+from forewarn.ports import StoreFailed
+from watched_store import WatchedStore, disk_full
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud(scope("web", WEB), scope("api", {"api_0": (0, "h1")}))
+
+
+def ended(action_id: str, epoch: int = 1, outcome: Outcome = Outcome.DONE) -> commands.EndedAction:
+    return commands.EndedAction(action_id=action_id, epoch=epoch, outcome=outcome)
+
+
+def claimed(cloud: Cloud, vm: str) -> tuple[ScheduledEvent, str]:
+    event = cloud.order(vm, EventType.REBOOT)
+    cloud.start(event)
+    [action] = cloud.claim("h1")
+    return event, action.action_id
+
+
+def everything_noted(cloud: Cloud) -> list[Fact]:
+    return [fact for kind in FactKind for fact in cloud.facts(kind)]
+
+
+def test_all_that_a_host_says_is_one_commit(cloud: Cloud) -> None:
+    event, action_id = claimed(cloud, "web_0")
+    other = cloud.order("api_0", EventType.REBOOT)
+    before = cloud.scope("web").revision
+    read = commands.ReadAgo(vm="api_0", scope="api", event_id=other.event_id, age_ms=40)
+    taken = cloud.run(
+        ordered.turn(
+            "h1",
+            holding={action_id: 1},
+            confirms={"web": cloud.scope("web").incarnation, "api": cloud.scope("api").incarnation},
+            first_reads=(read,),
+            ended=(ended(action_id),),
+        )
+    )
+    assert taken == commands.TurnTaken()
+    assert cloud.event(event).phase is Phase.COMPLETED
+    assert cloud.event(other).shown_ms is not None
+    assert [one.vm for one in cloud.store.first_reads(other.event_id)] == ["api_0"]
+    assert cloud.scope("web").revision == before + 1
+
+
+def test_two_ends_of_one_scope_are_one_step_for_guests() -> None:
+    cloud = Cloud(scope("web", {"a": (0, "h1"), "b": (0, "h1")}))
+    events = [cloud.order(vm, EventType.REBOOT) for vm in ("a", "b")]
+    cloud.approve(*events)
+    cloud.tick()
+    actions = cloud.claim("h1")
+    before = cloud.scope().incarnation
+    cloud.run(ordered.turn("h1", ended=tuple(ended(one.action_id) for one in actions)))
+    assert [cloud.event(event).phase for event in events] == [Phase.COMPLETED] * 2
+    assert cloud.scope().incarnation == before + 1
+
+
+def test_what_is_refused_is_named_and_costs_the_rest_nothing(cloud: Cloud) -> None:
+    event, action_id = claimed(cloud, "web_0")
+    other = cloud.order("api_0", EventType.REBOOT)
+    taken = cloud.run(
+        ordered.turn(
+            "h1",
+            confirms={"web": 1_000, "api": cloud.scope("api").incarnation, "gone": 7},
+            ended=(ended("never-was"), ended(action_id, epoch=2)),
+        )
+    )
+    assert {name: why.code for name, why in taken.refused_confirms.items()} == {"web": "conflict"}
+    assert taken.refused_confirms["web"].accepted.endswith("and confirm that.")
+    assert taken.refused_ended["never-was"].code == "not-found"
+    assert taken.refused_ended[action_id].code == "stale-report"
+    assert cloud.event(other).shown_ms is not None
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_claims_that_are_not_the_hosts_any_more_are_lost(cloud: Cloud) -> None:
+    _, action_id = claimed(cloud, "web_0")
+    assert cloud.run(ordered.turn("h1", holding={action_id: 1})).lost == ()
+    holding = {action_id: 2, "never-was": 1}
+    assert cloud.run(ordered.turn("h1", holding=holding)).lost == tuple(holding)
+    assert cloud.run(ordered.turn("h2", holding={action_id: 1})).lost == (action_id,)
+    cloud.run(ordered.turn("h1", ended=(ended(action_id),)))
+    assert cloud.run(ordered.turn("h1", holding={action_id: 1})).lost == (action_id,)
+
+
+def test_a_turn_that_comes_twice_changes_nothing_more(cloud: Cloud) -> None:
+    _, action_id = claimed(cloud, "web_0")
+    said = ordered.turn(
+        "h1",
+        confirms={"web": cloud.scope("web").incarnation},
+        holding={action_id: 1},
+        ended=(ended(action_id),),
+    )
+    cloud.run(said)
+    facts, now = everything_noted(cloud), cloud.scope("web")
+    again = cloud.run(said)
+    assert again == commands.TurnTaken(lost=(action_id,))
+    assert (everything_noted(cloud), cloud.scope("web")) == (facts, now)
+
+
+def test_a_host_that_is_none_of_ours_is_refused(cloud: Cloud) -> None:
+    with pytest.raises(NotFound):
+        cloud.run(ordered.turn("nobody", confirms={"web": 1}))
+
+
+def test_a_turn_that_could_not_be_kept_leaves_nothing_behind() -> None:
+    store = WatchedStore()
+    cloud = Cloud(scope("web", WEB), store=store)
+    event, action_id = claimed(cloud, "web_0")
+    store.fails["commit"] = disk_full()
+    with pytest.raises(StoreFailed):
+        cloud.run(ordered.turn("h1", holding={action_id: 1}, ended=(ended(action_id),)))
+    assert cloud.event(event).phase is Phase.STARTED
+    assert cloud.run(ordered.turn("h1", ended=(ended(action_id),))) == commands.TurnTaken()
+    assert cloud.event(event).phase is Phase.COMPLETED
+
+
+def test_what_a_turn_is_answered_goes_over_json(cloud: Cloud) -> None:
+    said = ordered.turn("h1", confirms={"web": 1_000}, ended=(ended("never-was"),))
+    taken = cloud.run(said)
+    text = command_json.answer_written(taken)
+    assert command_json.answer_read(said, text) == taken
+    assert msgspec.json.decode(text)["refused_confirms"]["web"]["code"] == "conflict"
+
+
+# A part of a transaction that is refused.
+
+
+def test_a_part_that_is_refused_in_its_middle_is_taken_back_alone(cloud: Cloud) -> None:
+    events = {vm: cloud.order(vm, EventType.REBOOT) for vm in ("web_0", "api_0")}
+    kept: dict[str, int] = {}
+
+    def whole(tx: Transaction) -> None:
+        scope = tx.need_scope("api")
+        tx.put(kept, "before", 1)
+        ids = (events["api_0"].event_id,)
+        decide(tx, ordered.approve("h1", "api_0", ids))
+
+        def part() -> None:
+            tx.put(kept, "before", 2)
+            tx.put(kept, "part", 1)
+            ids = (events["web_0"].event_id,)
+            decide(tx, ordered.approve("h1", "web_0", ids))
+            tx.remove_scope("api")
+            raise Conflict("Not so far.")
+
+        why = tx.attempt(part)
+        assert str(why) == "Not so far."
+        assert tx.need_scope("api") != scope  # as the first part left it
+        assert tx.attempt(lambda: None) is None
+
+    cloud.run(whole)
+    assert kept == {"before": 1}
+    assert cloud.event(events["api_0"]).approved_ms is not None
+    assert cloud.event(events["web_0"]).approved_ms is None
+    [approved] = cloud.facts(FactKind.APPROVED)
+    assert approved.event_id == events["api_0"].event_id
+
+
+def test_what_went_well_in_parts_is_taken_back_with_the_whole(cloud: Cloud) -> None:
+    event = cloud.order("web_0", EventType.REBOOT)
+    before = cloud.scope("web")
+
+    def whole(tx: Transaction) -> None:
+        approval = ordered.approve("h1", "web_0", (event.event_id,))
+        tx.attempt(lambda: decide(tx, approval))
+        assert tx.need_scope("web") != before
+        raise Conflict("Nothing of it.")
+
+    with pytest.raises(Conflict):
+        cloud.run(whole)
+    assert cloud.scope("web") == before
