@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from forewarn.control.observed import ReportedVm
 from forewarn.control.report_slices import Report, Slice
 from forewarn.core.inventory import Applied
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
@@ -339,11 +338,13 @@ class KeepTraces(Command[None], frozen=True, kw_only=True):
 class Renew(Command[None], frozen=True, kw_only=True):
     """The host is there after a silence, or still works on claims: action ids and epochs.
 
-    If it was silent for long, guests there could not read: that time was no notice.
+    If it was silent for long, guests there could not read: that time was no notice. `refuses` is
+    why it obeys nothing of this control, in its words.
     """
 
     host: str
     holding: dict[str, int]
+    refuses: str = ""
 
 
 class HandedOut(msgspec.Struct, frozen=True):
@@ -396,13 +397,9 @@ class ReportAction(Command[None], frozen=True, kw_only=True):
 
 
 class ReportTaken(msgspec.Struct, frozen=True):
-    """How far a report was taken: what of it cannot be used, in words by VM, and what is reported.
-
-    VMs that were not looked at yet are as the host reported them before.
-    """
+    """How far a report was taken: what of it cannot be used, in words by VM."""
 
     problems: dict[str, str]
-    reported: dict[str, ReportedVm]
 
 
 class TakeReport(Command[ReportTaken], frozen=True, kw_only=True):

@@ -153,6 +153,7 @@ def renew(tx: Transaction, command: commands.Renew) -> None:
         _silent(tx, host, silent_ms)
     elif silent_ms > notice.HEARTBEAT_LATE_MS:
         _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
+    tx.hears(host, refuses=command.refuses)
     for held in _open_actions(tx, host):
         action = held.action
         if command.holding.get(action.action_id) == action.epoch:

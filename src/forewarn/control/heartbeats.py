@@ -36,5 +36,7 @@ class Heartbeats:
             at_ms = control.lease_clock.monotonic_ms()
             late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
             if late or holding or control.fleet.acts(host):
-                await control.submit(Renew(by=the_host(host), host=host, holding=dict(holding)))
+                await control.submit(
+                    Renew(by=the_host(host), host=host, holding=dict(holding), refuses=refuses)
+                )
             control.observed.heard(host, at_ms=at_ms, refuses=refuses)
