@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,34 +15,52 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.control import command_json, inventory
 from forewarn.control.command_log import Batch, Began, TakenBack
-from forewarn.control.commands import Command
+from forewarn.control.commands import (
+    BeginReport,
+    Command,
+    DecideInventory,
+    EndReport,
+    FailHost,
+    FinishInventory,
+    GoOnReport,
+    Once,
+    TakeInventorySlice,
+)
+from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
+from forewarn.control.inventories import Inventories
 from forewarn.control.observed import LastHeard, News, Observed, Pulse
 from forewarn.control.published import PublishedFleet
+from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
 from forewarn.core.errors import Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.model import EventType, Policy
-from forewarn.ports import Change, StoreFailed
+from forewarn.ports import Change, Store, StoreFailed
+from host_world import until
+from sighting_fleet import seen
 from simulation.replaying import everything, journal, replay
 from watched_store import GatedStore, WatchedStore, disk_full
 
 HANGS_S = 60  # only ends a hang
 POLICY = Policy(always_enabled=True, domain_recovery_ms=0)
 HOSTS = ("h1", "h2", "h3")
-FLEET = "".join(
-    [
-        *(f'[[host]]\nname = "{host}"\n' for host in HOSTS),
-        '[[scope]]\nname = "web"\nkind = "availability-set"\n',
-        *(
-            f'[[vm]]\nname = "web-{n}"\nscope = "web"\nhost = "{HOSTS[n % 3]}"\n'
+SLICE_VMS = 2
+
+
+def fleet(scopes: int = 1) -> str:
+    """Scopes of twelve VMs on three hosts."""
+    text = "".join(f'[[host]]\nname = "{host}"\n' for host in HOSTS)
+    for name in ["web", *(f"web{number}" for number in range(1, scopes))]:
+        text += f'[[scope]]\nname = "{name}"\nkind = "availability-set"\n'
+        text += "".join(
+            f'[[vm]]\nname = "{name}-{n}"\nscope = "{name}"\nhost = "{HOSTS[n % 3]}"\n'
             f"update_domain = {n % 3}\n"
             for n in range(12)
-        ),
-    ]
-)
+        )
+    return text
 
 
 class Logged:
@@ -54,6 +73,7 @@ class Logged:
         snapshot = self.store.load()
         self.observed = Observed(clock, power=HostPower())
         self.clock = clock
+        self.volatile = Volatile(self.observed.began_ms)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=POLICY, clock=clock)
         self._keep(
             Began(
@@ -69,7 +89,7 @@ class Logged:
             store=self.store,
             timekeeper=Timekeeper(clock),
             lease_clock=clock,
-            volatile=Volatile(self.observed.began_ms),
+            volatile=self.volatile,
             policy=POLICY,
             ids=RandomIds(),
             on_commit=self._committed,
@@ -77,6 +97,14 @@ class Logged:
         )
         self.thread = WriterThread(writer, publish=self.fleet.publish, on_fatal=pytest.fail)
         self.thread.start()
+        self.control = Control(
+            writer=self.thread,
+            store=self.store,
+            clock=clock,
+            lease_clock=clock,
+            fleet=self.fleet,
+            observed=self.observed,
+        )
 
     def _keep(self, entry: Began | Batch | TakenBack) -> None:
         self.log.append(command_json.entry_written(entry))
@@ -119,7 +147,7 @@ def test_a_log_of_real_threads_time_and_ids_replays_to_the_same_journal() -> Non
         control = Logged()
         by = ordered.operator("op")
         try:
-            await control.thread.submit(inventory.apply(FLEET, by=by, needs_channels=False))
+            await control.thread.submit(inventory.apply(fleet(), by=by, needs_channels=False))
             found = await control.all_at_once(orders())
             assert any(isinstance(one, Refusal) for one in found)  # there is no web-12
             control.store.fails["commit"] = disk_full()
@@ -141,11 +169,57 @@ def test_a_log_of_real_threads_time_and_ids_replays_to_the_same_journal() -> Non
     control = asyncio.run(main())
     batches = [e for e in map(command_json.entry_read, control.log) if isinstance(e, Batch)]
     assert max(len(batch.commands) for batch in batches) == len(orders())
-    store = SqliteStore.in_memory()
-    seen = replay(control.log, store)
-    assert (seen["taken back"], seen["refused"]) == (1, 2)
-    assert journal(everything(store)) == journal(everything(control.store))
-    assert everything(store) == everything(control.store)
+    found = replays(control.log, control.store)
+    assert (found["taken back"], found["refused"]) == (1, 2)
+
+
+def replays(log: Sequence[bytes], store: Store) -> Counter[str]:
+    """Decide the log anew: it leads to what the store has."""
+    other = SqliteStore.in_memory()
+    found = replay(log, other)
+    assert journal(everything(other)) == journal(everything(store))
+    assert everything(other) == everything(store)
+    return found
+
+
+def test_a_log_of_what_is_taken_in_slices_and_of_remembered_answers_replays() -> None:
+    """Of a large file and a long report little is said with each slice; the rest was said before.
+
+    An answer that is kept says how long its host was silent.
+    """
+
+    async def main() -> Logged:
+        logged = Logged()
+        control, by = logged.control, ordered.operator("op")
+        inventories = Inventories(control, needs_channels=False, slice_vms=SLICE_VMS)
+        slices = asyncio.ensure_future(inventories.run())
+        try:
+            async with asyncio.timeout(HANGS_S):
+                await inventories.apply(fleet(12), by=by, guard=lambda command: command)
+                await until(lambda: not logged.fleet.unfinished, "all is applied")
+                order = FailHost(by=by, host="h1", fenced=True)
+                once = Once(by=by, order=order, key="k", fingerprint="f")
+                answers = [await logged.thread.submit(once) for _ in range(2)]
+                assert [answer.repeated for answer in answers] == [False, True]
+                sightings = Sightings(logged.clock, logged.volatile, slice_vms=SLICE_VMS)
+                await sightings.take(control, "h2", [seen(f"new-{n}") for n in range(7)])
+        finally:
+            slices.cancel()
+            await asyncio.gather(slices, return_exceptions=True)
+            await logged.thread.stop()
+        return logged
+
+    logged = asyncio.run(main())
+    said = {
+        type(command)
+        for entry in map(command_json.entry_read, logged.log)
+        if isinstance(entry, Batch)
+        for command in entry.commands
+    }
+    assert said >= {DecideInventory, TakeInventorySlice, FinishInventory, Once}
+    assert said >= {BeginReport, GoOnReport, EndReport}
+    assert "new-6" in logged.fleet.scope_of_vm
+    replays(logged.log, logged.store)
 
 
 # When the log is told, and what it is told.
