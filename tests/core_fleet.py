@@ -15,7 +15,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.control import maintenance, ticker
 from forewarn.control.commands import HandedOut
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.observed import Observed
+from forewarn.control.observed import HeardByWriter, Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
@@ -43,7 +43,7 @@ from forewarn.core.starting import Hold, HoldReason
 from forewarn.ports import Change, Store
 from forewarn.wire.link import Turn
 from inline_control import Inline, InlineControl
-from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds
+from inventory_fleet import JOURNAL_LINES_MAX, START_MS, CountedIds, HeardAsLoopDoes
 from ordered import Given
 
 T = TypeVar("T")
@@ -77,6 +77,9 @@ class Hearing(Observed):
         super().__init__(clock)
         self._turned = clock
         self._silent_since: dict[str, int] = {}
+
+    def for_writer(self) -> HeardByWriter:
+        return HeardAsLoopDoes(self)
 
     def falls_silent(self, host: str) -> None:
         self._silent_since[host] = self._turned.monotonic

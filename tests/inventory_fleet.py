@@ -14,7 +14,7 @@ import ordered
 from forewarn.adapters.store import SqliteStore
 from forewarn.control import inventory, ticker
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.observed import Observed
+from forewarn.control.observed import HeardByWriter, Observed
 from forewarn.control.published import PublishedFleet
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile
@@ -83,12 +83,29 @@ class CountedIds:
         return f"00000000-0000-4000-8000-ABCD{next(self._numbers):08d}"
 
 
+class HeardAsLoopDoes(HeardByWriter):
+    """Says of hosts what the event loop says of them."""
+
+    def __init__(self, observed: Observed) -> None:
+        super().__init__(observed.began_ms, reports=observed.reports)
+        self._observed = observed
+
+    def alive(self, host: str) -> bool:
+        return self._observed.alive(host)
+
+    def silent_ms(self, host: str) -> int:
+        return self._observed.silent_ms(host)
+
+
 class HeardFrom(Observed):
     """Every host has been heard from, unless a test says otherwise."""
 
     def __init__(self, clock: SetClock) -> None:
         super().__init__(clock)
         self.silent: set[str] = set()
+
+    def for_writer(self) -> HeardByWriter:
+        return HeardAsLoopDoes(self)
 
     def alive(self, host: str) -> bool:
         return host not in self.silent

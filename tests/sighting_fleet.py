@@ -92,7 +92,7 @@ class SightingFleet(InventoryFleet):
         for step in steps:
             taken = self.run(step)
             problems = taken.problems
-            self.observed.report(host, taken.reported)
+            self.observed.sees(host)
         return problems
 
     def settled(

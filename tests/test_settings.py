@@ -246,6 +246,14 @@ def test_variables_that_are_read_elsewhere_are_left_alone(tmp_path: Path) -> Non
         ('location = "a/b"', "letters, digits"),
         ('resource_group = ""', "letters, digits"),
         ('subscription_id = "0"', "a GUID"),
+        ('operator_name = ""', "1 to 64 printable characters"),
+        ('operator_name = " Ada"', "no space at either end"),
+        ('operator_name = "Ada\\nLovelace"', "printable"),
+        ('operator_name = "\\u001b[31mAda"', "printable"),
+        ('operator_name = "\\u202eadA"', "printable"),
+        (f'operator_name = "{"a" * 65}"', "1 to 64"),
+        ('operator_name = "Policy"', "none of clock, inventory, policy, ticker"),
+        ("operator_name = 5", "printable characters"),
     ],
 )
 def test_a_value_that_is_not_accepted_names_line_key_and_what_is(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 from forewarn.adapters.store import SqliteStore
 from forewarn.ports import Change, StoreFailed
 from simulation.faulty_store import FaultyStore
+
+HANGS_S = 60  # only ends a hang
 
 
 class WatchedStore(FaultyStore):
@@ -36,6 +40,27 @@ class WatchedStore(FaultyStore):
     def rollback(self) -> None:
         self.calls.append("rollback")
         super().rollback()
+
+
+class GatedStore(WatchedStore):
+    """Its commits wait while the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_gate, self._open = threading.Event(), threading.Event()
+        self._open.set()
+
+    def close_gate(self) -> None:
+        self.at_gate.clear()
+        self._open.clear()
+
+    def open_gate(self) -> None:
+        self._open.set()
+
+    def commit(self) -> None:
+        self.at_gate.set()
+        assert self._open.wait(HANGS_S)
+        super().commit()
 
 
 def disk_full() -> StoreFailed:

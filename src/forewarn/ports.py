@@ -166,6 +166,10 @@ class Store(Protocol):
         """Everything that is open."""
         ...
 
+    def position(self) -> int:
+        """The number of the last commit; the next one has the number that follows."""
+        ...
+
     def begin(self) -> None:
         """Open the transaction that `commit` or `rollback` ends. May raise StoreFailed."""
         ...

@@ -16,8 +16,14 @@ from typing import Any, Literal, get_args
 from forewarn import setting_values
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import is_loopback, read_listen
-from forewarn.core.errors import BadInventory
+from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import SECOND_MS, Policy
+from forewarn.core.principal import (
+    OPERATOR,
+    OPERATOR_NAME_ACCEPTED,
+    Principal,
+    operator_named,
+)
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
 from forewarn.endpoint.browsers import known_names
 from forewarn.endpoint.routes import MetadataHeader, RequestRules
@@ -30,6 +36,7 @@ from forewarn.setting_values import (
     SWITCH,
     TOML_FILE,
     BadSettings,
+    Given,
     Keys,
     Kind,
     Unreadable,
@@ -94,6 +101,7 @@ class Settings:
     inventory: Path | None = None
     guest: str = "127.0.0.1:8254"
     operator: str = "127.0.0.1:8255"
+    operator_name: str = OPERATOR.name
     behind_proxy: bool = False
     socket: Path | None = None
     hosts: str = "0.0.0.0:8256"
@@ -123,6 +131,10 @@ class Settings:
             user_events_max=self.user_events_max,
             always_enabled=self.enablement == "always",
         )
+
+    def by(self) -> Principal:
+        """Who orders what is ordered with the operator token."""
+        return operator_named(self.operator_name)
 
     def place(self) -> Place:
         """Where `/metadata/instance` says that the fleet is."""
@@ -158,11 +170,22 @@ _NAME_ACCEPTED = "1 to 90 letters, digits and `_ . ( ) -`, beginning with a lett
 _HTTPS = r"|https://([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
 _GUID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 
+
+def _read_operator_name(given: Given) -> str:
+    if not isinstance(given.value, str):
+        raise ValueError  # noqa: TRY004 - the caller turns it into words
+    try:
+        return operator_named(given.value).name
+    except Invalid:
+        raise ValueError from None
+
+
 _KINDS: dict[str, Kind] = {
     "data": FOLDER,
     "inventory": TOML_FILE,
     "guest": LISTEN,
     "operator": LISTEN,
+    "operator_name": Kind(OPERATOR_NAME_ACCEPTED, _read_operator_name),
     "behind_proxy": SWITCH,
     "socket": SOCKET,
     "hosts": LISTEN,

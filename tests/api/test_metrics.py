@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import ordered
+from core_fleet import Cloud, scope
 from forewarn.control.measures import Measures
+from forewarn.core.model import EventType, FactKind
 from forewarn.endpoint.measures import EndpointMeasures
 from forewarn.endpoint.service import Counters
 from operator_world import World, running
@@ -122,6 +125,39 @@ def test_an_approval_by_a_guest_is_counted_apart(world: World) -> None:
     world.approves("web-0", event_id)
 
     assert numbers(world)["forewarn_approvals_total", ("guest",)] == 1
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "web-1", "operator"])
+def test_approvals_are_counted_by_what_approved_and_not_by_its_name(name: str) -> None:
+    """An operator may have the name of a VM; who is a VM is a guest, whatever its name."""
+    cloud = Cloud(scope("web", {"web-0": (0, "h1"), "web-1": (1, "h2")}))
+    measures = Measures()
+    first, second = cloud.order("web-0", EventType.REBOOT), cloud.order("web-1", EventType.REBOOT)
+    cloud.show()
+    cloud.commits.clear()
+    cloud.run(ordered.approve_event(first.event_id, by=name))
+    cloud.run(ordered.approve("h2", "web-1", [second.event_id]))
+    measures.committed(cloud.commits)
+
+    found = parsed(measures.exposition())
+
+    assert found["forewarn_approvals_total", ("operator",)] == 1
+    assert found["forewarn_approvals_total", ("guest",)] == 1
+    assert [fact.detail for fact in cloud.facts(FactKind.APPROVED)] == [
+        {"by_kind": "operator"},
+        {},
+    ]
+
+
+def test_an_approval_by_policy_is_counted_apart() -> None:
+    approves = frozenset({EventType.REBOOT})
+    cloud = Cloud(scope("web", {"web-0": (0, "h1")}, auto_approve=approves))
+    measures = Measures()
+    cloud.commits.clear()
+    cloud.order("web-0", EventType.REBOOT)
+    measures.committed(cloud.commits)
+
+    assert parsed(measures.exposition())["forewarn_approvals_total", ("policy",)] == 1
 
 
 def test_ticker_lag_and_store_failures_are_shown() -> None:

@@ -40,7 +40,7 @@ class Beating(Cloud):
         return Observed(self.clock)
 
     def beat(self, host: str, holding: dict[str, int] | None = None, *, refuses: str = "") -> None:
-        run_now(self.control.turns.take(ordered.turn(host, holding=holding or {}), refuses))
+        run_now(self.control.turns.take(ordered.turn(host, holding=holding or {}, refuses=refuses)))
 
     def started(self, vm: str = "web_0", host: str = "h1") -> ScheduledEvent:
         self.beat(host)

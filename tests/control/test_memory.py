@@ -26,7 +26,7 @@ def cloud() -> Cloud:
 def transaction(cloud: Cloud) -> Transaction:
     return Transaction(
         cloud.index,
-        cloud.observed,
+        cloud.observed.for_writer(),
         cloud.store,
         now_ms=cloud.clock.wall,
         monotonic_ms=cloud.clock.monotonic,

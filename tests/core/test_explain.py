@@ -271,7 +271,7 @@ def test_nothing_starts_on_a_host_whose_hypervisor_does_not_answer() -> None:
     cloud.observed.is_blind("h1", "Libvirt cannot be reached. Is it running?")
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
-    cloud.observed.report("h1", {})
+    cloud.observed.sees("h1")
     cloud.tick()
     assert cloud.event(event).phase is Phase.STARTED
 

@@ -59,6 +59,9 @@ class FaultyStore:
     def load(self) -> Snapshot:
         return self._store.load()
 
+    def position(self) -> int:
+        return self._store.position()
+
     def begin(self) -> None:
         self._store.begin()
 

@@ -59,13 +59,26 @@ def new_scope(rng: random.Random, name: str, homes: list[str]) -> list[tuple[str
     return vms
 
 
-def build(seed: int) -> tuple[World, Cast]:
-    """The world of a seed, with its first guests polling."""
-    rng = random.Random(f"{seed} fleet")
-    hosts = [
+def first_hosts(rng: random.Random) -> list[Host]:
+    return [
         Host(name=f"h{i}", capacity=rng.choice([None, None, 6, 10]))
         for i in range(rng.randint(*HOSTS))
     ]
+
+
+def hosts_of(seed: int) -> list[Host]:
+    """The hosts that the world of a seed begins with."""
+    return first_hosts(_chance(seed))
+
+
+def _chance(seed: int) -> random.Random:
+    return random.Random(f"{seed} fleet")
+
+
+def build(seed: int, log: list[bytes] | None = None) -> tuple[World, Cast]:
+    """The world of a seed, with its first guests polling. See World for `log`."""
+    rng = _chance(seed)
+    hosts = first_hosts(rng)
     names = [host.name for host in hosts]
     vms: list[tuple[str, SeenVm]] = []
     cast = Cast()
@@ -76,7 +89,7 @@ def build(seed: int) -> tuple[World, Cast]:
         chosen = rng.choices([cast.talkers, cast.late, cast.mute], [6, 2, 1])[0]
         chosen.extend(seen.name for _, seen in made)
     policy = Policy(domain_recovery_ms=rng.choice([0, 60_000, 600_000]), hosts_join=True)
-    world = World(seed, hosts, vms, policy)
+    world = World(seed, hosts, vms, policy, log=log)
     for vm in cast.talkers:
         world.pass_time(1_000)
         if world.guests.poll(vm) is not None:

@@ -38,8 +38,8 @@ HEALING_HOURS = 30
 class Run:
     """The random walk through one world."""
 
-    def __init__(self, seed: int) -> None:
-        self.world, self.cast = build(seed)
+    def __init__(self, seed: int, log: list[bytes] | None = None) -> None:
+        self.world, self.cast = build(seed, log)
         self.rng = self.world.rng
         self.liars = Liars(self.world)
         self.inventories = Inventories(self.world)
@@ -512,12 +512,12 @@ def without_logs() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run_seed(seed: int) -> World:
-    """Play one seed. Raises `breach`."""
+def run_seed(seed: int, log: list[bytes] | None = None) -> World:
+    """Play one seed, with a command log if one is given. Raises `breach`."""
     trace: list[str] = []
     try:
         with without_logs():
-            run = Run(seed)
+            run = Run(seed, log)
             trace = run.world.trace
             return run.play()
     except Broken as broken:

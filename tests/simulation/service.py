@@ -17,6 +17,7 @@ import ordered
 from forewarn.api.link_routes import Asker, LinkRoutes
 from forewarn.control import command_json
 from forewarn.control.agenda import Agenda
+from forewarn.control.command_log import Batch, Began, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
@@ -82,11 +83,28 @@ class Durable:
 
     store: FaultyStore
     members: Members = field(default_factory=Members)
+    log: list[bytes] | None = None  # the command log, if somebody wants it
 
     def keep_members(self, members: Members) -> None:
         self.store.meet_before()
         self.members = members
         self.store.meet_after()
+
+    def began(self, monotonic_ms: int, policy: Policy) -> None:
+        """A life of control begins: the command log says so."""
+        if self.log is not None:
+            position = self.store.position()
+            began = Began(monotonic_ms=monotonic_ms, position=position, policy=policy)
+            self.log.append(command_json.entry_written(began))
+
+    def logged(self, entry: Batch | TakenBack) -> None:
+        """Keep an entry of the command log. Questions of the world itself are no commands."""
+        if self.log is None:
+            return
+        if isinstance(entry, Batch):
+            said = tuple(c for c in entry.commands if not isinstance(c, ordered.Acting))
+            entry = msgspec.structs.replace(entry, commands=said)
+        self.log.append(command_json.entry_written(entry))
 
 
 def spoken(command: Command[T]) -> Command[T]:
@@ -109,6 +127,7 @@ class Service:
         committed: Callable[[Sequence[Change]], None],
     ) -> None:
         store = durable.store
+        durable.began(clock.monotonic_ms(), policy)
         snapshot = store.load()
         self.heartbeat_ms = snapshot.heartbeat_ms
         observed = Observed(clock)
@@ -132,6 +151,7 @@ class Service:
             policy=policy,
             ids=ids,
             on_commit=self.fleet.publish,
+            command_log=None if durable.log is None else durable.logged,
         )
         self.agenda = Agenda(self.fleet)
         self.sightings = Sightings(clock, self.volatile)

@@ -17,7 +17,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.control import ticker
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import Decision, Host, Phase, Policy, Scope, ScopeKind
+from forewarn.core.model import Host, Phase, Policy, Scope, ScopeKind
 from forewarn.ports import Change
 from forewarn.wire import link as wire
 from forewarn.wire.api_versions import NEWEST
@@ -44,12 +44,28 @@ HEARD_WITHIN_MS = 15_000
 RING_HEARD = 0.7  # of the hosts that a commit concerns, so many ask at once
 
 
+def new_store(hosts: Iterable[Host]) -> SqliteStore:
+    """A store that knows these hosts and nothing else."""
+    store = SqliteStore.in_memory()
+    store.begin()
+    store.save(Change(hosts=tuple((None, host) for host in hosts)))
+    store.commit()
+    return store
+
+
 class World:
     """Everything there is in one run. Raises Broken as soon as an invariant does not hold."""
 
     def __init__(
-        self, seed: int, hosts: Sequence[Host], vms: Sequence[tuple[str, SeenVm]], policy: Policy
+        self,
+        seed: int,
+        hosts: Sequence[Host],
+        vms: Sequence[tuple[str, SeenVm]],
+        policy: Policy,
+        *,
+        log: list[bytes] | None = None,
     ) -> None:
+        """`log` is where the command log goes, if somebody wants it."""
         self.rng = random.Random(f"{seed} world")
         self.clock = SimClock()
         self.ids = SimIds()
@@ -58,7 +74,7 @@ class World:
         self.hypervisor = JudgedHypervisor(self.clock, self.judge)
         self.machines = SimulatedWorld(self.hypervisor.inner)
         self.wire = Wire(random.Random(f"{seed} wire"), self.clock, self)
-        self.durable = Durable(FaultyStore(SqliteStore.in_memory()))
+        self.durable = Durable(FaultyStore(new_store(hosts)), log=log)
         self.store = self.durable.store
         self.hosts = {host.name: SimHost(host.name, self.machines.on(host.name)) for host in hosts}
         self.guests = Guests(self)
@@ -74,7 +90,6 @@ class World:
         for where, seen in vms:
             self.put(where, seen)
         self.start_service()
-        self.submit(lambda tx: tx.apply(Decision(hosts=tuple(hosts))))
         for one in self.hosts.values():
             self.join(one)
             self.daemon_returns(one)

@@ -138,6 +138,11 @@ class Database:
         """The file, None in memory."""
         return self._path
 
+    @property
+    def commits(self) -> int:
+        """How many commits it has: the number of the last one."""
+        return self._commits
+
     # Writing
 
     def begin(self) -> None:

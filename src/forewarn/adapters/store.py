@@ -65,6 +65,10 @@ class SqliteStore:
 
     # The writing half
 
+    def position(self) -> int:
+        """The number of the last commit; the next one has the number that follows."""
+        return self._database.commits
+
     def begin(self) -> None:
         """Open the transaction that `commit` or `rollback` ends. May raise StoreFailed."""
         self._database.begin()

@@ -19,6 +19,7 @@ from forewarn.api.route_table import RouteSpec, table
 from forewarn.control.control import Control
 from forewarn.control.inventories import Inventories
 from forewarn.control.measures import Measures
+from forewarn.core.principal import OPERATOR, Principal
 
 
 def create_app(
@@ -30,8 +31,9 @@ def create_app(
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),
     inventories: Inventories | None = None,
+    by: Principal = OPERATOR,
 ) -> Starlette:
-    """The operator API. Every path wants `token`, /metrics and /v1/health too.
+    """The operator API. Every path wants `token`, /metrics and /v1/health too. `by` is who has it.
 
     Ring `doorbell` after every commit and close it before the server stops; without rings those
     who follow the journal are told a second later. A backup is copied to a private folder in
@@ -47,6 +49,7 @@ def create_app(
         scratch=scratch,
         version=version,
         inventories=inventories,
+        by=by,
     )
     specs = [*table(routes), *more]
     routes.describe(openapi.document(specs, version=version))

@@ -99,8 +99,8 @@ class LinkRoutes:
         refuses = asked.refuses[: wire.DETAIL_CHARS_MAX]
         if not refuses and not self._follows(asked.epoch):
             refuses = NOT_YET
-        command, refused = _turn(asker.name, asked)
-        taken = await self._control.turns.take(command, refuses)
+        command, refused = _turn(asker.name, asked, refuses)
+        taken = await self._control.turns.take(command)
         refused |= {one: _refused(why) for one, why in taken.refused_ended.items()}
         confirms = {scope: _refused(why) for scope, why in taken.refused_confirms.items()}
         return wire.TurnTaken(lost=taken.lost, refused_confirms=confirms, refused_ended=refused)
@@ -204,7 +204,9 @@ async def _seen(said: Sequence[wire.VmSeen]) -> tuple[SeenVm, ...]:
     return await asyncio.to_thread(lambda: tuple(map(seen_vm, said)))
 
 
-def _turn(host: str, asked: wire.Turn) -> tuple[commands.TakeTurn, dict[str, wire.Refused]]:
+def _turn(
+    host: str, asked: wire.Turn, refuses: str
+) -> tuple[commands.TakeTurn, dict[str, wire.Refused]]:
     """What the host says; and what of it no control can understand."""
     ended, refused = [], {}
     for one in asked.ended:
@@ -225,6 +227,7 @@ def _turn(host: str, asked: wire.Turn) -> tuple[commands.TakeTurn, dict[str, wir
         by=the_host(host),
         host=host,
         holding=asked.holding,
+        refuses=refuses,
         confirms=asked.confirms,
         first_reads=tuple(
             commands.ReadAgo(

@@ -81,7 +81,10 @@ class OperatorRoutes:
         scratch: Path | None,
         version: str,
         inventories: Inventories | None = None,
+        by: Principal = OPERATOR,
     ) -> None:
+        """`by` is who has the token."""
+        self._by = by
         self._inventories = inventories or Inventories(control)
         self._control = control
         self._measures = measures
@@ -101,7 +104,7 @@ class OperatorRoutes:
         """The function behind a route that takes an order. `name` is what it is counted under."""
 
         async def carry_out(request: Request, body: bytes, keyed: Keyed) -> Answer:
-            order = await asyncio.to_thread(make, OPERATOR, request, body)
+            order = await asyncio.to_thread(make, self._by, request, body)
             return await self._control.submit(keyed.once(order))
 
         return self._taking(name, carry_out, bytes_max=orders.BODY_BYTES_MAX)
@@ -113,10 +116,10 @@ class OperatorRoutes:
             text = await asyncio.to_thread(orders.inventory_text, body)
             answer, waiting = await self._inventories.apply(
                 text,
-                by=OPERATOR,
+                by=self._by,
                 guard=keyed.once,
                 before=commands.FindAnswer(
-                    by=OPERATOR, key=keyed.key, fingerprint=keyed.fingerprint
+                    by=self._by, key=keyed.key, fingerprint=keyed.fingerprint
                 ),
             )
             if answer.repeated and await self._inventories.was_replaced(text):
@@ -282,7 +285,7 @@ class OperatorRoutes:
         """Answered through the writer: it says ok only if an order would get through."""
         read_query(request, NoQuery)
 
-        now_ms = await self._control.submit(commands.TellTime(by=OPERATOR))
+        now_ms = await self._control.submit(commands.TellTime(by=self._by))
         fleet = self._control.fleet
         hosts = list(fleet.hosts())
         return _json(

@@ -1,4 +1,4 @@
-"""Commands, what they are answered and how they are refused, as JSON and back.
+"""Commands, what they are answered, how they are refused, and their log, as JSON and back.
 
 For whoever writes them down or sends them to another control. What is unknown is refused by name:
 a command that is only half understood must not be decided.
@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args
 import msgspec
 
 from forewarn.control import commands
+from forewarn.control.command_log import Batch, Began, Entry, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.deciding import DECIDERS
 from forewarn.control.inventory_file import InventoryClash, Mistake
@@ -22,6 +23,8 @@ R = TypeVar("R")
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Union[tuple(DECIDERS)])  # noqa: UP007
+
+_entries: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Began | Batch | TakenBack)
 
 
 def written(command: Command[Any]) -> bytes:
@@ -37,6 +40,26 @@ def read(text: bytes | str) -> Command[Any]:
             f"The command was not understood: {error}.", f"There are: {', '.join(_tags())}."
         ) from None
     return command
+
+
+def entry_written(entry: Entry) -> bytes:
+    """An entry of the command log as one line, without its end."""
+    return _encode(entry)
+
+
+def entry_read(line: bytes | str) -> Entry:
+    """The entry of the command log that was written. Raises Invalid for what is none."""
+    try:
+        entry: Entry = _entries.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Invalid(
+            f"The entry of the command log was not understood: {error}.",
+            "There are: began, batch, taken-back.",
+        ) from None
+    if not isinstance(entry, Batch):
+        return entry
+    commands = tuple(read(_encode(each)) for each in entry.commands)
+    return msgspec.structs.replace(entry, commands=commands)
 
 
 def _tags() -> Iterator[str]:

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from forewarn.control.observed import ReportedVm
 from forewarn.control.report_slices import Report, Slice
 from forewarn.core.inventory import Applied
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
@@ -348,11 +347,12 @@ class TakeTurn(Command[TurnTaken], frozen=True, kw_only=True):
     the claims it works on (action id, epoch). `confirms` are incarnations that it shows, by scope;
     refused for one that never was, but not for a scope that has left. Of what guests did in passing
     (`polls` are ages, by scope) that of its own VMs is kept. An end is refused if the claim is held
-    no more.
+    no more. `refuses` is why it obeys nothing of this control, in its words.
     """
 
     host: str
     holding: dict[str, int] = {}
+    refuses: str = ""
     confirms: dict[str, int] = {}
     first_reads: tuple[ReadAgo, ...] = ()
     polls: dict[str, int] = {}
@@ -400,13 +400,9 @@ class HoldClaim(Command[bool], frozen=True, kw_only=True):
 
 
 class ReportTaken(msgspec.Struct, frozen=True):
-    """How far a report was taken: what of it cannot be used, in words by VM, and what is reported.
-
-    VMs that were not looked at yet are as the host reported them before.
-    """
+    """How far a report was taken: what of it cannot be used, in words by VM."""
 
     problems: dict[str, str]
-    reported: dict[str, ReportedVm]
 
 
 class TakeReport(Command[ReportTaken], frozen=True, kw_only=True):

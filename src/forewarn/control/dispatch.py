@@ -145,7 +145,9 @@ def _take(tx: Transaction, held: _Held, boot_id: str) -> Action:
     return action
 
 
-def renew(tx: Transaction, host: str, holding: Mapping[str, int]) -> tuple[str, ...]:
+def renew(
+    tx: Transaction, host: str, holding: Mapping[str, int], refuses: str = ""
+) -> tuple[str, ...]:
     """The host is there. It holds on to its claims; those that are not its any more are answered.
 
     If it was silent, guests there could not read: that time was no notice.
@@ -156,6 +158,7 @@ def renew(tx: Transaction, host: str, holding: Mapping[str, int]) -> tuple[str, 
         _silent(tx, host, silent_ms)
     elif silent_ms > notice.HEARTBEAT_LATE_MS:
         _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
+    tx.hears(host, refuses=refuses)
     lost = dict.fromkeys(holding)
     for held in _open_actions(tx, host):
         action = held.action

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.observed import Observed, ReportedVm
+from forewarn.control.observed import Hearing, ReportedVm
 from forewarn.core import planning
 from forewarn.core.errors import NotFound
 from forewarn.core.machines import Power
@@ -16,9 +16,9 @@ from forewarn.core.spelling import meant
 class FleetReader:
     """Answers `core.fleet.Fleet` and what else is asked of a fleet. Changes nothing."""
 
-    def __init__(self, index: FleetIndex, observed: Observed, policy: Policy) -> None:
+    def __init__(self, index: FleetIndex, heard: Hearing, policy: Policy) -> None:
         self._index = index
-        self._observed = observed
+        self._heard = heard
         self.policy = policy
 
     # The questions of core.fleet.Fleet.
@@ -30,19 +30,19 @@ class FleetReader:
         return self._index.hosts.values()
 
     def alive(self, host: str) -> bool:
-        return self._observed.alive(host)
+        return self._heard.alive(host)
 
     def silent_ms(self, host: str) -> int:
-        return self._observed.silent_ms(host)
+        return self._heard.silent_ms(host)
 
     def may_be_on(self, host: str) -> bool:
-        return self._observed.may_be_on(host)
+        return self._heard.may_be_on(host)
 
     def blind(self, host: str) -> str:
-        return self._observed.blind(host)
+        return self._heard.blind(host)
 
     def refuses(self, host: str) -> str:
-        return self._observed.refuses(host)
+        return self._heard.refuses(host)
 
     def shut_out(self, host: str) -> bool:
         known = self._index.hosts.get(host)
@@ -65,7 +65,7 @@ class FleetReader:
         return self._index.arriving(host)
 
     def strangers(self, host: str) -> Sequence[str]:
-        reported = self._observed.reported(host)
+        reported = self._heard.reported(host)
         if not reported:
             return ()
         own = {vm.name for scope in self.scopes_on(host) for vm in scope.vms if vm.host == host}
@@ -126,11 +126,11 @@ class FleetReader:
 
     def reported(self, host: str) -> Mapping[str, ReportedVm]:
         """The VMs that a host reported last, by name."""
-        return self._observed.reported(host)
+        return self._heard.reported(host)
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
-        return self._observed.silences(host)
+        return self._heard.silences(host)
 
     def acts(self, host: str) -> bool:
         """True while the host has anything to do or is doing it."""
@@ -167,10 +167,8 @@ class FleetReader:
 class FleetLook(FleetReader):
     """The fleet at one moment: what takes long to find out is found out once. Not to be kept."""
 
-    def __init__(
-        self, index: FleetIndex, observed: Observed, policy: Policy, *, now_ms: int
-    ) -> None:
-        super().__init__(index, observed, policy)
+    def __init__(self, index: FleetIndex, heard: Hearing, policy: Policy, *, now_ms: int) -> None:
+        super().__init__(index, heard, policy)
         self.now_ms = now_ms
         self._places: Sequence[tuple[Host, int]] | None = None
 

@@ -179,7 +179,12 @@ def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledE
     scope, event = need_event(tx, event_id)
     tx.apply(
         consent.approve(
-            scope, (event.event_id,), known=(event.event_id,), by=str(command.by), now_ms=tx.now_ms
+            scope,
+            (event.event_id,),
+            known=(event.event_id,),
+            by=str(command.by),
+            by_kind=command.by.kind,
+            now_ms=tx.now_ms,
         )
     )
     return need_event(tx, event_id)[1]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from forewarn.control.receipt import judge
 from forewarn.core import document, notice
+from forewarn.core.facts import approved_by_kind
 from forewarn.core.model import (
     SECOND_MS,
     Cause,
@@ -22,13 +23,14 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.core.notice import Kept
-from forewarn.core.principal import OPERATOR
-from forewarn.core.scheduling import AUTO_APPROVED_BY
+from forewarn.core.principal import PrincipalKind
 from forewarn.metrics import Collector, Counts, Exposition, Family, Times, counter, gauge, gauges
 from forewarn.ports import Change
 
 # Around the promises of contract 3.3: 30 s, 5, 10 and 15 minutes; a week for degraded hardware.
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)
+# Who approves, as forewarn_approvals_total says it.
+APPROVERS = {PrincipalKind.OPERATOR: "operator", PrincipalKind.CONTROL: "policy"}
 
 
 class Measures:
@@ -216,8 +218,7 @@ class Measures:
     def _count_fact(self, fact: Fact, change: Change) -> None:
         self._facts.add(fact.kind.value)
         if fact.kind is FactKind.APPROVED:
-            by = fact.by if fact.by in (OPERATOR.name, AUTO_APPROVED_BY) else "guest"
-            self._approvals.add(by)
+            self._approvals.add(APPROVERS.get(approved_by_kind(fact), "guest"))
         elif fact.kind is FactKind.EXEMPTED:
             found = (after.event(fact.event_id or "") for _, after in change.scopes)
             event = next((event for event in found if event is not None), None)

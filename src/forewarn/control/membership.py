@@ -21,7 +21,7 @@ from forewarn.core import membership
 from forewarn.core.errors import BadInventory, Conflict, Invalid, NotMember, Unavailable
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import HOUR_MS
-from forewarn.core.principal import OPERATOR, the_host
+from forewarn.core.principal import OPERATOR, Principal, the_host
 from forewarn.logs import Log
 from forewarn.ports import Clock
 
@@ -92,7 +92,9 @@ class Membership:
         shut_out: Callable[[str], None] = lambda _: None,
         files: ReadFiles | None = None,
         aside: Aside = asyncio.to_thread,
+        by: Principal = OPERATOR,
     ) -> None:
+        self._by = by  # who revokes
         self._files = files or ReadFiles()
         self._members = members
         self._keep = keep
@@ -241,7 +243,7 @@ class Membership:
         while True:
             text = self._control.fleet.inventory
             command = HostsLeft(
-                by=OPERATOR,
+                by=self._by,
                 hosts=tuple(sorted(names)),
                 listed_by_file=await self._aside(self._listed, text),
                 inventory=None if text is None else digest_of(text),

@@ -1,15 +1,20 @@
-"""What was observed of hosts and is written down nowhere: when each was heard, what it reported.
+"""What was heard of hosts and is written down nowhere: when each was heard, what it reported.
 
-It belongs to the event loop: only what runs there changes it, one value at a time, and every value
-is immutable. The writer's thread and readers look single values up. After a restart nothing is
-known until hosts are heard and report again.
+Twice, as two threads ask. `Observed` is the event loop's: hosts are heard there, and most of what
+they say costs no transaction. `HeardByWriter` is what commands are decided by. It does not change
+while a batch is decided but by the transactions of that batch: before each batch it is given what
+the loop has heard since (`News`), and time stands still in it. After a restart nothing is known
+until hosts are heard and report again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Lock
+
+import msgspec
 
 from forewarn.control.host_power import HostPower
 from forewarn.control.timekeeper import STALL_NOTICED_FROM_MS
@@ -34,46 +39,81 @@ class ReportedVm:
     when_host_goes_down: WhenHostGoesDown = WhenHostGoesDown.RESTART
 
 
-class Observed:
-    """The last observations, by host. Times are monotonic.
+class LastHeard(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was last heard of a host. Times are monotonic."""
 
-    `power` is that of simulated hosts: one without power is not heard. None if all are real.
+    heard_ms: int | None = None  # None until it is heard
+    came_ms: int | None = None  # of a host that came after our own start
+    silences: int = 0  # how often it was silent and came back
+    refuses: str = ""  # why it obeys nothing of this control, in its words
+    blind: str = ""  # why it cannot reach its own hypervisor
+    lost: bool = False  # off, until it speaks again
+
+
+class Pulse(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Whether the event loop runs: `beat_ms` is None while nobody beats the pulse.
+
+    Since `deaf_until_ms` it has not stood still.
     """
 
-    def __init__(self, clock: Clock, *, power: HostPower | None = None) -> None:
-        self._clock = clock
-        self.power = power
-        self._began_ms = clock.monotonic_ms()
-        self._pulse_ms: int | None = None  # None while nobody beats the pulse
-        self._deaf_until_ms = self._began_ms  # since then the event loop has not stood still
-        self._heard_ms: dict[str, int] = {}
-        self._came_ms: dict[str, int] = {}  # of hosts that came after our own start
-        self._reports: dict[str, Mapping[str, ReportedVm]] = {}
-        self._blind: dict[str, str] = {}
-        self._refusing: dict[str, str] = {}
-        self._silences: Counter[str] = Counter()
-        self._lost: set[str] = set()
+    deaf_until_ms: int
+    beat_ms: int | None = None
 
-    # Looking things up, on any thread.
+
+class News(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the event loop has heard since it was last asked: of each host the last."""
+
+    hosts: dict[str, LastHeard] = {}
+    pulse: Pulse | None = None
+
+
+_NOTHING = LastHeard()
+
+
+class Hearing:
+    """Questions about what was heard of hosts. Times are monotonic.
+
+    `power` is that of simulated hosts: one without power is not heard. None if all are real.
+    `reports` are the VMs that each host reported last: only transactions change it, and take it
+    back; the event loop looks single values up.
+    """
+
+    def __init__(
+        self,
+        began_ms: int,
+        *,
+        power: HostPower | None,
+        reports: dict[str, Mapping[str, ReportedVm]],
+    ) -> None:
+        self.power = power
+        self.began_ms = began_ms
+        self.hosts: dict[str, LastHeard] = {}
+        self.reports = reports
+        self._pulse = Pulse(deaf_until_ms=began_ms)
+
+    @abstractmethod
+    def _now_ms(self) -> int:
+        """The time by which it is asked."""
 
     def alive(self, host: str) -> bool:
         """True while the host's last heartbeat is fresh. False until the first."""
-        if host in self._lost or not self._has_power(host):
+        known = self.hosts.get(host, _NOTHING)
+        if known.heard_ms is None or known.lost or not self._has_power(host):
             return False
-        heard_ms = self._heard_ms.get(host)
-        return heard_ms is not None and self._clock.monotonic_ms() - heard_ms < HOST_SILENT_AFTER_MS
+        return self._now_ms() - known.heard_ms < HOST_SILENT_AFTER_MS
 
     def was_heard(self, host: str) -> bool:
         """True once the host was heard since our own start."""
-        return host in self._heard_ms
+        return self.hosts.get(host, _NOTHING).heard_ms is not None
 
     def silent_ms(self, host: str) -> int:
         """For how long the host has not been heard: since our own start or its coming at most."""
-        return self._clock.monotonic_ms() - self._last_ms(host)
+        return self._now_ms() - self._last_ms(self.hosts.get(host, _NOTHING))
 
-    def _last_ms(self, host: str) -> int:
-        heard_ms = self._heard_ms.get(host)
-        return self._came_ms.get(host, self._began_ms) if heard_ms is None else heard_ms
+    def _last_ms(self, known: LastHeard) -> int:
+        if known.heard_ms is not None:
+            return known.heard_ms
+        return self.began_ms if known.came_ms is None else known.came_ms
 
     def may_be_on(self, host: str) -> bool:
         """True while the host is heard, or we have not listened for long enough to say it is not.
@@ -81,89 +121,162 @@ class Observed:
         What we did not hear while our event loop stood still is no silence of the host. One that
         is lost, or without power, is surely off.
         """
-        if host in self._lost or not self._has_power(host):
+        if self.hosts.get(host, _NOTHING).lost or not self._has_power(host):
             return False
         return min(self.silent_ms(host), self._listened_ms()) < HOST_SILENT_AFTER_MS
 
     def _listened_ms(self) -> int:
         """For how long we could hear hosts, without a break. 0 while the loop stands still."""
-        now_ms = self._clock.monotonic_ms()
-        pulse_ms = self._pulse_ms
-        if pulse_ms is not None and now_ms - pulse_ms > STALL_NOTICED_FROM_MS:
+        now_ms, pulse = self._now_ms(), self._pulse
+        if pulse.beat_ms is not None and now_ms - pulse.beat_ms > STALL_NOTICED_FROM_MS:
             return 0
-        return now_ms - self._deaf_until_ms
+        return now_ms - pulse.deaf_until_ms
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""
-        return self._silences[host]
+        return self.hosts.get(host, _NOTHING).silences
 
     def reported(self, host: str) -> Mapping[str, ReportedVm]:
         """The VMs that the host reported last, by name."""
-        return self._reports.get(host, {})
+        return self.reports.get(host, {})
 
     def blind(self, host: str) -> str:
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
-        return self._blind.get(host, "")
+        return self.hosts.get(host, _NOTHING).blind
 
     def refuses(self, host: str) -> str:
         """Why the host obeys nothing of this control, in its words; empty if it does obey."""
-        return self._refusing.get(host, "")
+        return self.hosts.get(host, _NOTHING).refuses
 
     def _has_power(self, host: str) -> bool:
         return self.power is None or self.power.on(host)
+
+    # What a host is when something was heard of it. Nothing changes here.
+
+    def if_heard(self, host: str, *, at_ms: int, refuses: str) -> LastHeard | None:
+        """The host was heard at this time. None if it has no power: that was said before."""
+        if not self._has_power(host):
+            return None
+        known = self.hosts.get(host, _NOTHING)
+        silent = at_ms - self._last_ms(known) >= HOST_SILENT_AFTER_MS
+        return msgspec.structs.replace(
+            known,
+            heard_ms=at_ms,
+            silences=known.silences + silent,
+            refuses=refuses,
+            lost=False,
+        )
+
+    def if_new(self, host: str, *, at_ms: int) -> LastHeard:
+        """The host is new in the fleet: until now nobody waited to hear it."""
+        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), came_ms=at_ms)
+
+    def if_blind(self, host: str, why: str) -> LastHeard:
+        """The hypervisor of the host does not answer; it does if `why` is empty."""
+        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), blind=why)
+
+    def if_gone(self, host: str) -> LastHeard:
+        """The host has left: what it said does not count any more."""
+        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), blind="", refuses="")
+
+
+class HeardByWriter(Hearing):
+    """What commands are decided by. Belongs to the writer; only transactions change it, and take
+    back what they changed.
+    """
+
+    def __init__(
+        self,
+        began_ms: int,
+        *,
+        power: HostPower | None = None,
+        reports: dict[str, Mapping[str, ReportedVm]] | None = None,
+    ) -> None:
+        super().__init__(began_ms, power=power, reports={} if reports is None else reports)
+        self._at_ms = began_ms
+
+    def _now_ms(self) -> int:
+        return self._at_ms
+
+    def begin(self, news: News, at_ms: int) -> None:
+        """A batch is decided at this time, and by what the event loop has heard until then."""
+        self._at_ms = at_ms
+        self.hosts.update(news.hosts)
+        if news.pulse is not None:
+            self._pulse = news.pulse
+
+
+class Observed(Hearing):
+    """What the event loop has heard. It belongs to that: only what runs there changes it."""
+
+    def __init__(self, clock: Clock, *, power: HostPower | None = None) -> None:
+        super().__init__(clock.monotonic_ms(), power=power, reports={})
+        self._clock = clock
+        self._news: dict[str, LastHeard] = {}
+        self._pulse_told: Pulse | None = None
+        self._telling = Lock()
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    # For the writer.
+
+    def for_writer(self) -> HeardByWriter:
+        """What the writer of this life decides by. It knows what `news` tells it."""
+        return HeardByWriter(self.began_ms, power=self.power, reports=self.reports)
+
+    def news(self) -> News:
+        """What was heard since this was last asked. Called on the writer's thread."""
+        with self._telling:
+            hosts, self._news = self._news, {}
+        pulse, told = self._pulse, self._pulse_told
+        self._pulse_told = pulse
+        return News(hosts, None if pulse is told else pulse)
 
     # Changing, on the event loop.
 
     def pulse(self) -> None:
         """The event loop runs. Called every PULSE_EVERY_S, from the start on."""
-        now_ms = self._clock.monotonic_ms()
-        if self._pulse_ms is not None and now_ms - self._pulse_ms > STALL_NOTICED_FROM_MS:
-            self._deaf_until_ms = now_ms  # before the pulse: another thread looks at both
-        self._pulse_ms = now_ms
+        now_ms, before = self._now_ms(), self._pulse
+        stood_still = before.beat_ms is not None and now_ms - before.beat_ms > STALL_NOTICED_FROM_MS
+        self._pulse = Pulse(now_ms if stood_still else before.deaf_until_ms, now_ms)
 
     def came(self, host: str) -> None:
         """The host is new in the fleet: until now nobody waited to hear it."""
-        self._came_ms[host] = self._clock.monotonic_ms()
+        self._put(host, self.if_new(host, at_ms=self._now_ms()))
 
     def lost(self, host: str) -> None:
         """The host is off: it is not heard until it speaks again, however little time passes."""
-        self._lost.add(host)
+        self._put(host, msgspec.structs.replace(self.hosts.get(host, _NOTHING), lost=True))
 
     def heard(self, host: str, *, at_ms: int, refuses: str = "") -> None:
         """The host was heard at this time; `refuses` says why it obeys nothing of this control.
 
         What one says that has no power was said before, and does not count.
         """
-        if not self._has_power(host):
+        before, known = self.refuses(host), self.if_heard(host, at_ms=at_ms, refuses=refuses)
+        if known is None:
             return
-        self._lost.discard(host)
-        if at_ms - self._last_ms(host) >= HOST_SILENT_AFTER_MS:
-            self._silences[host] += 1
-        self._heard_ms[host] = at_ms
-        self._note_refusal(host, refuses)
-
-    def _note_refusal(self, host: str, refuses: str) -> None:
-        before = self.refuses(host)
-        if refuses:
-            self._refusing[host] = refuses
-        else:
-            self._refusing.pop(host, None)
+        self._put(host, known)
         did, does = (words not in ("", NOT_YET) for words in (before, refuses))
         if does and not did:
             log.error("host_refuses_control", host=host, why=refuses)
         elif did and not does:
             log.info("host_refuses_no_longer", host=host)
 
-    def report(self, host: str, vms: Mapping[str, ReportedVm]) -> None:
-        """The host reported these VMs: it can reach its hypervisor."""
-        self._blind.pop(host, None)
-        self._reports[host] = vms
-
     def is_blind(self, host: str, why: str) -> None:
         """The hypervisor of the host does not answer."""
-        self._blind[host] = why or "it does not say why"
+        self._put(host, self.if_blind(host, why or "it does not say why"))
+
+    def sees(self, host: str) -> None:
+        """The host has reported its VMs: it can reach its hypervisor."""
+        if self.blind(host):
+            self._put(host, self.if_blind(host, ""))
 
     def forget(self, host: str) -> None:
         """The host has left: what it said does not count any more."""
-        for known in (self._reports, self._blind, self._refusing):
-            known.pop(host, None)
+        self._put(host, self.if_gone(host))
+
+    def _put(self, host: str, known: LastHeard) -> None:
+        with self._telling:
+            self.hosts[host] = self._news[host] = known

@@ -28,6 +28,7 @@ class PublishedFleet(FleetReader):
         self, snapshot: Snapshot, observed: Observed, *, policy: Policy, clock: Clock
     ) -> None:
         super().__init__(FleetIndex(snapshot), observed, policy)
+        self._observed = observed
         self._clock = clock
         self._vm_names = SortedNames(self._index.vms)
         self._scope_names = SortedNames(self._index.scopes)
@@ -36,7 +37,7 @@ class PublishedFleet(FleetReader):
 
     def look(self) -> FleetLook:
         """The fleet as it is now, for as long as the caller does not await."""
-        return FleetLook(self._index, self._observed, self.policy, now_ms=self._clock.now_ms())
+        return FleetLook(self._index, self._heard, self.policy, now_ms=self._clock.now_ms())
 
     def on_publish(self, reader: Callable[[Sequence[Change]], None]) -> None:
         """Call `reader` with each commit, once it can be read here, in the order of these calls."""

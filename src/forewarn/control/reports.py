@@ -154,19 +154,19 @@ def _apply(tx: Transaction, looked: sighting.Looked) -> None:
 def _close(tx: Transaction, taking: Taking) -> ReportTaken:
     """The whole report was looked at: it is what the host shows."""
     report = taking.report
-    again = taking.inventory is not tx.inventory  # some of it was compared with another
+    again = taking.inventory != tx.inventory  # some of it was compared with another
     look = Look(
         told=report.told,
         usable=report.usable,
         looked=sighting.Looked(busy=taking.busy, waiting=taking.waiting or again),
         problems=taking.problems,
-        reported=_reported(report.told, taking.problems),
         inventory=tx.inventory,
         at_ms=tx.monotonic_ms,
     )
     tx.put(tx.volatile.looks, report.host, look)
     tx.put(tx.volatile.takings, report.host, None)
-    return ReportTaken(problems=dict(taking.problems), reported=dict(look.reported))
+    tx.hears_of_vms(report.host, _reported(report.told, taking.problems))
+    return ReportTaken(problems=dict(taking.problems))
 
 
 def _keep_partly(
@@ -184,11 +184,12 @@ def _keep_partly(
             busy=before.looked.busy.difference(names).union(taking.busy & names), waiting=True
         ),
         problems=problems,
-        reported={**before.reported, **_reported(told, taking.problems)},
         at_ms=tx.monotonic_ms,
     )
     tx.put(tx.volatile.looks, report.host, look)
-    return ReportTaken(problems=dict(taking.problems), reported=dict(look.reported))
+    reported = {**tx.reported(report.host), **_reported(told, taking.problems)}
+    tx.hears_of_vms(report.host, reported)
+    return ReportTaken(problems=dict(taking.problems))
 
 
 def _known(

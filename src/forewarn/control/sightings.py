@@ -127,7 +127,7 @@ class Sightings:
                     finally:
                         spent_ms += timed.ms
                     problems = taken.problems
-                    control.observed.report(report.host, taken.reported)
+                    control.observed.sees(report.host)
         finally:
             if spent_ms >= LONG_LOOK_MS:
                 rests_ms = RESTS * spent_ms

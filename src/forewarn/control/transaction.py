@@ -6,14 +6,16 @@ kept is taken back. Nothing here waits, and nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.observed import Observed
+from forewarn.control.observed import HeardByWriter, ReportedVm
 from forewarn.control.volatile import Volatile
 from forewarn.core import belonging, edits, invariants
 from forewarn.core.errors import Refusal
@@ -64,7 +66,7 @@ class Transaction(FleetLook):
     def __init__(
         self,
         index: FleetIndex,
-        observed: Observed,
+        heard: HeardByWriter,
         store: Store,
         *,
         now_ms: int,
@@ -73,7 +75,8 @@ class Transaction(FleetLook):
         policy: Policy,
         ids: Ids,
     ) -> None:
-        super().__init__(index, observed, policy, now_ms=now_ms)
+        super().__init__(index, heard, policy, now_ms=now_ms)
+        self._heard = heard
         self.monotonic_ms = monotonic_ms  # by which what is volatile is counted
         self.volatile = volatile
         self._store = store
@@ -171,14 +174,14 @@ class Transaction(FleetLook):
 
     def cut_power(self, host: str) -> None:
         """Cut the power of a simulated host; of others it is not ours to cut. See `HostPower`."""
-        power = self._observed.power
+        power = self._heard.power
         if power is not None and power.on(host):
             power.cut(host)
             self.on_take_back(lambda: power.restore(host))
 
     def restore_power(self, host: str) -> None:
         """Give a simulated host its power back; it is heard again once it has booted."""
-        power = self._observed.power
+        power = self._heard.power
         if power is not None and not power.on(host):
             power.restore(host)
             self.on_take_back(lambda: power.cut(host))
@@ -197,8 +200,20 @@ class Transaction(FleetLook):
         """Write down that the service is up."""
         self._heartbeat_ms = self.now_ms
 
+    def hears(self, host: str, *, refuses: str = "") -> None:
+        """The host speaks; `refuses` says why it obeys nothing of this control."""
+        known = self._heard.if_heard(host, at_ms=self.monotonic_ms, refuses=refuses)
+        if known is not None:
+            self.put(self._heard.hosts, host, known)
+
+    def hears_of_vms(self, host: str, vms: Mapping[str, ReportedVm]) -> None:
+        """The host reports these VMs: it can reach its hypervisor."""
+        self.put(self._heard.reports, host, vms)
+        if self.blind(host):
+            self.put(self._heard.hosts, host, self._heard.if_blind(host, ""))
+
     def put(self, known: dict[str, V], key: str, value: V | None) -> None:
-        """Have this, or nothing, in one of the maps of `volatile`."""
+        """Have this, or nothing, in one of the maps that are not durable; see `volatile`."""
         before = known.get(key)
         if value is not before:
             self.on_take_back(partial(_put, known, key, before))
@@ -354,6 +369,7 @@ class Transaction(FleetLook):
         removed = []
         for name, before in sorted(self._before.hosts.items()):
             after = self._index.hosts.get(name)
+            self._hear_of_change(name, before, after)
             if after is None:
                 removed.append(name)
             elif after != before:
@@ -361,6 +377,17 @@ class Transaction(FleetLook):
                 changed.append((before, sealed))
                 self._index.put_host(name, sealed)
         return tuple(changed), tuple(removed)
+
+    def _hear_of_change(self, name: str, before: Host | None, after: Host | None) -> None:
+        """Nobody waited to hear a host that is new; what one said that has left is forgotten."""
+        heard, looks = self._heard, self.volatile.looks
+        if before is None and after is not None:
+            self.put(heard.hosts, name, heard.if_new(name, at_ms=self.monotonic_ms))
+        if before is not None and (after is None or (before.joined and not after.joined)):
+            self.put(heard.hosts, name, heard.if_gone(name))
+            self.put(heard.reports, name, None)
+            if name in looks:  # should it report the same VMs again, that is news
+                self.put(looks, name, msgspec.structs.replace(looks[name], told=()))
 
     def _seal_operations(self) -> tuple[tuple[Operation | None, Operation], ...]:
         changed: list[tuple[Operation | None, Operation]] = []

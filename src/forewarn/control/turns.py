@@ -30,11 +30,11 @@ class Turns:
         self._control = control
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def take(self, turn: TakeTurn, refuses: str = "") -> TurnTaken:
+    async def take(self, turn: TakeTurn) -> TurnTaken:
         """The host is there, and says this. Durable when it is answered.
 
-        `refuses` says why it obeys nothing of this control: then nothing starts there. Raises
-        NotFound, and Unavailable if it could not be written down: then the host was not heard.
+        While it `refuses` to obey this control nothing starts there. Raises NotFound, and
+        Unavailable if it could not be written down: then the host was not heard.
         """
         host, control = turn.host, self._control
         async with self._locks[host]:
@@ -44,7 +44,7 @@ class Turns:
             taken = _NOTHING_TO_SAY
             if late or control.fleet.acts(host) or _says_something(turn):
                 taken = await control.submit(turn)
-            control.observed.heard(host, at_ms=at_ms, refuses=refuses)
+            control.observed.heard(host, at_ms=at_ms, refuses=turn.refuses)
             return taken
 
 
@@ -56,7 +56,7 @@ def _says_something(turn: TakeTurn) -> bool:
 def take_turn(tx: Transaction, command: TakeTurn) -> TurnTaken:
     """One part that is refused keeps no other from being taken."""
     host = command.host
-    lost = dispatch.renew(tx, host, command.holding)
+    lost = dispatch.renew(tx, host, command.holding, command.refuses)
     confirms, ended = {}, {}
     for scope, incarnation in command.confirms.items():
         shown = partial(metadata.confirm_scope, tx, host, scope, incarnation)

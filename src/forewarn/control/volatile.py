@@ -12,7 +12,6 @@ import msgspec
 
 from forewarn.control.inventory_file import ReadFiles
 from forewarn.control.leases import Daemon, Lease
-from forewarn.control.observed import ReportedVm
 from forewarn.control.report_slices import Report
 from forewarn.core import sighting
 from forewarn.core.machines import SeenVm
@@ -28,7 +27,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     usable: Mapping[str, SeenVm] = msgspec.field(default_factory=dict)
     looked: sighting.Looked = msgspec.field(default_factory=sighting.Looked)
     problems: Mapping[str, str] = msgspec.field(default_factory=dict)
-    reported: Mapping[str, ReportedVm] = msgspec.field(default_factory=dict)
     inventory: str | None = None
     at_ms: int = 0
 

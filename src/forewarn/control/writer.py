@@ -12,13 +12,15 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from forewarn.control import command_log
+from forewarn.control.command_log import CommandLog, NotedIds
 from forewarn.control.commands import ClockStepped, Command, Stalled
 from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.observed import Observed
+from forewarn.control.observed import News, Observed
 from forewarn.control.timekeeper import Reading, Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Volatile
@@ -55,11 +57,13 @@ class Timed(Generic[T]):
 Wanted = Command[T] | LoggedByCaller[T] | Timed[T]
 
 
+def _command(wanted: Wanted[T]) -> Command[T]:
+    return wanted if isinstance(wanted, Command) else wanted.command
+
+
 def _decided(tx: Transaction, wanted: Wanted[T]) -> T:
-    if isinstance(wanted, Command):
-        return decide(tx, wanted)
-    if isinstance(wanted, LoggedByCaller):
-        return decide(tx, wanted.command)
+    if not isinstance(wanted, Timed):
+        return decide(tx, _command(wanted))
     began_ms = wanted.clock.monotonic_ms()
     try:
         return decide(tx, wanted.command)
@@ -73,6 +77,21 @@ class Done:
 
     value: Any = None
     error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One turn of the writer, while it is decided."""
+
+    now_ms: int
+    monotonic_ms: int
+    news: News
+    commands: Sequence[Wanted[Any]]
+    tried: int = 0
+    results: list[Done] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    carried_out: list[Transaction] = field(default_factory=list)
+    logged: bool = False
 
 
 class Writer:
@@ -93,13 +112,17 @@ class Writer:
         policy: Policy,
         ids: Ids,
         on_commit: Callable[[Sequence[Change]], None],
+        command_log: CommandLog | None = None,
     ) -> None:
         self._index = index
         self._observed = observed
+        self._heard = observed.for_writer()
         self._store = store
         self._timekeeper = timekeeper
         self._policy = policy
-        self._ids = ids
+        self._noted_ids = None if command_log is None else NotedIds(ids)
+        self._ids = self._noted_ids or ids
+        self._command_log = command_log
         self._on_commit = on_commit
         self._lease_clock = lease_clock
         self._volatile = volatile
@@ -111,37 +134,61 @@ class Writer:
         the database; then nothing has changed. Anything else it raises is a bug, and nothing has
         changed either.
         """
+        news = self._observed.news()
         reading = self._timekeeper.read()
         first = self._lost_time(reading)
-        commands = [*first, *commands]
-        monotonic_ms = self._lease_clock.monotonic_ms()
-        results: list[Done] = []
-        changes: list[Change] = []
-        carried_out: list[Transaction] = []
+        batch = _Batch(
+            now_ms=reading.now_ms,
+            monotonic_ms=self._lease_clock.monotonic_ms(),
+            news=news,
+            commands=[*first, *commands],
+        )
+        self._heard.begin(news, batch.monotonic_ms)
         try:
-            for command in commands:
-                transaction = self._transaction(reading.now_ms, monotonic_ms)
-                done, change = self._run_one(command, transaction, begun=bool(changes))
-                results.append(done)
-                if done.error is None:
-                    carried_out.append(transaction)
-                if change is not None:
-                    changes.append(change)
-            for done in results[: len(first)]:
+            for command in batch.commands:
+                self._run_one(command, batch)
+            for done in batch.results[: len(first)]:
                 if done.error is not None:
                     # Nothing may be decided on time that is not accounted for.
                     raise done.error
-            if changes:
+            if self._command_log is not None:
+                self._log_batch(batch)
+            if batch.changes:
                 self._store.commit()
-        except BaseException:
+        except BaseException as error:
             self._store.rollback()
-            for transaction in reversed(carried_out):
+            for transaction in reversed(batch.carried_out):
                 transaction.take_back()
+            if isinstance(error, Exception):
+                self._log_taken_back(batch)
             raise
         self._timekeeper.accounted(reading)
-        if changes:
-            self._on_commit(changes)
-        return results[len(first) :]
+        if batch.changes:
+            self._on_commit(batch.changes)
+        return batch.results[len(first) :]
+
+    def _log_batch(self, batch: _Batch) -> None:
+        """Tell the command log what was decided so far, before it is kept."""
+        if self._command_log is None or self._noted_ids is None:
+            return
+        batch.logged = True
+        tried = batch.commands[: batch.tried]
+        self._command_log(
+            command_log.Batch(
+                now_ms=batch.now_ms,
+                monotonic_ms=batch.monotonic_ms,
+                commands=tuple(map(_command, tried)),
+                heard=batch.news,
+                ids=self._noted_ids.take(),
+            )
+        )
+
+    def _log_taken_back(self, batch: _Batch) -> None:
+        if self._command_log is None:
+            return
+        if not batch.logged:
+            self._log_batch(batch)
+        self._command_log(command_log.TakenBack())
 
     @staticmethod
     def _lost_time(reading: Reading) -> list[Command[None]]:
@@ -152,21 +199,21 @@ class Writer:
             found.append(Stalled(by=CLOCK, stalled_ms=reading.stalled_ms))
         return found
 
-    def _transaction(self, now_ms: int, monotonic_ms: int) -> Transaction:
+    def _transaction(self, batch: _Batch) -> Transaction:
         return Transaction(
             self._index,
-            self._observed,
+            self._heard,
             self._store,
-            now_ms=now_ms,
-            monotonic_ms=monotonic_ms,
+            now_ms=batch.now_ms,
+            monotonic_ms=batch.monotonic_ms,
             volatile=self._volatile,
             policy=self._policy,
             ids=self._ids,
         )
 
-    def _run_one(
-        self, command: Wanted[Any], transaction: Transaction, *, begun: bool
-    ) -> tuple[Done, Change | None]:
+    def _run_one(self, command: Wanted[Any], batch: _Batch) -> None:
+        transaction, begun = self._transaction(batch), bool(batch.changes)
+        batch.tried += 1
         try:
             value = _decided(transaction, command)
             change = transaction.seal()
@@ -184,8 +231,12 @@ class Writer:
             transaction.take_back()
             if not begun:
                 self._store.rollback()
-            return Done(error=error), None
-        return Done(value=value), change
+            batch.results.append(Done(error=error))
+            return
+        batch.results.append(Done(value=value))
+        batch.carried_out.append(transaction)
+        if change is not None:
+            batch.changes.append(change)
 
 
 @dataclass(frozen=True, slots=True)

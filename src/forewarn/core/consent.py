@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from forewarn.core import edits, notice, planning
 from forewarn.core.errors import NotFound, UnknownEventIds
-from forewarn.core.facts import event_fact
+from forewarn.core.facts import approved_fact, event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
     Decision,
@@ -22,6 +22,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.principal import PrincipalKind
 
 UNKNOWN_IDS_NAMED_MAX = 3
 
@@ -124,7 +125,13 @@ def _unknown(ids: list[str]) -> UnknownEventIds:
 
 
 def approve(
-    scope: Scope, event_ids: Collection[str], *, known: Collection[str], by: str, now_ms: int
+    scope: Scope,
+    event_ids: Collection[str],
+    *,
+    known: Collection[str],
+    by: str,
+    now_ms: int,
+    by_kind: PrincipalKind = PrincipalKind.VM,
 ) -> Decision:
     """A VM of the scope, or an operator, says go ahead: the events become due.
 
@@ -143,7 +150,7 @@ def approve(
             event, phase=move(event.phase, Move.APPROVE), approved_ms=now_ms, approved_by=by
         )
         scope = edits.with_event(scope, approved)
-        facts.append(event_fact(FactKind.APPROVED, event, now_ms, by=by))
+        facts.append(approved_fact(event, now_ms, by=by, by_kind=by_kind))
     return Decision(scopes=(scope,), facts=tuple(facts)) if facts else Decision()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forewarn.core.model import Fact, FactKind, Operation, ScheduledEvent, Vm
+from forewarn.core.principal import PrincipalKind
 
 Detail = Mapping[str, object]
 
@@ -31,6 +32,19 @@ def event_fact(
         by=by,
         detail=detail or {},
     )
+
+
+def approved_fact(
+    event: ScheduledEvent, at_ms: int, *, by: str | None, by_kind: PrincipalKind
+) -> Fact:
+    """An event was approved. Who is no VM is told from one by kind: names can be the same."""
+    detail = {} if by_kind is PrincipalKind.VM else {"by_kind": by_kind.value}
+    return event_fact(FactKind.APPROVED, event, at_ms, by=by, detail=detail)
+
+
+def approved_by_kind(fact: Fact) -> PrincipalKind:
+    """Of what kind it was who approved."""
+    return PrincipalKind(str(fact.detail.get("by_kind", PrincipalKind.VM)))
 
 
 def operation_fact(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from forewarn.core.errors import Invalid
+
 
 class PrincipalKind(StrEnum):
     OPERATOR = "operator"
@@ -39,7 +41,25 @@ def _control(part: str) -> Principal:
     return Principal(kind=PrincipalKind.CONTROL, id=part, name=part)
 
 
-OPERATOR = Principal(kind=PrincipalKind.OPERATOR, id="operator", name="operator")
+def operator_named(name: str) -> Principal:
+    """Who has the operator token, by the name that the journal says. Raises Invalid."""
+    well_formed = name.isprintable() and name == name.strip()
+    if not (well_formed and 1 <= len(name) <= OPERATOR_NAME_CHARS_MAX):
+        raise Invalid("This is no name for an operator.", OPERATOR_NAME_ACCEPTED)
+    if name.casefold() in RESERVED_NAMES:
+        raise Invalid("Control says of itself by this name what it does.", OPERATOR_NAME_ACCEPTED)
+    return Principal(kind=PrincipalKind.OPERATOR, id="operator", name=name)
+
+
 TICKER = _control("ticker")
 CLOCK = _control("clock")
 INVENTORY_FILE = _control("inventory")
+POLICY = _control("policy")  # of a scope: what its owner orders needs no approval
+
+OPERATOR_NAME_CHARS_MAX = 64
+RESERVED_NAMES = frozenset(part.name for part in (TICKER, CLOCK, INVENTORY_FILE, POLICY))
+OPERATOR_NAME_ACCEPTED = (
+    f"1 to {OPERATOR_NAME_CHARS_MAX} printable characters, no space at either end, and none of "
+    + ", ".join(sorted(RESERVED_NAMES))
+)
+OPERATOR = operator_named("operator")

@@ -22,7 +22,7 @@ from forewarn.core.errors import (
     TooManyUserEvents,
     TwoDomainsOnHost,
 )
-from forewarn.core.facts import event_fact, operation_fact
+from forewarn.core.facts import approved_fact, event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -42,11 +42,12 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.principal import POLICY
 
 EVENTS_PER_SCOPE_MAX = 1_000
 FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`notice.DEADLINE_MS`)
 DESCRIPTION_CHARS_MAX = 200
-AUTO_APPROVED_BY = "policy"
+AUTO_APPROVED_BY = POLICY.name
 # A deletion takes its time all the same: its owner may still want to cancel it.
 _NOTHING_TO_ONE_THAT_IS_OFF = (EventType.REBOOT, EventType.REDEPLOY)
 
@@ -188,7 +189,8 @@ def put(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
     """Put a new event into its scope, however full that is."""
     facts = [scheduled_fact(event)]
     if event.approved_ms is not None:
-        facts.append(event_fact(FactKind.APPROVED, event, event.approved_ms, by=event.approved_by))
+        by, by_kind = event.approved_by, POLICY.kind
+        facts.append(approved_fact(event, event.approved_ms, by=by, by_kind=by_kind))
     return edits.with_event(scope, event), tuple(facts)
 
 

@@ -21,7 +21,7 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
-from forewarn.core.principal import OPERATOR
+from forewarn.core.principal import OPERATOR, Principal
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.scenario import (
     HOST_VERBS,
@@ -211,20 +211,25 @@ class StepOrders:
 
 
 def orders_of(
-    step: Step, target: Target, earlier: Mapping[str, Made], fleet: FleetReader
+    step: Step,
+    target: Target,
+    earlier: Mapping[str, Made],
+    fleet: FleetReader,
+    *,
+    by: Principal = OPERATOR,
 ) -> StepOrders:
     """What one step orders now. `earlier` is what named steps have made. Raises Refusal."""
     if step.verb is Verb.CANCEL:
-        return _cancel(_made_by(step, earlier), fleet)
+        return _cancel(_made_by(step, earlier), fleet, by)
     if step.verb is Verb.APPROVE:
-        return _approve(_made_by(step, earlier), fleet)
+        return _approve(_made_by(step, earlier), fleet, by)
     if step.on is None:
-        return _order_hosts(step, _made_by(step, earlier).hosts)
+        return _order_hosts(step, _made_by(step, earlier).hosts, by)
     if step.verb in VM_VERBS:
         kind = commands.VM_ORDERS[VM_VERBS[step.verb][0]]
         vms = vms_meant(step.on, target, fleet)
-        return StepOrders(orders=tuple(kind(by=OPERATOR, vm=vm) for vm in vms))
-    return _order_hosts(step, _hosts_meant(step.on, target, fleet))
+        return StepOrders(orders=tuple(kind(by=by, vm=vm) for vm in vms))
+    return _order_hosts(step, _hosts_meant(step.on, target, fleet), by)
 
 
 def made_by(step: StepOrders, answers: Sequence[object]) -> Made:
@@ -263,23 +268,23 @@ def _made_by(step: Step, earlier: Mapping[str, Made]) -> Made:
     return made
 
 
-def _order_hosts(step: Step, hosts: tuple[str, ...]) -> StepOrders:
-    return StepOrders(orders=tuple(_host_order(step, host) for host in hosts), hosts=hosts)
+def _order_hosts(step: Step, hosts: tuple[str, ...], by: Principal) -> StepOrders:
+    return StepOrders(orders=tuple(_host_order(step, host, by) for host in hosts), hosts=hosts)
 
 
-def _host_order(step: Step, host: str) -> commands.Order:
+def _host_order(step: Step, host: str, by: Principal) -> commands.Order:
     from_now_ms, when = step.not_before_ms, None
     if from_now_ms is not None:
         when = Instant(said=f"{from_now_ms} ms from now", from_now_ms=from_now_ms)
     match step.verb:
         case Verb.REPAIR:
-            return commands.RepairHost(by=OPERATOR, host=host)
+            return commands.RepairHost(by=by, host=host)
         case Verb.FAIL:
-            return commands.FailHost(by=OPERATOR, host=host, fenced=step.fenced)
+            return commands.FailHost(by=by, host=host, fenced=step.fenced)
         case Verb.DEGRADE:
-            return commands.DegradeHost(by=OPERATOR, host=host, not_before=when)
+            return commands.DegradeHost(by=by, host=host, not_before=when)
     return commands.MaintainHost(
-        by=OPERATOR,
+        by=by,
         host=host,
         event_type=step.event_type or EventType.FREEZE,
         not_before=when,
@@ -289,7 +294,7 @@ def _host_order(step: Step, host: str) -> commands.Order:
     )
 
 
-def _cancel(made: Made, fleet: FleetReader) -> StepOrders:
+def _cancel(made: Made, fleet: FleetReader, by: Principal) -> StepOrders:
     """Cancel events one by one, and operations by one of their events."""
     event_ids = list(made.event_ids)
     for operation_id in made.operation_ids:
@@ -300,14 +305,14 @@ def _cancel(made: Made, fleet: FleetReader) -> StepOrders:
                 "Cancel it earlier.",
             )
         event_ids.append(scheduled[0])
-    orders = tuple(commands.CancelEvent(by=OPERATOR, event_id=one) for one in event_ids)
+    orders = tuple(commands.CancelEvent(by=by, event_id=one) for one in event_ids)
     return StepOrders(orders=orders, makes=False)
 
 
-def _approve(made: Made, fleet: FleetReader) -> StepOrders:
+def _approve(made: Made, fleet: FleetReader, by: Principal) -> StepOrders:
     scheduled = [one for each in made.operation_ids for one in _scheduled(each, fleet)]
     event_ids = (*made.event_ids, *scheduled)
-    orders = tuple(commands.ApproveEvent(by=OPERATOR, event_id=one) for one in event_ids)
+    orders = tuple(commands.ApproveEvent(by=by, event_id=one) for one in event_ids)
     return StepOrders(orders=orders, makes=False)
 
 

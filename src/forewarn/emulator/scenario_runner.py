@@ -15,7 +15,7 @@ from forewarn.control.commands import AllOf
 from forewarn.control.control import Control
 from forewarn.core.errors import Conflict, NotFound, Refusal, Unavailable
 from forewarn.core.model import SECOND_MS, OperationPhase, ScheduledEvent
-from forewarn.core.principal import OPERATOR
+from forewarn.core.principal import OPERATOR, Principal
 from forewarn.core.spelling import meant, shown
 from forewarn.emulator.fault_orders import FaultOrder
 from forewarn.emulator.faults import Fault
@@ -110,8 +110,16 @@ class ScenarioRunner:
     """
 
     def __init__(
-        self, *, pacer: Pace, control: Control, machines: Machines, faults: Faults
+        self,
+        *,
+        pacer: Pace,
+        control: Control,
+        machines: Machines,
+        faults: Faults,
+        by: Principal = OPERATOR,
     ) -> None:
+        """`by` is who orders what the steps say."""
+        self._by = by
         self._pacer = pacer
         self._control = control
         self._machines = machines
@@ -219,8 +227,8 @@ class ScenarioRunner:
             for other in run.steps
             if other.step.label is not None and other.phase is StepPhase.DONE
         }
-        step_orders = orders_of(step, run.target, earlier, self._control.fleet)
-        answers = await self._control.submit(AllOf(by=OPERATOR, orders=step_orders.orders))
+        step_orders = orders_of(step, run.target, earlier, self._control.fleet, by=self._by)
+        answers = await self._control.submit(AllOf(by=self._by, orders=step_orders.orders))
         made = made_by(step_orders, answers)
         if step.started_for_ms is not None:
             for owner_id in made.held:

@@ -14,7 +14,6 @@ from forewarn.control.fleet_reader import FleetLook
 from forewarn.core import explain
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Phase, ScheduledEvent
-from forewarn.core.principal import OPERATOR
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.core.spelling import shown
 from forewarn.emulator.faults import Fault
@@ -27,7 +26,6 @@ from forewarn.wiring.simulate import Emulator
 WITHIN_S = 5.0  # unless a test says otherwise
 WITHIN_S_MAX = 86_400.0
 FACTS_SHOWN_MAX = 40
-NOT_VMS = (OPERATOR.name, AUTO_APPROVED_BY)  # who approves beside VMs
 
 
 class Answer(Enum):
@@ -103,7 +101,7 @@ def approved(event_ids: Sequence[str], *, by: str | None = None) -> Expectation:
         if any(e.approved_ms is None and e.phase is not Phase.SCHEDULED for e in events):
             return Answer.NEVER
         answer = _all(event.approved_ms is not None for event in events)
-        if answer is Answer.NOT_YET and by and by not in NOT_VMS:
+        if answer is Answer.NOT_YET and by and by not in (emulator.by.name, AUTO_APPROVED_BY):
             emulator.document(by, NEWEST.name)  # raises NotFound for a VM there is not
         return answer
 

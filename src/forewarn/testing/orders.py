@@ -12,7 +12,6 @@ from forewarn.control import commands, maintenance
 from forewarn.core import model
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import EventType
-from forewarn.core.principal import OPERATOR
 from forewarn.core.spelling import meant, shown
 from forewarn.ports import Store
 from forewarn.testing.background import Work
@@ -30,7 +29,7 @@ def order_vm(vm: str, event_type: EventType) -> Work[Event]:
     """Restart, redeploy, delete or evict a VM."""
 
     async def work(emulator: Emulator) -> Event:
-        order = commands.VM_ORDERS[event_type](by=OPERATOR, vm=vm)
+        order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm)
         ordered = await emulator.control.submit(order)
         return (await _events(emulator, [ordered.event_id]))[0]
 
@@ -55,7 +54,7 @@ def maintain(
 
     async def work(emulator: Emulator) -> Operation:
         order = commands.MaintainHost(
-            by=OPERATOR,
+            by=emulator.by,
             host=_host(emulator, where),
             event_type=EventType(event_type),
             not_before=_when(not_before),
@@ -73,7 +72,7 @@ def degrade(where: str, *, not_before: When | None) -> Work[Operation]:
 
     async def work(emulator: Emulator) -> Operation:
         order = commands.DegradeHost(
-            by=OPERATOR, host=_host(emulator, where), not_before=_when(not_before)
+            by=emulator.by, host=_host(emulator, where), not_before=_when(not_before)
         )
         return await _operation(emulator, await emulator.control.submit(order))
 
@@ -84,7 +83,7 @@ def fail(where: str, *, fenced: bool) -> Work[tuple[Event, ...]]:
     """Say that a host has failed; the events of the VMs that were on it."""
 
     async def work(emulator: Emulator) -> tuple[Event, ...]:
-        order = commands.FailHost(by=OPERATOR, host=_host(emulator, where), fenced=fenced)
+        order = commands.FailHost(by=emulator.by, host=_host(emulator, where), fenced=fenced)
         failed = await emulator.control.submit(order)
         return await _events(emulator, [event.event_id for event in failed.events])
 
@@ -95,7 +94,7 @@ def repair(where: str) -> Work[None]:
     """Say that a degraded or failed host is well again."""
 
     async def work(emulator: Emulator) -> None:
-        order = commands.RepairHost(by=OPERATOR, host=_host(emulator, where))
+        order = commands.RepairHost(by=emulator.by, host=_host(emulator, where))
         await emulator.control.submit(order)
 
     return work
@@ -109,8 +108,8 @@ def cancel(event_ids: Sequence[str]) -> Work[None]:
         for event_id in event_ids:
             found = emulator.control.fleet.open_event(event_id.upper())
             once.setdefault((found[1].operation_id if found else None) or event_id, event_id)
-        orders = tuple(commands.CancelEvent(by=OPERATOR, event_id=one) for one in once.values())
-        await emulator.control.submit(commands.AllOf(by=OPERATOR, orders=orders))
+        orders = tuple(commands.CancelEvent(by=emulator.by, event_id=one) for one in once.values())
+        await emulator.control.submit(commands.AllOf(by=emulator.by, orders=orders))
 
     return work
 
@@ -119,8 +118,8 @@ def approve(event_ids: Sequence[str]) -> Work[None]:
     """Say go ahead, as an operator may in the name of a scope."""
 
     async def work(emulator: Emulator) -> None:
-        orders = tuple(commands.ApproveEvent(by=OPERATOR, event_id=one) for one in event_ids)
-        await emulator.control.submit(commands.AllOf(by=OPERATOR, orders=orders))
+        orders = tuple(commands.ApproveEvent(by=emulator.by, event_id=one) for one in event_ids)
+        await emulator.control.submit(commands.AllOf(by=emulator.by, orders=orders))
 
     return work
 

@@ -35,6 +35,7 @@ class SettingWords(TypedDict, total=False):
     reboot_seconds: int
     redeploy_seconds: int
     delete_seconds: int
+    operator_name: str
     location: str
     resource_group: str
     subscription_id: str

@@ -136,6 +136,7 @@ class ControlService:
             clock=real,
             shut_out=self.views.ring,
             files=self.parts.files,
+            by=settings.by(),
         )
         self._link_measures = LinkMeasures(
             members=lambda: [member.name for member in self.membership.members()],
@@ -203,6 +204,7 @@ class ControlService:
                     *AdoptRoutes(parts.control, self.sightings).table(),
                 ],
                 inventories=self._inventories,
+                by=settings.by(),
             )
             async with serving(app, settings.operator) as url, serving_socket(app, settings):
                 with Announcement(settings.data, url):

@@ -125,6 +125,7 @@ class Service:
             doorbell=parts.doorbell,
             scratch=settings.data,
             inventories=self._inventories,
+            by=settings.by(),
         )
         async with serving(app, settings.operator) as url, serving_socket(app, settings):
             with Announcement(settings.data, url):

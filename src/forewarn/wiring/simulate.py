@@ -73,6 +73,7 @@ class Emulator:
         raise_descriptor_limit()
         real = SystemClock()
         self._plan = plan
+        self.by = plan.settings.by()  # who orders: by the API, in scenarios, in tests
         self.clock = EmulatedClock(start_ms=_start_ms(plan, real), speed=plan.speed, real=real)
         seed = plan.seed or 0
         self.faults = FaultBook(self.clock.now_ms, seed, vms=self._vms)
@@ -126,6 +127,7 @@ class Emulator:
             control=self._parts.control,
             machines=self._parts.hypervisor,
             faults=self.faults,
+            by=self.by,
         )
 
     async def start(self) -> None:
@@ -225,6 +227,7 @@ class Emulator:
                 files=self._parts.volatile.files,
                 keeps_read=False,
             ),
+            by=self.by,
         )
         async with AsyncExitStack() as opened:
             url = await opened.enter_async_context(serving(app, listen))
