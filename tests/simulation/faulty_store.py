@@ -59,6 +59,12 @@ class FaultyStore:
     def load(self) -> Snapshot:
         return self._store.load()
 
+    def position(self) -> int:
+        return self._store.position()
+
+    def begin_epoch(self, epoch: str) -> None:
+        self._store.begin_epoch(epoch)
+
     def begin(self) -> None:
         self._store.begin()
 

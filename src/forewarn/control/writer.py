@@ -115,12 +115,13 @@ class Writer:
         first = self._lost_time(reading)
         commands = [*first, *commands]
         monotonic_ms = self._lease_clock.monotonic_ms()
+        commit = self._store.position() + 1
         results: list[Done] = []
         changes: list[Change] = []
         carried_out: list[Transaction] = []
         try:
             for command in commands:
-                transaction = self._transaction(reading.now_ms, monotonic_ms)
+                transaction = self._transaction(reading.now_ms, monotonic_ms, commit)
                 done, change = self._run_one(command, transaction, begun=bool(changes))
                 results.append(done)
                 if done.error is None:
@@ -152,13 +153,14 @@ class Writer:
             found.append(Stalled(by=CLOCK, stalled_ms=reading.stalled_ms))
         return found
 
-    def _transaction(self, now_ms: int, monotonic_ms: int) -> Transaction:
+    def _transaction(self, now_ms: int, monotonic_ms: int, commit: int) -> Transaction:
         return Transaction(
             self._index,
             self._observed,
             self._store,
             now_ms=now_ms,
             monotonic_ms=monotonic_ms,
+            commit=commit,
             volatile=self._volatile,
             policy=self._policy,
             ids=self._ids,
