@@ -26,11 +26,11 @@ PLANTED_IN_LINK = (
         (
             (
                 "adapters/store.py",
-                "if before is None or scope.name in self._shown else None\n",
-                "if before is None else None\n",
+                "shown = before is None or scope.name in self._change.shown\n",
+                "shown = before is None\n",
             ),
         ),
-        first=87,
+        first=25,
     ),
     Planted(
         "I7",

@@ -303,8 +303,7 @@ def _raise_incarnations(
 ) -> int:
     """Lift every scope above what guests may have read, and say so. Returns how many there are."""
     for scope in _emptied(replaced.scopes):
-        cells = {**scope_cells(scope), "shown_commit": 0}
-        copy.execute(named_queries()["insert_scope"], cells)
+        copy.execute(named_queries()["insert_scope"], scope_cells(scope, shown_commit=0))
         seen = {"name": scope.name, "incarnation": scope.incarnation}
         copy.execute(named_queries()["lift_incarnation"], seen)
     added = {"added": INCARNATION_AFTER_RESTORE}

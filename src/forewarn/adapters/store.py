@@ -229,7 +229,6 @@ class _Saving:
         self._database = database
         self._change = change
         self._commit = database.commits + 1
-        self._shown = frozenset(change.shown)
 
     def save(self) -> None:
         change = self._change
@@ -307,8 +306,8 @@ class _Saving:
     def _save_scope_row(self, before: Scope | None, scope: Scope) -> None:
         if before == scope:
             return
-        shown = self._commit if before is None or scope.name in self._shown else None
-        cells = {**rows.scope_cells(scope), "shown_commit": shown}
+        shown = before is None or scope.name in self._change.shown
+        cells = rows.scope_cells(scope, shown_commit=self._commit if shown else None)
         what = f"scope {scope.name}"
         if before is None:
             self._insert("insert_scope", cells, what)

@@ -73,13 +73,11 @@ def shown_alike(before: Scope, after: Scope) -> bool:
     A host that has confirmed what it shows is not told so: it knows. Asked of every commit of a
     scope, so what may be another thing is taken for one.
     """
-    if (before.incarnation, before.enabled, before.kind) != (
-        after.incarnation,
-        after.enabled,
-        after.kind,
-    ):
+    if before.incarnation != after.incarnation or before.enabled is not after.enabled:
         return False
-    if before.vms != after.vms or before.recoveries != after.recoveries:
+    if before.vms is not after.vms and before.vms != after.vms:
+        return False
+    if before.recoveries != after.recoveries or before.kind is not after.kind:
         return False
     pairs = document.in_place(before.events, after.events)
     return pairs is not None and all(_event_alike(old, new) for old, new in pairs)
@@ -88,18 +86,15 @@ def shown_alike(before: Scope, after: Scope) -> bool:
 def _event_alike(old: ScheduledEvent, new: ScheduledEvent) -> bool:
     if new.shown_ms is None and old.shown_ms is not None:
         return False  # its host has to confirm it again
-    return _seen(old) == _seen(new) and old.actions == new.actions
-
-
-def _seen(event: ScheduledEvent) -> tuple[object, ...]:
     return (
-        event.phase,
-        event.silent,
-        event.host,
-        event.event_type,
-        event.event_source,
-        event.not_before_ms,
-        event.resources,
-        event.description,
-        event.duration_s,
+        old.phase is new.phase
+        and old.silent is new.silent
+        and old.host == new.host
+        and old.actions == new.actions
+        and old.event_type is new.event_type
+        and old.event_source is new.event_source
+        and old.not_before_ms == new.not_before_ms
+        and old.resources == new.resources
+        and old.description == new.description
+        and old.duration_s == new.duration_s
     )

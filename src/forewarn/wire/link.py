@@ -356,15 +356,3 @@ class Definition(msgspec.Struct, frozen=True):
 
 class Done(msgspec.Struct, frozen=True):
     """The answer that says nothing but yes."""
-
-
-class LastShown(msgspec.Struct, frozen=True):
-    """What a host showed, for its own next start: the scopes, and when control had which time.
-
-    `monotonic_ms` is that of the host in the boot that `boot_id` names; another boot counts anew.
-    """
-
-    scopes: tuple[ShownScope, ...]
-    now_ms: int
-    monotonic_ms: int
-    boot_id: str
