@@ -111,7 +111,7 @@ async def _follow(link: ControlLink) -> None:
     since = None
     while True:
         told = await link.changes(since, CHANGES_WAIT_S_MAX)
-        since = Since(told.epoch, told.revision)
+        since = Since(told.epoch, told.position)
 
 
 def _say(event: str, **more: object) -> None:

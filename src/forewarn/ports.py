@@ -96,9 +96,13 @@ class Change:
     """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
 
     A scope or operation that follows may hold ended events or be ended itself: their rows are
-    written and kept, but `Store.load` does not return them again.
+    written and kept, but `Store.load` does not return them again. `commit` is the number of the
+    commit that it is part of, 0 where nobody says. `shown` are those of the scopes of which some
+    host may be shown something else from then on; so it is of every new scope.
     """
 
+    commit: int = 0
+    shown: tuple[str, ...] = ()
     scopes: tuple[tuple[Scope | None, Scope], ...] = ()
     hosts: tuple[tuple[Host | None, Host], ...] = ()
     operations: tuple[tuple[Operation | None, Operation], ...] = ()
@@ -117,13 +121,23 @@ class Change:
     forgotten_vms: tuple[VmKey, ...] = ()  # departed ones, of which nothing is kept any more
 
 
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One life of a control on the store, and the number of its first commit."""
+
+    epoch_id: str
+    first_commit: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """What was durable when the store was opened. Events and operations are the open ones.
 
     `digests` are those of the definitions, by VM: a VM is in there once a host has shown it.
     `departed_vms` are in the order in which they left. `unfinished` is what was noted of the
-    inventory if it was not applied whole, and empty if it was.
+    inventory if it was not applied whole, and empty if it was. `position` is the number of the last
+    commit, `shown` that of the one that last changed what hosts are shown of a scope, by name;
+    `epochs` are the lives of controls that have committed, oldest first.
     """
 
     scopes: tuple[Scope, ...]
@@ -134,6 +148,9 @@ class Snapshot:
     unfinished: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
     departed_vms: tuple[DepartedVm, ...] = ()
+    position: int = 0
+    epochs: tuple[Epoch, ...] = ()
+    shown: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +185,10 @@ class Store(Protocol):
 
     def position(self) -> int:
         """The number of the last commit; the next one has the number that follows."""
+        ...
+
+    def begin_epoch(self, epoch: str) -> None:
+        """A life of control begins: the next commit is the first one of this epoch."""
         ...
 
     def begin(self) -> None:

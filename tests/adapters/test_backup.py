@@ -186,7 +186,8 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
         replace(s, incarnation=s.incarnation + INCARNATION_AFTER_RESTORE, revision=s.revision + 1)
         for s in before.scopes
     )
-    assert after == replace(before, scopes=raised)
+    anew = dict.fromkeys(before.shown, 0)
+    assert after == replace(before, scopes=raised, position=0, shown=anew)
     lines = restored.journal(after=0, limit=10, scope=None, event_id=None)
     restored.close()
     assert lines[-1].fact.kind is FactKind.RESTORED

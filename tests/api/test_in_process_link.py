@@ -49,7 +49,7 @@ def test_what_is_committed_is_told_without_waiting_and_only_once(linked: Linked)
     assert first is not None
     assert [one.name for one in first.scopes] == ["web"]
     assert [vm.name for vm in first.scopes[0].vms] == ["web_0"]
-    since = Since(first.epoch, first.revision)
+    since = Since(first.epoch, first.position)
     assert linked.views.now("h1", since) is None
     linked.cloud.order("web_0", EventType.REBOOT)
     assert "h1" in linked.views.take_rung()

@@ -175,7 +175,7 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
         async with control_running(tmp_path) as world:
             machine = await world.joined("h1")
             known = await machine.changes()
-            asked = wire.AskChanges(wire.Since(known.epoch, known.revision), 25)
+            asked = wire.AskChanges(wire.Since(known.epoch, known.position), 25)
             waiting = asyncio.ensure_future(machine.say("changes", asked))
             view = world.service.views._view("h1")
             await until(lambda: len(view.waiting), "the host waits")

@@ -59,7 +59,7 @@ def seen(name: str, *, power: Power = Power.RUNNING, scope: str = "") -> SeenVm:
 
 
 def since(answer: wire.Changes) -> wire.Since:
-    return wire.Since(answer.epoch, answer.revision)
+    return wire.Since(answer.epoch, answer.position)
 
 
 async def two_hosts(world: ControlWorld) -> tuple[Machine, Machine]:
@@ -429,8 +429,8 @@ def test_junk_is_refused_in_words_and_breaks_nothing(tmp_path: Path, name: str) 
         ("claim", {"boot_id": ""}),
         ("turn", {"polls": {"web": -(2**62)}, "returned": ["nobody", ""]}),
         ("turn", {"polls": {"web": 2**62}}),
-        ("changes", {"since": {"epoch": "", "revision": -(2**63)}, "wait_s": -5}),
-        ("changes", {"since": {"epoch": "x" * 10_000, "revision": 2**63 - 1}, "wait_s": 10**9}),
+        ("changes", {"since": {"epoch": "", "position": -(2**63)}, "wait_s": -5}),
+        ("changes", {"since": {"epoch": "x" * 10_000, "position": 2**63 - 1}, "wait_s": 10**9}),
         ("targets", {"vms": ["nobody"] * 100}),
         ("definition", {"vm": "\ud7ff"}),
         ("adopted", {"adoption_id": "nothing", "problem": "x" * 50_000}),

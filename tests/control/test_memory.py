@@ -30,6 +30,7 @@ def transaction(cloud: Cloud) -> Transaction:
         cloud.store,
         now_ms=cloud.clock.wall,
         monotonic_ms=cloud.clock.monotonic,
+        commit=cloud.store.position() + 1,
         volatile=Volatile(0),
         policy=cloud.policy,
         ids=cloud.ids,

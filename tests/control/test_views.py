@@ -11,7 +11,7 @@ import pytest
 
 import ordered
 from core_fleet import WEB, Cloud, scope
-from forewarn.control import inventory
+from forewarn.control import inventory, positions
 from forewarn.control.transaction import Transaction
 from forewarn.control.views import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, Views
 from forewarn.core.model import Decision, EventType, Host, Outcome
@@ -27,8 +27,9 @@ class Shown:
 
     def __init__(self, cloud: Cloud, **more: Callable[[str], tuple[Adoption, ...]]) -> None:
         self.cloud = cloud
-        self.views = Views(**more)
-        self.views.load(cloud.index.scopes.values(), cloud.index.operations.values())
+        snapshot = cloud.store.load()
+        self.views = Views(positions.begin(cloud.store, snapshot), **more)
+        self.views.load(snapshot.scopes, snapshot.operations, snapshot.shown)
         self._published = len(cloud.commits)
 
     def publish(self) -> None:
@@ -51,7 +52,7 @@ class Shown:
 
 
 def told(answer: Changes) -> Since:
-    return Since(answer.epoch, answer.revision)
+    return Since(answer.epoch, answer.position)
 
 
 def web() -> Shown:
@@ -205,12 +206,12 @@ def test_another_life_of_control_tells_everything(since: Since) -> None:
     run(story)
 
 
-def test_a_revision_from_the_future_is_told_everything() -> None:
+def test_a_position_from_the_future_is_told_everything() -> None:
     async def story() -> None:
         shown = web()
         first = await shown.ask("h1")
-        for revision in (first.revision + 1, 10**15, -7):
-            assert len((await shown.ask("h1", Since(first.epoch, revision))).scopes) == 1
+        for position in (first.position + 1, 10**15, -7):
+            assert len((await shown.ask("h1", Since(first.epoch, position))).scopes) == 1
 
     run(story)
 
@@ -342,7 +343,7 @@ def test_a_host_that_left_and_comes_back_is_told_what_it_shows_no_more() -> None
         async with asyncio.timeout(WAIT_S):
             answer = await shown.ask("h2", known, CHANGES_WAIT_S_MAX)
         assert answer.names == ()
-        assert answer.revision > known.revision
+        assert answer.position > known.position
         await shown.asleep("h2", told(answer))
 
     run(story)
@@ -408,7 +409,7 @@ def test_a_question_that_makes_way_misses_nothing_that_was_committed_just_before
         waiting = [await shown.asleep("h1", known) for _ in range(WAITING_PER_HOST_MAX)]
         shown.cloud.order("web_0", EventType.REBOOT)
         shown.publish()
-        newest = Since(known.epoch, shown.views.revision)
+        newest = Since(known.epoch, shown.views.position)
         another = asyncio.ensure_future(shown.ask("h1", newest, CHANGES_WAIT_S_MAX))
         answers = await asyncio.gather(*waiting)
         assert {len(answer.scopes) for answer in answers} == {1}

@@ -10,14 +10,17 @@ import msgspec
 import pytest
 
 from core_fleet import Cloud, minutes, scope
+from forewarn.control import positions
 from forewarn.control.own_vms import as_shown_to
 from forewarn.control.views import Views
+from forewarn.core import edits
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import ActionPhase, EventType, Host, Outcome
 from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
 from forewarn.host.identity import Identity
+from forewarn.ports import Change
 from forewarn.wire.link import Changes, ShownScope, Since
 from inline_control import run_now
 from unasked_link import UnaskedLink
@@ -45,6 +48,19 @@ class Link(UnaskedLink):
 
 def confirmed(scope: ShownScope) -> ShownScope:
     return msgspec.structs.replace(scope, to_confirm=False)
+
+
+def judge_shown(change: Change) -> None:
+    """What a commit says that hosts are shown the same of is the same to each of them."""
+    for before, after in change.scopes:
+        if before is None or after.name in change.shown:
+            continue
+        now = edits.open_only(after)
+        assert hosts_mentioned(before) == hosts_mentioned(now)
+        for host in hosts_mentioned(now):
+            old, new = as_shown_to(before, host), as_shown_to(now, host)
+            assert confirmed(old) == confirmed(new)
+            assert old.to_confirm or not new.to_confirm
 
 
 class FollowingHost:
@@ -99,13 +115,15 @@ class Story:
 
     def start_views(self) -> None:
         """Control begins a new life with what is durable."""
-        self.views = Views()
-        memory = self.cloud.index
-        self.views.load(memory.scopes.values(), memory.operations.values())
+        snapshot = self.cloud.store.load()
+        self.views = Views(positions.begin(self.cloud.store, snapshot))
+        self.views.load(snapshot.scopes, snapshot.operations, snapshot.shown)
         self.published = len(self.cloud.commits)
 
     def publish(self) -> None:
         fresh, self.published = self.cloud.commits[self.published :], len(self.cloud.commits)
+        for change in fresh:
+            judge_shown(change)
         self.views.published(fresh)
 
     def step(self) -> None:

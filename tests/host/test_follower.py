@@ -126,7 +126,7 @@ def web(incarnation: int = 1, **more: Any) -> Scope:
 
 
 def answer(*scopes: Scope, names: Sequence[str] | None = None, **more: Any) -> Changes:
-    values: dict[str, Any] = {"epoch": "e1", "revision": 1, "work": False, **more}
+    values: dict[str, Any] = {"epoch": "e1", "position": 1, "work": False, **more}
     wanted = tuple(one.name for one in scopes) if names is None else tuple(names)
     return Changes(names=wanted, scopes=tuple(map(as_shown, scopes)), **values)
 
@@ -140,11 +140,11 @@ def run(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 
 def test_what_control_sends_is_shown_and_asked_on_from() -> None:
     async def test(bench: Bench) -> None:
-        assert await bench.hear(web(3), revision=7)
+        assert await bench.hear(web(3), position=7)
         assert bench.documents.incarnation_shown("web") == 3
         assert bench.hosts.shows == [("web", 3)]
 
-        await bench.hear(names=("web",), revision=9)
+        await bench.hear(names=("web",), position=9)
         assert bench.documents.incarnation_shown("web") == 3
         assert bench.control.asked == [None, Since("e1", 7)]
 
@@ -200,6 +200,50 @@ def test_orders_at_a_refused_control_do_not_make_it_the_right_one() -> None:
             assert bench.follower.refused == {"web"}
             assert bench.documents.incarnation_shown("web") == 5
         assert "from incarnation 5 to 4" in bench.follower.refuses
+
+    run(test)
+
+
+def test_another_control_than_the_refused_one_is_judged_by_all_that_it_says() -> None:
+    """It knows how far the host is, and has nothing new to say of what the other was refused."""
+
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2", position=7)
+        await bench.hear(names=("web",), epoch="e3", position=9)
+
+        assert bench.follower.refused == {"web"}
+        assert bench.follower.epoch == "", "and what it wants done is not done"
+        await bench.hear(web(5), epoch="e3", position=9)
+        assert bench.control.asked == [None, Since("e1", 1), Since("e2", 7), None]
+        assert (bench.follower.refuses, bench.follower.epoch) == ("", "e3")
+        assert bench.follower.epochs == 3
+
+    run(test)
+
+
+def test_a_control_that_is_refused_is_not_asked_for_everything_in_a_circle() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5))
+        await bench.hear(web(4), epoch="e2", position=7)
+        await bench.hear(names=("web",), epoch="e3", position=9)
+        await bench.hear(web(4), epoch="e3", position=9)
+        await bench.hear(names=("web",), epoch="e3", position=9)
+
+        assert bench.control.asked[-1] == Since("e3", 9)
+        assert bench.follower.refused == {"web"}
+
+    run(test)
+
+
+def test_what_another_control_of_the_same_history_has_not_changed_stays_on_show() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.hear(web(5), position=7)
+        await bench.hear(names=("web",), epoch="e2", position=9)
+
+        assert bench.documents.incarnation_shown("web") == 5
+        assert bench.follower.epoch == "e2"
+        assert bench.follower.since == Since("e2", 9)
 
     run(test)
 
@@ -285,10 +329,10 @@ def test_a_control_that_is_refused_takes_nothing_from_guests() -> None:
 
 def test_what_cannot_be_marked_is_not_shown_until_it_can() -> None:
     async def test(bench: Bench) -> None:
-        await bench.hear(web(3), revision=7)
+        await bench.hear(web(3), position=7)
         bench.full = True
-        assert not await bench.hear(web(4), revision=8)
-        assert not await bench.hear(web(4), revision=8)
+        assert not await bench.hear(web(4), position=8)
+        assert not await bench.hear(web(4), position=8)
 
         assert bench.documents.incarnation_shown("web") == 3
         assert bench.hosts.shows == [("web", 3)]
@@ -296,7 +340,7 @@ def test_what_cannot_be_marked_is_not_shown_until_it_can() -> None:
         assert bench.control.asked[-1] == Since("e1", 7)  # so that it is sent again
 
         bench.full = False
-        assert await bench.hear(web(4), revision=8)
+        assert await bench.hear(web(4), position=8)
         assert bench.documents.incarnation_shown("web") == 4
         assert bench.follower.refuses == ""
         assert bench.follower.up

@@ -62,6 +62,9 @@ class FaultyStore:
     def position(self) -> int:
         return self._store.position()
 
+    def begin_epoch(self, epoch: str) -> None:
+        self._store.begin_epoch(epoch)
+
     def begin(self) -> None:
         self._store.begin()
 

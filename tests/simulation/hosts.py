@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from forewarn.adapters.last_documents import LastShown
 from forewarn.adapters.simulated_machines import SimulatedMachines
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.machines import SeenVm
@@ -28,7 +29,7 @@ from forewarn.host.identity import WitnessedIdentity
 from forewarn.host.turns import Turns
 from forewarn.host.watching import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST
-from forewarn.wire.link import LastShown, ShownScope
+from forewarn.wire.link import ShownScope
 from inline_control import run_now
 from simulation.tasks import Tasks
 from simulation.wire_link import SimLink

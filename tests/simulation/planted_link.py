@@ -14,7 +14,7 @@ PLANTED_IN_LINK = (
         (
             (
                 "control/views.py",
-                "        if before is not None and before.looked == scope.revision:\n",
+                "        if before is not None and before.looked == scope.commit:\n",
                 "        if before is not None:\n",
             ),
         ),
@@ -22,18 +22,15 @@ PLANTED_IN_LINK = (
     ),
     Planted(
         "documents or I7",
-        "the feed takes the revisions of another life of control for its own",
+        "the store does not keep when what hosts are shown of a scope has changed",
         (
             (
-                "control/views.py",
-                (
-                    "        if since is None or since.epoch != self.epoch"
-                    " or since.revision > self.revision:\n"
-                ),
-                "        if since is None:\n",
+                "adapters/store.py",
+                "shown = before is None or scope.name in self._change.shown\n",
+                "shown = before is None\n",
             ),
         ),
-        first=87,
+        first=25,
     ),
     Planted(
         "I7",
@@ -68,7 +65,7 @@ PLANTED_IN_LINK = (
                 "            await self._take_over(await question())\n",
                 (
                     "            changes = await question()\n"
-                    "            self._since = Since(changes.epoch, changes.revision)\n"
+                    "            self._since = Since(changes.epoch, changes.position)\n"
                     "            if changes.scopes and self.answers % 7 == 3:\n"
                     "                raise Unavailable('put off')\n"
                     "            await self._take_over(changes)\n"

@@ -15,7 +15,7 @@ import msgspec
 
 import ordered
 from forewarn.api.link_routes import Asker, LinkRoutes
-from forewarn.control import command_json
+from forewarn.control import command_json, positions
 from forewarn.control.agenda import Agenda
 from forewarn.control.command_log import Batch, Began, TakenBack
 from forewarn.control.commands import Command
@@ -155,9 +155,10 @@ class Service:
         )
         self.agenda = Agenda(self.fleet)
         self.sightings = Sightings(clock, self.volatile)
-        self.views = Views(adoptions=self.sightings.adoptions_for)
+        history = positions.begin(store, snapshot)
+        self.views = Views(history, adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
-        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
+        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values(), snapshot.shown)
         self.fleet.on_publish(self.views.published)
         self.fleet.on_publish(self.agenda.published)
         self.fleet.on_publish(committed)

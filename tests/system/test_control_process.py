@@ -124,12 +124,12 @@ def control(tmp_path: Path) -> Iterator[ControlProcess]:
     process.kill()
 
 
-def vm() -> SeenVm:
+def vm(number: int = 0) -> SeenVm:
     return SeenVm(
-        name="vm0",
-        vm_id="00000000-0000-4000-8000-000000000001",
+        name=f"vm{number}",
+        vm_id=f"00000000-0000-4000-8000-00000000000{number + 1}",
         power=Power.RUNNING,
-        nics=(Nic(mac="52:54:00:00:00:01", tap="vnet0", bridge="br0"),),
+        nics=(Nic(mac=f"52:54:00:00:00:0{number + 1}", tap=f"vnet{number}", bridge="br0"),),
     )
 
 
@@ -158,9 +158,11 @@ def test_what_was_promised_to_hosts_holds_after_kill_9(control: ControlProcess) 
 
     async def after() -> None:
         moved(host, control)
-        again = await host.changes(wire.Since(told.epoch, told.revision), wait_s=25)
-        assert again.epoch != told.epoch
-        assert again.names == told.names
+        new = await host.changes(wire.Since(told.epoch, told.position), wait_s=25)
+        assert new.epoch != told.epoch
+        assert new.names == told.names
+        assert new.scopes == (), "it has been told, by the control that was killed"
+        again = await host.changes()
         assert again.scopes[0].incarnation >= told.scopes[0].incarnation
         assert [one.event_id for one in again.scopes[0].events] == [event.event_id]
         await host.ask("approve", wire.Approve("vm0", (event.event_id,)), wire.Done)
@@ -174,6 +176,35 @@ def test_what_was_promised_to_hosts_holds_after_kill_9(control: ControlProcess) 
     control.start()
     shown = json.loads(control.cli("event", "show", event.event_id, "--json").stdout)
     assert shown["approved_by"] == "vm0"
+
+
+def test_a_host_is_told_only_what_has_changed_since_after_kill_9(control: ControlProcess) -> None:
+    control.start()
+    token = control.token("h1")
+
+    async def before() -> tuple[Machine, wire.Changes]:
+        host = await control.machine("h1").join(token)
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)
+        await host.ask("sight", sighting((vm(0), vm(1), vm(2))), wire.Sighted)
+        return host, await host.changes()
+
+    host, told = run(before)
+    assert [one.name for one in told.scopes] == ["vm0", "vm1", "vm2"]
+    control.order("vms/vm1/restart")  # and the host does not hear of it
+    control.kill()
+    control.start()
+    control.order("vms/vm2/restart")
+
+    async def after() -> None:
+        moved(host, control)
+        new = await host.changes(wire.Since(told.epoch, told.position), wait_s=25)
+        assert new.names == told.names
+        assert [(one.name, len(one.events)) for one in new.scopes] == [("vm1", 1), ("vm2", 1)]
+        for unknown in (told.position + 10_000, -1):
+            all_of_it = await host.changes(wire.Since(told.epoch, unknown), wait_s=25)
+            assert [one.name for one in all_of_it.scopes] == ["vm0", "vm1", "vm2"]
+
+    run(after)
 
 
 def test_a_token_that_nobody_has_used_is_good_after_kill_9(control: ControlProcess) -> None:

@@ -23,10 +23,11 @@ from forewarn.adapters.authority import Authority
 from forewarn.adapters.backup import restore
 from forewarn.adapters.data_folder import DatabaseRefused
 from forewarn.adapters.database_mark import read_mark
+from forewarn.adapters.kept_forms import UnreadForm
+from forewarn.adapters.last_documents import LastShown
 from forewarn.adapters.store import SqliteStore
 from forewarn.core.errors import Conflict
 from forewarn.ports import StoreFailed
-from forewarn.wire.link import LastShown
 from forewarn.wiring.process import CannotStart
 from link_world import ControlWorld, control_running, run, until
 from system_world import FLEET, copy_folder
@@ -256,7 +257,7 @@ def test_damaged_credentials_of_a_host_are_used_or_refused_in_words(
         try:
             found = host_credentials.load(tmp_path)
             refused = ""
-        except Conflict as why:
+        except (Conflict, UnreadForm) as why:
             refused = str(why)
         assert str(tmp_path) in refused if refused else found is None or found.context() is not None
 

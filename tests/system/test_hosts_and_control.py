@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,10 +319,15 @@ def test_a_host_that_is_started_while_control_is_away_shows_what_it_showed_last(
     run(test())
 
 
-@pytest.mark.parametrize("damage", [b"", b"null", b'{"scopes": 1}'])
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"null", b'{"scopes": 1}', b'{"form": 2, "written_by": "forewarn 9.9", "pages": []}'],
+)
 def test_last_documents_that_cannot_be_used_keep_nobody_from_starting(
     tmp_path: Path, damage: bytes
 ) -> None:
+    """And they are put aside, not removed, once there are others."""
+
     async def test() -> None:
         async with cloud(tmp_path, WEB) as there:
             await scheduled(there, "web_0")
@@ -334,6 +341,12 @@ def test_last_documents_that_cannot_be_used_keep_nobody_from_starting(
             await starting
             await until(lambda: there.guest("web_0"), "it is served again")
             assert await there.events("web_0")
+            aside = partial((tmp_path / "h1").glob, "unread-*/documents.json")
+            await until(lambda: any(aside()), "what could not be used is put aside")
+            assert [path.read_bytes() for path in aside()] == [damage]
+            kept = tmp_path / "h1" / "documents.json"
+            await until(kept.exists, "what is shown now is kept")
+            assert json.loads(kept.read_bytes())["form"] == 1
 
     run(test())
 

@@ -32,7 +32,7 @@ from forewarn.adapters.data_folder import (
     refuse_database,
     refuse_file,
 )
-from forewarn.adapters.database_mark import Mark, file_sum, write_mark
+from forewarn.adapters.database_mark import Mark, Progress, file_sum, write_mark
 from forewarn.adapters.database_opening import new_progress
 from forewarn.adapters.private_files import leave_to_owner, sync_file, sync_folder
 from forewarn.adapters.sqlite_database import Database, connect, named_queries
@@ -268,10 +268,7 @@ def _copy_and_raise(
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
             scopes = _raise_incarnations(copy, source, replaced, now_ms)
-            found = new_progress()
-            copy.execute(named_queries()["delete_lineage"])
-            cells = {"database_id": found.database, "commits": found.commits}
-            copy.execute(named_queries()["insert_lineage"], cells)
+            found = _begin_another(copy)
             copy.execute("COMMIT")
         sync_file(making)
         making.replace(restoring)
@@ -281,6 +278,16 @@ def _copy_and_raise(
     sync_folder(restoring.parent)
     mark = Mark(database=found.database, commits=found.commits, settled=found.commits)
     return _Made(scopes, mark)
+
+
+def _begin_another(copy: sqlite3.Connection) -> Progress:
+    """Make the copy another database: its commits are counted anew, and are no earlier life's."""
+    found = new_progress()
+    for name in ("delete_lineage", "delete_epochs", "reset_shown_commits"):
+        copy.execute(named_queries()[name])
+    cells = {"database_id": found.database, "commits": found.commits}
+    copy.execute(named_queries()["insert_lineage"], cells)
+    return found
 
 
 def _copy_with_wal(source: Path, target: Path) -> None:
@@ -296,7 +303,7 @@ def _raise_incarnations(
 ) -> int:
     """Lift every scope above what guests may have read, and say so. Returns how many there are."""
     for scope in _emptied(replaced.scopes):
-        copy.execute(named_queries()["insert_scope"], scope_cells(scope))
+        copy.execute(named_queries()["insert_scope"], scope_cells(scope, shown_commit=0))
         seen = {"name": scope.name, "incarnation": scope.incarnation}
         copy.execute(named_queries()["lift_incarnation"], seen)
     added = {"added": INCARNATION_AFTER_RESTORE}

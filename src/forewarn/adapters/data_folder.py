@@ -53,6 +53,7 @@ MIGRATIONS = (
     "switching.sql",
     "departed.sql",
     "unfinished.sql",
+    "positions.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
@@ -60,6 +61,7 @@ LOADED_TABLES = frozenset(
     {
         "action",
         "departed_vm",
+        "epoch",
         "host",
         "lineage",
         "meta",

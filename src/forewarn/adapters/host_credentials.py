@@ -1,7 +1,8 @@
 """What a host keeps to prove who it is: its key, its certificate, and the authority it trusts.
 
     host.pem     the key, the certificate and that of the authority, in one file so that they always
-                 fit each other; lines above them say which control was joined, with which token
+                 fit each other; lines above them say the form of the file and who wrote it, which
+                 control was joined, and with which token
     joining.pem  the key while the host joins: a join that was cut off is asked for again with it
 
 Both are for their owner only, replaced whole or not at all, and on the disk before anything
@@ -25,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from forewarn.adapters.authority import BROKEN_PEM
 from forewarn.adapters.data_folder import unusable
+from forewarn.adapters.kept_forms import Form, this_program
 from forewarn.adapters.private_files import make_private_folder, write_private
 from forewarn.core.errors import Conflict
 from forewarn.core.model import SECOND_MS
@@ -39,6 +41,8 @@ RENEW_AFTER_SHARE = 2 / 3  # of the life of a certificate
 # the dates with its own clock; what a host must be sure of is the authority, and that is pinned.
 _NO_CHECK_TIME = 0x200000
 
+FORM = 1  # of host.pem; form 0 did not say so, and was otherwise the same
+_FORM_LINE = re.compile(r"^form: ([0-9]{1,9})(?: by (.{1,100}))?$", re.MULTILINE)
 _CONTROL_LINE = re.compile(r"^control: (\S+)$", re.MULTILINE)
 _TOKEN_LINE = re.compile(r"^token: ([0-9a-f]{64})$", re.MULTILINE)
 _REMEDY = (
@@ -94,16 +98,31 @@ def digest_of(token: str) -> str:
 
 
 def load(folder: Path) -> Credentials | None:
-    """What the host has joined with; None if it has not. Raises Conflict if it cannot be used."""
+    """What the host has joined with; None if it has not.
+
+    Raises Conflict if it is damaged, and UnreadForm if another program has to read it.
+    """
     text = _read(folder / HOST_FILE)
     if text is None:
         return None
+    _refuse_form(folder / HOST_FILE, text)
     found = _checked(folder, text)
     try:
         found.context()  # TLS reads the file by itself, and less forgivingly
     except (ssl.SSLError, ValueError) as error:
         raise Conflict(f"The credentials in {folder} are damaged: {error}.", _REMEDY) from error
     return found
+
+
+def _refuse_form(path: Path, text: str) -> None:
+    said = _FORM_LINE.search(text)
+    form = Form(0) if said is None else Form(int(said[1]), said[2] or "")
+    form.refuse(
+        path,
+        newest=FORM,
+        price="move the file away and join again: `forewarn host invite NAME --replace` on the"
+        " control machine prints the command.",
+    )
 
 
 def _checked(folder: Path, text: str) -> Credentials:
@@ -168,7 +187,8 @@ def keep(
     token_digest: str,
 ) -> Credentials:
     """Make these the credentials of the host, durably. Raises Conflict if they do not fit."""
-    lines = (f"control: {control}", f"token: {token_digest}", key_pem, certificate_pem)
+    form = f"form: {FORM} by {this_program()}"
+    lines = (form, f"control: {control}", f"token: {token_digest}", key_pem, certificate_pem)
     text = "\n".join(line.strip() for line in (*lines, authority_pem)) + "\n"
     checked = _checked(folder, text)
     _write(folder / HOST_FILE, text)

@@ -17,10 +17,10 @@ from typing import TypeVar
 import msgspec
 
 from forewarn.adapters.data_folder import (
-    DatabaseRefused,
     make_private,
     unusable,
 )
+from forewarn.adapters.kept_forms import Form, this_program
 from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
 from forewarn.core.marks import Marks, VmKey
 
@@ -33,16 +33,13 @@ _CHECKSUM_CHARS = 8
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class NewerMarks(DatabaseRefused):
-    """A newer program wrote the marks."""
-
-
 class _Head(msgspec.Struct, frozen=True):
-    """The first line: the form of the file, how many lines follow, and `Marks.lost`."""
+    """The first line: the form of the file, how many lines follow, `Marks.lost`, who wrote it."""
 
     form: int
     count: int
     lost: str = ""
+    written_by: str = ""
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -55,7 +52,7 @@ class _Line(msgspec.Struct, frozen=True, array_like=True):
 
 def keep(folder: Path, marks: Marks) -> None:
     """Replace what was kept. Durable when it returns. Raises OSError."""
-    head = _Head(FORM, len(marks.of_vm), marks.lost[:LOST_CHARS_MAX])
+    head = _Head(FORM, len(marks.of_vm), marks.lost[:LOST_CHARS_MAX], this_program())
     lines = (_Line(vm, vm_id, marked) for (vm, vm_id), marked in marks.of_vm.items())
     write_private(folder / MARKS_FILE, b"".join(map(_text, (head, *lines))))
 
@@ -64,7 +61,7 @@ def load(folder: Path) -> Marks | None:
     """What was kept, as far as it can be read; None if nothing ever was.
 
     What cannot be read is said in `lost`, and stays said when the marks are kept again. Raises
-    DatabaseRefused if the file is a newer program's or cannot be read at all.
+    DatabaseRefused if the file has another form or cannot be read at all.
     """
     path = folder / MARKS_FILE
     try:
@@ -74,11 +71,12 @@ def load(folder: Path) -> Marks | None:
     except OSError as error:
         raise unusable(folder, error) from error
     head = _read(lines[0], _Head)
-    if head is not None and head.form > FORM:
-        raise NewerMarks(
-            f"{path} was written in form {head.form}; this program knows form {FORM}.",
-            "Run the newer program that wrote it; or have the marks forgotten, at the price that"
-            " guests may read a lower incarnation: stop the daemon and remove the file.",
+    if head is not None:
+        Form(head.form, head.written_by).refuse(
+            path,
+            newest=FORM,
+            price="have the marks forgotten, at the price that guests may read a lower incarnation:"
+            " stop the daemon and remove the file.",
         )
     found = dict(_marks(lines[1:]))
     lost = head.lost if head is not None else ""

@@ -33,6 +33,7 @@ BUSY_TIMEOUT_MS = 5_000  # a foreign reader or `sqlite3` shell may hold the file
 CHECKPOINT_AFTER_ROWS = 1_000  # rows written between two moves of the WAL into the database file
 READERS_MAX = 4  # reading connections; further readers wait for one of them
 READER_WAIT_LIMIT_S = 30  # for a reading connection to become free
+EPOCHS_MAX = 1_000  # lives of controls that a database knows; hosts of older ones hear everything
 
 Parameters = Mapping[str, str | int | None]
 Rows = list[sqlite3.Row]
@@ -111,6 +112,7 @@ class Database:
         self._lock = lock
         self._marker = marker
         self._commits = commits  # durable ones
+        self._epoch: str | None = None  # to be kept with the next commit
         self._owner = threading.RLock()
         self._owner_thread: int | None = None
         self._undone: str | None = None  # why SQLite undid the open transaction by itself
@@ -144,6 +146,10 @@ class Database:
         return self._commits
 
     # Writing
+
+    def begin_epoch(self, epoch: str) -> None:
+        """Keep with the next commit that it is the first one of this epoch."""
+        self._epoch = epoch
 
     def begin(self) -> None:
         """Own the writing connection and open a transaction on it. May raise StoreFailed."""
@@ -190,8 +196,11 @@ class Database:
             self._refuse_if_undone()
             if self._path is not None:
                 self.write("count_commit", {"commits": self._commits + 1})
+            if self._epoch is not None:
+                self._keep_epoch(self._epoch)
             self._writer.execute("COMMIT")
             self._commits += 1
+            self._epoch = None
             if self._marker is not None:
                 self._marker.committed(self._commits)
             self._checkpoint_if_worthwhile()
@@ -203,6 +212,10 @@ class Database:
             raise
         finally:
             self._disown()
+
+    def _keep_epoch(self, epoch: str) -> None:
+        self.write("insert_epoch", {"epoch_id": epoch, "first_commit": self._commits + 1})
+        self.write("delete_old_epochs", {"kept": EPOCHS_MAX})
 
     def rollback(self) -> None:
         """Forget everything since begin. Never raises; does nothing for a thread without begin."""

@@ -22,6 +22,7 @@ from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent,
 from forewarn.ports import (
     Change,
     Definition,
+    Epoch,
     FirstRead,
     JournalLine,
     Remembered,
@@ -69,6 +70,10 @@ class SqliteStore:
         """The number of the last commit; the next one has the number that follows."""
         return self._database.commits
 
+    def begin_epoch(self, epoch: str) -> None:
+        """A life of control begins: the next commit is the first one of this epoch."""
+        self._database.begin_epoch(epoch)
+
     def begin(self) -> None:
         """Open the transaction that `commit` or `rollback` ends. May raise StoreFailed."""
         self._database.begin()
@@ -82,7 +87,7 @@ class SqliteStore:
         transaction: then later saves and `commit` raise StoreFailed.
         """
         with self._database.change():
-            _Saving(self._database).save(change)
+            _Saving(self._database, change).save()
 
     def commit(self) -> None:
         """Durable when it returns. StoreFailed otherwise, and then nothing since begin holds."""
@@ -129,7 +134,7 @@ class SqliteStore:
         path = self._database.path
         try:
             with self._database.reading() as reading:
-                return _snapshot(reading)
+                return _snapshot(reading, self._database.commits)
         except StoreFailed as failed:
             if path is not None and isinstance(failed.__cause__, sqlite3.Error):
                 refuse_damaged(failed.__cause__, path)
@@ -220,10 +225,15 @@ class SqliteStore:
 class _Saving:
     """Writes one change, inside a savepoint. Aggregates go in the order of their names."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, change: Change) -> None:
         self._database = database
+        self._change = change
+        self._commit = database.commits + 1
 
-    def save(self, change: Change) -> None:
+    def save(self) -> None:
+        change = self._change
+        if change.commit not in (0, self._commit):
+            raise Unstorable(f"a change for commit {change.commit} is in commit {self._commit}")
         scopes = sorted(change.scopes, key=lambda pair: pair[1].name)
         for host_before, host in sorted(change.hosts, key=lambda pair: pair[1].name):
             self._save_host(host_before, host)
@@ -296,7 +306,8 @@ class _Saving:
     def _save_scope_row(self, before: Scope | None, scope: Scope) -> None:
         if before == scope:
             return
-        cells = rows.scope_cells(scope)
+        shown = before is None or scope.name in self._change.shown
+        cells = rows.scope_cells(scope, shown_commit=self._commit if shown else None)
         what = f"scope {scope.name}"
         if before is None:
             self._insert("insert_scope", cells, what)
@@ -460,7 +471,9 @@ def _operation(reading: Reading, row: Row) -> Operation:
     return rows.operation_value(row, members, actions)
 
 
-def _snapshot(reading: Reading) -> Snapshot:
+def _snapshot(reading: Reading, commits: int) -> Snapshot:
+    """Everything that is open; `commits` counts those of a database that does not do so itself."""
+    lineage = reading.row("lineage")
     meta = {row["name"]: row["value"] for row in reading.rows("meta")}
     heartbeat = meta.get("heartbeat_ms")
     unfinished = reading.row("unfinished_inventory")
@@ -473,6 +486,9 @@ def _snapshot(reading: Reading) -> Snapshot:
         unfinished=unfinished["about"] if unfinished is not None else "",
         digests={r["vm"]: r["digest"] for r in reading.rows("definition_digests")},
         departed_vms=tuple(map(rows.departed_vm_value, reading.rows("departed_vms"))),
+        position=commits if lineage is None else lineage["commits"],
+        epochs=tuple(Epoch(r["epoch_id"], r["first_commit"]) for r in reading.rows("epochs")),
+        shown={r["name"]: r["shown_commit"] for r in reading.rows("shown_commits")},
     )
 
 

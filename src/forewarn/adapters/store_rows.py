@@ -79,8 +79,11 @@ def host_value(row: Row) -> Host:
     )
 
 
-def scope_cells(scope: Scope) -> Cells:
-    """The scope's own row, without its VMs and events."""
+def scope_cells(scope: Scope, *, shown_commit: int | None) -> Cells:
+    """The scope's own row, without its VMs and events.
+
+    `shown_commit` is the commit that changes what hosts are shown of it; None if none does.
+    """
     return {
         "name": scope.name,
         "kind": scope.kind.value,
@@ -95,6 +98,7 @@ def scope_cells(scope: Scope) -> Cells:
         "hold_reason": None if scope.hold is None else scope.hold.reason,
         "recoveries": _json(scope.recoveries),
         "deleted": _json(scope.deleted),
+        "shown_commit": shown_commit,
     }
 
 

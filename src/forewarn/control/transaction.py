@@ -16,6 +16,7 @@ import msgspec
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.observed import HeardByWriter, ReportedVm
+from forewarn.control.positions import shown_alike
 from forewarn.control.volatile import Volatile
 from forewarn.core import belonging, edits, invariants
 from forewarn.core.errors import Refusal
@@ -71,6 +72,7 @@ class Transaction(FleetLook):
         *,
         now_ms: int,
         monotonic_ms: int,
+        commit: int,
         volatile: Volatile,
         policy: Policy,
         ids: Ids,
@@ -79,6 +81,7 @@ class Transaction(FleetLook):
         self._heard = heard
         self.monotonic_ms = monotonic_ms  # by which what is volatile is counted
         self.volatile = volatile
+        self._commit = commit
         self._store = store
         self._ids = ids
         self._before = Undo({}, {}, {})
@@ -268,6 +271,7 @@ class Transaction(FleetLook):
         self._note_departures()
         scopes: list[tuple[Scope | None, Scope]] = []
         removed: list[str] = []
+        shown: list[str] = []
         for name, before in sorted(self._before.scopes.items()):
             after = self._index.scopes.get(name)
             if after is None:
@@ -278,10 +282,14 @@ class Transaction(FleetLook):
             sealed = edits.seal(before, after)
             invariants.check(before, sealed, self.now_ms)
             scopes.append((before, sealed))
+            if before is None or not shown_alike(before, sealed):
+                shown.append(name)
             self._index.put_scope(name, edits.open_only(sealed))
         self._forget_definitions()
         hosts, removed_hosts = self._seal_hosts()
         change = Change(
+            commit=self._commit,
+            shown=tuple(shown),
             scopes=tuple(scopes),
             hosts=hosts,
             operations=self._seal_operations(),
@@ -307,7 +315,7 @@ class Transaction(FleetLook):
                 key for key in sorted(self._departed_before) if key not in self._index.departed
             ),
         )
-        return None if change == Change() else change
+        return None if change == Change(commit=self._commit) else change
 
     def _untouched(self) -> bool:
         before = self._before

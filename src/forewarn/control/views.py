@@ -1,19 +1,18 @@
 """What each host is shown: which scopes, what of them is new to it, and whether it has work.
 
-Lives on the event loop and is told of every commit. Nothing here is durable: an `epoch` is one
-life of this control plane, and a host that was told in another one is told everything anew.
+Lives on the event loop and is told of every commit. How far a host is, is the number of a commit
+in the store (`positions`): so a host that was told by an earlier control of this store is told what
+has changed since, and by which one it is told now.
 
-A revision counts commits that some host is shown something of. What is new to a host is looked
-at when it asks: a commit only marks the scopes and rings, so a change that concerns two hundred
-hosts costs the writer's next batch next to nothing. Hosts that are shown the same as before, as
-they are after an approval, are left alone. What a host is shown of a scope is encoded
-once for each host and change, whoever asks again.
+What is new to a host is looked at when it asks: a commit only marks the scopes and rings, so a
+change that concerns two hundred hosts costs the writer's next batch next to nothing. Hosts that are
+shown the same as before, as they are after an approval, are left alone. What a host is shown of a
+scope is encoded once for each host and change, whoever asks again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -21,6 +20,7 @@ from itertools import takewhile
 import msgspec
 
 from forewarn.control.own_vms import Showing
+from forewarn.control.positions import NOTHING, History
 from forewarn.core import edits
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
 from forewarn.core.whereabouts import hosts_mentioned, mention_the_same
@@ -48,7 +48,7 @@ class EncodedChanges(msgspec.Struct, frozen=True):
     """`wire.link.Changes`, with scopes as they go over the wire."""
 
     epoch: str
-    revision: int
+    position: int
     names: tuple[str, ...]
     scopes: tuple[msgspec.Raw, ...]
     work: bool
@@ -60,18 +60,20 @@ class _Scope:
     """A scope as last committed, with the hosts it mentions and the actions that wait there.
 
     `unconfirmed` are its events (host, id) of which the host has not said that it shows them.
+    `commit` is its last commit, `shown` the last one that changed what some host is shown of it.
     """
 
     showing: Showing
     hosts: frozenset[str]
     waiting: Mapping[str, frozenset[str]]
     unconfirmed: frozenset[tuple[str, str]]
-    revision: int
+    commit: int
+    shown: int
 
 
 @dataclass(slots=True)
 class _Shown:
-    """What a host is shown of a scope since a revision. `looked` is the last one it was made of."""
+    """What a host is shown of a scope since a commit. `looked` is the last one it was made of."""
 
     what: ShownScope
     since: int
@@ -89,7 +91,7 @@ class _Told:
     """What a host is told, before anything is encoded."""
 
     epoch: str
-    revision: int
+    position: int
     names: tuple[str, ...]
     scopes: tuple[_Shown, ...]
     work: bool
@@ -97,18 +99,36 @@ class _Told:
 
     def as_values(self) -> Changes:
         scopes = tuple(one.what for one in self.scopes)
-        return Changes(self.epoch, self.revision, self.names, scopes, self.work, self.adoptions)
+        return Changes(self.epoch, self.position, self.names, scopes, self.work, self.adoptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a host knows when it asks: a position, and how often it was rung for.
+
+    `anew`: this control has not told it anything yet, and is to say that it is there.
+    """
+
+    position: int
+    rings: int
+    anew: bool
 
 
 @dataclass(slots=True)
 class _View:
-    """What one host is shown. `rung` is the last revision with something else that is new."""
+    """What one host is shown. `rung` is the last commit with something else that is new.
+
+    `rings` counts what is new without a commit, `told_rings` what the host was told of that.
+    """
 
     names: set[str] = field(default_factory=set)
     in_order: tuple[str, ...] | None = None  # the names; None once they have changed
     shown: dict[str, _Shown] = field(default_factory=dict)  # what changed last is at the end
     marked: set[str] = field(default_factory=set)  # names that may have changed since they were
+    newest: int = 0  # the commit since which the last of `shown` is shown so
     rung: int = 0
+    rings: int = 1  # whoever asks for the first time is answered
+    told_rings: int = 0
     worked: int = 0
     ring: asyncio.Event = field(default_factory=asyncio.Event)
     asked: int = 0  # questions so far that wait or waited
@@ -122,9 +142,15 @@ class Views:
     `adoptions` are those that wait for a host; ring it when there is a new one.
     """
 
-    def __init__(self, *, adoptions: Callable[[str], tuple[Adoption, ...]] = lambda _: ()) -> None:
-        self.epoch = secrets.token_urlsafe(12)
-        self.revision = 1
+    def __init__(
+        self,
+        history: History | None = None,
+        *,
+        adoptions: Callable[[str], tuple[Adoption, ...]] = lambda _: (),
+    ) -> None:
+        self._history = history or History()
+        self.epoch = self._history.epoch
+        self.position = self._history.position
         self._adoptions = adoptions
         self._scopes: dict[str, _Scope] = {}
         self._operations: dict[str, Operation] = {}  # whose action nobody has claimed yet
@@ -132,31 +158,43 @@ class Views:
         self._rung: set[str] = set()
         self._closed = False
 
-    def load(self, scopes: Iterable[Scope], operations: Iterable[Operation]) -> None:
-        """Begin with what was open before anybody asks."""
+    def load(
+        self,
+        scopes: Iterable[Scope],
+        operations: Iterable[Operation],
+        shown: Mapping[str, int] | None = None,
+    ) -> None:
+        """Begin with what was open before anybody asks.
+
+        `shown` says which commit last changed what hosts are shown of a scope; the newest one where
+        it says nothing.
+        """
+        known = shown or {}
         for scope in scopes:
-            self._put_scope(scope)
+            self._put_scope(scope, known.get(scope.name, self.position))
         for operation in operations:
             self._put_operation(operation)
 
     def published(self, changes: Sequence[Change]) -> None:
         """Take over what was committed, and wake the hosts it concerns."""
-        if not any(c.scopes or c.operations or c.removed_scopes for c in changes):
-            return
-        self.revision += 1
         for change in changes:
+            self.position = change.commit
             for _, after in change.scopes:
-                self._put_scope(edits.open_only(after))
+                self._put_scope(edits.open_only(after), self._shown(change, after.name))
             for name in change.removed_scopes:
                 self._drop_scope(name)
             for _, operation in change.operations:
                 self._put_operation(operation)
 
+    def _shown(self, change: Change, name: str) -> int:
+        """The last commit that changed what some host is shown of a scope."""
+        before = self._scopes.get(name)
+        return change.commit if before is None or name in change.shown else before.shown
+
     def ring(self, host: str) -> None:
-        """There is something new for the host that is no scope and no work."""
-        self.revision += 1
+        """There is something new for the host that is no scope and no work, and no commit."""
         if host in self._views:  # else it is told everything when it asks
-            self._wake(host).rung = self.revision
+            self._wake(host).rings += 1
 
     def forget(self, hosts: Iterable[str]) -> None:
         """These hosts have left the fleet. Whoever waits as one of them is answered.
@@ -189,7 +227,7 @@ class Views:
                 await asyncio.sleep(0)
         scopes = tuple(one.encoded() for one in told.scopes)
         return EncodedChanges(
-            told.epoch, told.revision, told.names, scopes, told.work, told.adoptions
+            told.epoch, told.position, told.names, scopes, told.work, told.adoptions
         )
 
     async def changes(self, host: str, since: Since | None, wait_s: int) -> Changes:
@@ -205,7 +243,7 @@ class Views:
         for name in self._marked(view):
             self._refresh(host, view, name)
         view.marked.clear()
-        told = self._look(host, view, self._known(since))
+        told = self._look(host, view, self._known(view, since))
         return None if told is None else told.as_values()
 
     def take_rung(self) -> list[str]:
@@ -215,7 +253,7 @@ class Views:
 
     async def _changes(self, host: str, since: Since | None, wait_s: int) -> _Told:
         view = self._view(host)
-        known = self._known(since)
+        known = self._known(view, since)
         ring = _unrung(view)
         await self._refresh_all(host, view)
         found = self._look(host, view, known)
@@ -224,7 +262,7 @@ class Views:
         return found or self._answer(host, view, (), work=False)
 
     async def _wait(
-        self, host: str, view: _View, known: int, ring: asyncio.Event, wait_s: int
+        self, host: str, view: _View, known: _Known, ring: asyncio.Event, wait_s: int
     ) -> _Told | None:
         """What is new for the host once there is anything; None when time is up."""
         loop = asyncio.get_running_loop()
@@ -248,11 +286,10 @@ class Views:
             if number in view.waiting:
                 view.waiting.remove(number)
 
-    def _known(self, since: Since | None) -> int:
-        """The revision that a host knows; 0 if it has to be told everything."""
-        if since is None or since.epoch != self.epoch or since.revision > self.revision:
-            return 0
-        return max(0, since.revision)
+    def _known(self, view: _View, since: Since | None) -> _Known:
+        position = self._history.position_of(since, self.position)
+        anew = position == NOTHING or since is None or since.epoch != self.epoch
+        return _Known(position, view.told_rings, anew)
 
     # Looking.
 
@@ -268,23 +305,26 @@ class Views:
 
     def _marked(self, view: _View) -> list[str]:
         """What may have changed for a host, in the order in which it did."""
-        return sorted(view.marked, key=lambda name: self._scopes[name].revision)
+        return sorted(view.marked, key=lambda name: self._scopes[name].shown)
 
-    def _look(self, host: str, view: _View, known: int) -> _Told | None:
+    def _look(self, host: str, view: _View, known: _Known) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
-        fresh = list(takewhile(lambda one: one.since > known, reversed(view.shown.values())))
+        then = known.position
+        fresh = list(takewhile(lambda one: one.since > then, reversed(view.shown.values())))
         fresh.sort(key=lambda one: one.what.name)
-        work = view.worked > known and self._has_work(host, view)
-        if known and not fresh and not work and view.rung <= known:
+        work = (known.anew or view.worked > then) and self._has_work(host, view)
+        rung = known.anew or view.rung > then or view.rings > known.rings
+        if not fresh and not work and not rung:
             return None
         return self._answer(host, view, fresh, work=work)
 
     def _answer(self, host: str, view: _View, scopes: Iterable[_Shown], *, work: bool) -> _Told:
         if view.in_order is None:
             view.in_order = tuple(sorted(view.names))
+        view.told_rings = view.rings
         return _Told(
             epoch=self.epoch,
-            revision=0 if view.forgotten else self.revision,
+            position=NOTHING if view.forgotten else self.position,
             names=view.in_order,
             scopes=tuple(scopes),
             work=work,
@@ -295,14 +335,15 @@ class Views:
         """Have what the host is shown of a scope as it is now."""
         scope = self._scopes[name]
         before = view.shown.get(name)
-        if before is not None and before.looked == scope.revision:
+        if before is not None and before.looked == scope.commit:
             return
         what = scope.showing.to(host)
         if before is not None and (before.what == what or _confirmed(before.what, what)):
-            before.what, before.raw, before.looked = what, None, scope.revision
+            before.what, before.raw, before.looked = what, None, scope.commit
             return
         view.shown.pop(name, None)
-        view.shown[name] = _Shown(what=what, since=scope.revision, looked=scope.revision)
+        view.newest = max(view.newest, scope.shown)  # in their order, or somebody hears less
+        view.shown[name] = _Shown(what=what, since=view.newest, looked=scope.commit)
 
     def _has_work(self, host: str, view: _View) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
@@ -311,9 +352,9 @@ class Views:
 
     # Taking over what was committed.
 
-    def _put_scope(self, scope: Scope) -> None:
+    def _put_scope(self, scope: Scope, shown: int) -> None:
         before = self._scopes.get(scope.name)
-        now = self._scopes[scope.name] = _followed(before, scope, self.revision)
+        now = self._scopes[scope.name] = _followed(before, scope, self.position, shown)
         if before is None:
             self._begin_scope(now)
         else:
@@ -323,7 +364,7 @@ class Views:
         for host in now.hosts:
             self._mark(host, now.showing.scope.name)
             if host in now.waiting:
-                self._wake(host).worked = self.revision
+                self._wake(host).worked = self.position
 
     def _change_scope(self, before: _Scope, now: _Scope) -> None:
         name = now.showing.scope.name
@@ -337,7 +378,7 @@ class Views:
             if host not in before.hosts or now.showing.differs(before.showing, host):
                 self._mark(host, name)
             if now.waiting.get(host, _NONE) - before.waiting.get(host, _NONE):
-                self._wake(host).worked = self.revision
+                self._wake(host).worked = self.position
         for host, _ in now.unconfirmed - before.unconfirmed:
             # What a host had confirmed does not count any more. It may never have been shown the
             # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
@@ -362,7 +403,7 @@ class Views:
         view.in_order = None
         view.shown.pop(name, None)
         view.marked.discard(name)
-        view.rung = self.revision
+        view.rung = self.position
 
     def _put_operation(self, operation: Operation) -> None:
         known = operation.operation_id in self._operations
@@ -371,7 +412,7 @@ class Views:
             return
         self._operations[operation.operation_id] = operation
         if not known:
-            self._wake(operation.host).worked = self.revision
+            self._wake(operation.host).worked = self.position
 
     def _wake(self, host: str) -> _View:
         """The view of a host for which there is something new; whoever waits for it wakes."""
@@ -383,22 +424,22 @@ class Views:
     def _view(self, host: str) -> _View:
         view = self._views.get(host)
         if view is None:
-            view = self._views[host] = _View(rung=self.revision)
+            view = self._views[host] = _View()
         return view
 
 
-def _followed(before: _Scope | None, scope: Scope, revision: int) -> _Scope:
+def _followed(before: _Scope | None, scope: Scope, commit: int, shown: int) -> _Scope:
     """A scope as it is now. What has not changed since `before` is not made again."""
     if before is None:
         hosts = frozenset(hosts_mentioned(scope))
-        return _Scope(Showing(scope), hosts, _waiting(scope), _unconfirmed(scope), revision)
+        return _Scope(Showing(scope), hosts, _waiting(scope), _unconfirmed(scope), commit, shown)
     showing = Showing(scope, before.showing)
     same = showing.waits_as(before.showing)
     unconfirmed = before.unconfirmed if same else _unconfirmed(scope)
     if mention_the_same(before.showing.scope, scope):
-        return _Scope(showing, before.hosts, before.waiting, unconfirmed, revision)
+        return _Scope(showing, before.hosts, before.waiting, unconfirmed, commit, shown)
     hosts = frozenset(hosts_mentioned(scope))
-    return _Scope(showing, hosts, _waiting(scope), unconfirmed, revision)
+    return _Scope(showing, hosts, _waiting(scope), unconfirmed, commit, shown)
 
 
 def _confirmed(before: ShownScope, now: ShownScope) -> bool:

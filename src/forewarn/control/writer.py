@@ -85,6 +85,7 @@ class _Batch:
 
     now_ms: int
     monotonic_ms: int
+    commit: int
     news: News
     commands: Sequence[Wanted[Any]]
     tried: int = 0
@@ -139,6 +140,7 @@ class Writer:
         first = self._lost_time(reading)
         batch = _Batch(
             now_ms=reading.now_ms,
+            commit=self._store.position() + 1,
             monotonic_ms=self._lease_clock.monotonic_ms(),
             news=news,
             commands=[*first, *commands],
@@ -206,6 +208,7 @@ class Writer:
             self._store,
             now_ms=batch.now_ms,
             monotonic_ms=batch.monotonic_ms,
+            commit=batch.commit,
             volatile=self._volatile,
             policy=self._policy,
             ids=self._ids,

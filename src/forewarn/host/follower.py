@@ -1,16 +1,18 @@
 """Follows control: asks what changed, shows it, and knows how old what it shows is.
 
 One question at a time, always with what is known already, so nothing arrives out of order. While
-control is away guests keep their last documents; when it is back, or is another one than before,
-everything it sends is taken over, except that no guest is ever shown an older incarnation: what is
-shown is marked first, durably, and what is below a mark is refused. A control that is refused in
-one document has lost what it knew, so nothing of it is obeyed while that is so.
+control is away guests keep their last documents; when it is back, or is another one than before, it
+says what has changed since, or everything if it cannot know that. All of it is taken over, except
+that no guest is ever shown an older incarnation: what is shown is marked first, durably, and what
+is below a mark is refused. A control that is refused in one document has lost what it knew, so
+nothing of it is obeyed while that is so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -63,6 +65,14 @@ class Showing(Protocol):
     def shown(self, host: str, scope: ShownScope) -> None: ...
 
     def ring(self, hosts: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A document that was refused, and in which life of control."""
+
+    why: Above
+    epoch: str
 
 
 def back_off_s(failures: int, chance: float) -> float:
@@ -130,11 +140,12 @@ class Follower:
         self._hurry = hurry
         self._judgment = ("", False)
         self._since: Since | None = None
+        self._told_by = ""  # the epoch of the last answer
         self._names: set[str] = set()
         self._named: tuple[str, ...] | None = None  # by the last answer, if all of it was taken
         self._past: dict[str, ShownScope] = {}
         self._adoptions: frozenset[str] = frozenset()
-        self._refused: dict[str, Above] = {}
+        self._refused: dict[str, _Refused] = {}
         self._not_kept = ""
         self._why_not = ""
         self._heard_ms: int | None = None
@@ -178,7 +189,7 @@ class Follower:
         if self._not_kept:
             return f"What guests are shown cannot be written down ({self._not_kept})."
         if self._refused:
-            named = [str(self._refused[name]) for name in sorted(self._refused)]
+            named = [str(self._refused[name].why) for name in sorted(self._refused)]
             more = len(named) - REFUSED_NAMED_MAX
             words = "; ".join(named[:REFUSED_NAMED_MAX]) + (f"; {more} more" if more > 0 else "")
             return f"{words[0].upper()}{words[1:]}. {REMEDY}"
@@ -306,6 +317,7 @@ class Follower:
         log.warning("control_accepted", host=self._host, marks_forgotten=len(self._marks.of_vm))
         self._marks = Marks()
         self._past.clear()
+        self._refused.clear()
         self._since = None
 
     def _lost(self, why: str) -> None:
@@ -340,11 +352,12 @@ class Follower:
         above = {scope.name: self._above(scope, changes.epoch) for scope in changes.scopes}
         for scope in changes.scopes:
             if (why := above[scope.name]) is not None:
-                self._refuse(scope, why)
+                self._refuse(scope, _Refused(why, changes.epoch))
         return [scope for scope in changes.scopes if above[scope.name] is None]
 
     def _follow(self, changes: Changes, newest: Sequence[ShownScope]) -> None:
-        if changes.epoch != self.epoch:
+        if changes.epoch != self._told_by:
+            self._told_by = changes.epoch
             self.epochs += 1
         for scope in newest:
             self._refused.pop(scope.name, None)
@@ -352,7 +365,7 @@ class Follower:
         gone = changes.names is not self._named and self._drop_all_but(frozenset(changes.names))
         # In one process names that have not changed are the same value, which saves a look.
         self._named = None if self._refused else changes.names
-        self._since = Since(changes.epoch, changes.revision)
+        self._since = self._followed(changes)
         self._heard_ms = self._monotonic_ms()
         self.answers += 1
         self._why_not = self._not_kept = ""
@@ -362,12 +375,24 @@ class Follower:
         if changes.scopes or gone:
             self._took_over()
 
+    def _followed(self, changes: Changes) -> Since | None:
+        """How far control is followed now.
+
+        Another control than the one that was refused has said what is new since then, and may have
+        nothing to say of what was refused: it is asked for everything, and judged by that.
+        """
+        of_another = any(one.epoch != changes.epoch for one in self._refused.values())
+        if of_another and self._since is not None:
+            return None
+        return Since(changes.epoch, changes.position)
+
     def _above(self, scope: ShownScope, epoch: str) -> Above | None:
         """Why a document is refused. Orders raise its number; that brings back nothing lost.
 
         So what was refused once stays refused for the life of that control.
         """
-        refused = self._refused.get(scope.name) if epoch == self.epoch else None
+        known = self._refused.get(scope.name)
+        refused = known.why if known is not None and known.epoch == epoch else None
         return self._marks.above(scope) or refused
 
     async def _mark(self, scopes: Sequence[ShownScope]) -> None:
@@ -392,8 +417,9 @@ class Follower:
         for vm in scope.waiting_for:
             self._documents.expect(vm)
 
-    def _refuse(self, scope: ShownScope, why: Above) -> None:
+    def _refuse(self, scope: ShownScope, refused: _Refused) -> None:
         """Leave the guests of the scope what they have read last, as far as that is known."""
+        why = refused.why
         if scope.name not in self._refused:
             log.error(
                 "incarnation_would_go_back",
@@ -403,7 +429,7 @@ class Follower:
                 sent=why.sent,
                 remedy=REMEDY,
             )
-        self._refused[scope.name] = why
+        self._refused[scope.name] = refused
         for vm in scope.vms:
             if self._documents.guest(vm.name) is None:
                 self._show_past(key_of(vm))

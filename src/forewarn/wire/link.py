@@ -57,10 +57,14 @@ class Renew(msgspec.Struct, frozen=True):
 
 
 class Since(msgspec.Struct, frozen=True):
-    """How far a host is. A control that was started anew has another epoch and starts over."""
+    """How far a host is: the number of a commit, and in which life of a control it was told that.
+
+    Every control on the same store knows what that is. One that does not tells everything, as it
+    does for a position below 0.
+    """
 
     epoch: str
-    revision: int
+    position: int
 
 
 class AskChanges(msgspec.Struct, frozen=True):
@@ -174,12 +178,13 @@ class ShownScope(msgspec.Struct, frozen=True, omit_defaults=True):
 class Changes(msgspec.Struct, frozen=True):
     """All scopes the host shows, by name, and those of them that are new since then.
 
-    `work` is a doorbell: there is something to claim. Scopes that are not in `names` any more are
-    to be dropped.
+    `epoch` is this life of control: what it says is followed before it is obeyed. `work` is a
+    doorbell: there is something to claim. Scopes that are not in `names` any more are to be
+    dropped.
     """
 
     epoch: str
-    revision: int
+    position: int
     names: tuple[str, ...]
     scopes: tuple[ShownScope, ...]
     work: bool
@@ -374,15 +379,3 @@ class Definition(msgspec.Struct, frozen=True):
 
 class Done(msgspec.Struct, frozen=True):
     """The answer that says nothing but yes."""
-
-
-class LastShown(msgspec.Struct, frozen=True):
-    """What a host showed, for its own next start: the scopes, and when control had which time.
-
-    `monotonic_ms` is that of the host in the boot that `boot_id` names; another boot counts anew.
-    """
-
-    scopes: tuple[ShownScope, ...]
-    now_ms: int
-    monotonic_ms: int
-    boot_id: str

@@ -17,6 +17,7 @@ from forewarn.adapters.store import SqliteStore
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.in_process_link import InProcessLink
 from forewarn.api.link_routes import LinkRoutes
+from forewarn.control import positions
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
@@ -96,6 +97,8 @@ class ControlParts:
         self.timekeeper = Timekeeper(adapters.clock, pulse_clock=adapters.lease_clock)
         snapshot = adapters.store.load()
         self.last_heartbeat_ms = snapshot.heartbeat_ms
+        self.history = positions.begin(adapters.store, snapshot)
+        self._shown_commits = snapshot.shown
         self.observed = Observed(adapters.lease_clock, power=power)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
         self.measures = Measures(version=_version)
@@ -123,6 +126,11 @@ class ControlParts:
             "Batches of commands that the writer has taken, one commit each at most.",
             lambda: self.writer.turns,
         )
+
+    def load_views(self, views: Views) -> None:
+        """Have the views begin with what is stored."""
+        shown, self._shown_commits = self._shown_commits, {}
+        views.load(self.fleet.scopes.values(), self.fleet.operations.values(), shown)
 
     def _writer(self, index: FleetIndex, policy: Policy, ids: Ids) -> WriterThread:
         writer = Writer(
@@ -211,8 +219,8 @@ class Assembly(ControlParts):
     ) -> None:
         power = HostPower()
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
-        self.views = Views()
-        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values())
+        self.views = Views(self.history)
+        self.load_views(self.views)
         sightings = Sightings(adapters.lease_clock, self.volatile)
         self._routes = LinkRoutes(self.control, views=self.views, sightings=sightings)
         self.identity = Identity()

@@ -116,9 +116,9 @@ class ControlService:
         )
         self.sightings = Sightings(real, self.parts.volatile)
         self._inventories = self.parts.inventories(needs_channels=False)
-        self.views = Views(adoptions=self.sightings.adoptions_for)
+        self.views = Views(self.parts.history, adoptions=self.sightings.adoptions_for)
         self.sightings.on_adoption(self.views.ring)
-        self.views.load(self.parts.fleet.scopes.values(), self.parts.fleet.operations.values())
+        self.parts.load_views(self.views)
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
         members = MembersFile(folder)

@@ -11,13 +11,13 @@ import asyncio
 from pathlib import Path
 
 from forewarn.adapters import last_documents, marks_file
+from forewarn.adapters.last_documents import LastShown
 from forewarn.core.marks import Marks
 from forewarn.host.control_time import ControlTime
 from forewarn.host.documents import Documents
 from forewarn.host.follower import Follower
 from forewarn.logs import Log
 from forewarn.ports import Clock
-from forewarn.wire.link import LastShown
 
 log = Log(__name__)
 
@@ -43,6 +43,7 @@ class DocumentKeeper:
         self._boot_id_file = boot_id_file
         self._ring = asyncio.Event()
         self._forgotten = 0  # so often was everything forgotten
+        self._ours = False  # what is kept is ours, or was put aside
         self._said = ""
 
     # How far guests have come.
@@ -84,6 +85,7 @@ class DocumentKeeper:
     def _forget(self) -> None:
         """The documents first, for marks are made of them."""
         self._forgotten += 1
+        self._put_unread_aside()
         last_documents.forget(self._folder)
         marks_file.forget(self._folder)
 
@@ -123,9 +125,19 @@ class DocumentKeeper:
             monotonic_ms=monotonic_ms,
             boot_id=self._boot_id(),
         )
-        await asyncio.to_thread(last_documents.keep, self._folder, shown)
+        await asyncio.to_thread(self._replace, shown)
         if forgotten != self._forgotten:
             last_documents.forget(self._folder)  # while it was written; it is written again
+
+    def _replace(self, shown: LastShown) -> None:
+        self._put_unread_aside()
+        last_documents.keep(self._folder, shown)
+
+    def _put_unread_aside(self) -> None:
+        """Once, before anything is replaced: what this program cannot read is not removed by it."""
+        if not self._ours:
+            last_documents.put_unread_aside(self._folder)
+            self._ours = True
 
     def recall(self, follower: Follower) -> None:
         """Let the follower know what was shown last, for guests of documents that it refuses."""

@@ -25,19 +25,22 @@ SELECT * FROM host ORDER BY name;
 -- name: insert_scope
 -- A new scope.
 INSERT INTO scope (name, kind, revision, incarnation, terminate_notice_ms, auto_approve, enabled,
-                   polled_ms, hold_since_ms, hold_event_id, hold_reason, recoveries, deleted)
+                   polled_ms, hold_since_ms, hold_event_id, hold_reason, recoveries, deleted,
+                   shown_commit)
 VALUES (:name, :kind, :revision, :incarnation, :terminate_notice_ms, :auto_approve, :enabled,
-        :polled_ms, :hold_since_ms, :hold_event_id, :hold_reason, :recoveries, :deleted)
+        :polled_ms, :hold_since_ms, :hold_event_id, :hold_reason, :recoveries, :deleted,
+        :shown_commit)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: update_scope
 -- Write a scope if nobody wrote it since it was loaded; its incarnation never goes back.
+-- Without a shown_commit hosts are shown the same as before.
 UPDATE scope
    SET kind = :kind, revision = :revision, incarnation = :incarnation,
        terminate_notice_ms = :terminate_notice_ms, auto_approve = :auto_approve,
        enabled = :enabled, polled_ms = :polled_ms, hold_since_ms = :hold_since_ms,
        hold_event_id = :hold_event_id, hold_reason = :hold_reason, recoveries = :recoveries,
-       deleted = :deleted
+       deleted = :deleted, shown_commit = COALESCE(:shown_commit, shown_commit)
  WHERE name = :name AND revision = :revision_before AND incarnation <= :incarnation;
 
 -- name: scope_revision
@@ -390,3 +393,28 @@ DELETE FROM lineage;
 -- name: count_commit
 -- The last statement of every transaction.
 UPDATE lineage SET commits = :commits;
+
+-- name: insert_epoch
+-- The first commit of a life of control.
+INSERT INTO epoch (epoch_id, first_commit) VALUES (:epoch_id, :first_commit);
+
+-- name: delete_old_epochs
+-- The oldest lives of control, but for so many: a host of one of those is told everything.
+DELETE FROM epoch WHERE first_commit <=
+    (SELECT first_commit FROM epoch ORDER BY first_commit DESC LIMIT 1 OFFSET :kept);
+
+-- name: epochs
+-- The lives of controls on this database, oldest first.
+SELECT epoch_id, first_commit FROM epoch ORDER BY first_commit;
+
+-- name: delete_epochs
+-- A restored database counts its commits anew: no position of before means anything in it.
+DELETE FROM epoch;
+
+-- name: shown_commits
+-- When what hosts are shown of a scope last changed.
+SELECT name, shown_commit FROM scope;
+
+-- name: reset_shown_commits
+-- As above.
+UPDATE scope SET shown_commit = 0;
