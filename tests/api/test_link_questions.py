@@ -377,7 +377,6 @@ JUNK = (
     b'{"since": 5}',
     b'{"since": null, "wait_s": "long"}',
     b'{"first_reads": {"a": 1}}',
-    b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
     b'{"name": "h1", "token": "fw1.a.b", "request": null}',
 )
 # A turn may say nothing at all, and what is not known of it belongs to a later version.
@@ -389,7 +388,6 @@ WELL_TURNS = (
     b'{"scope": "web", "incarnation": 1e99}',
     b'{"since": 5}',
     b'{"since": null, "wait_s": "long"}',
-    b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
     b'{"name": "h1", "token": "fw1.a.b", "request": null}',
 )
 WELL = {

@@ -136,7 +136,7 @@ def orders() -> list[Command[Any]]:
     return [
         *(ordered.order_vm(f"web-{n}", EventType.REBOOT, by="owner") for n in range(14)),
         *(ordered.claim(host, "boot-1", daemon="d1") for host in HOSTS),
-        *(ordered.renew(host, {}) for host in HOSTS),
+        *(ordered.turn(host) for host in HOSTS),
     ]
 
 
