@@ -41,6 +41,7 @@ def attempt(store: SqliteStore, number: int, words: str = "") -> StoreFailed | N
 
 def count(folder: Path, rounds: int) -> None:
     store = SqliteStore.in_folder(folder)
+    store.begin_epoch("child")
     say("opened")
     for number in range(1, rounds + 1):
         attempt(store, number)

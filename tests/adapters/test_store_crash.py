@@ -17,10 +17,12 @@ import pytest
 from forewarn.adapters.data_folder import DATABASE_NAME
 from forewarn.adapters.database_mark import MARK_NAME
 from forewarn.adapters.store import SqliteStore
+from forewarn.ports import Epoch
 from programs import needs
 
 CHILD = Path(__file__).parent.parent / "store_child.py"
 CHILD_LIMIT_S = 60
+LIFE = "child"  # of `store_child.count`
 
 needs_strace = needs("strace")
 
@@ -42,11 +44,14 @@ def numbers_said(output: str) -> list[int]:
 
 
 def numbers_kept(folder: Path) -> list[int]:
-    """Which commits are in the database now; the heartbeat must be of the newest."""
+    """Which commits are in the database now; heartbeat, count and life must be those of them."""
     store = SqliteStore.in_folder(folder)
     lines = store.journal(after=0, limit=100_000, scope=None, event_id=None)
     numbers = [line.fact.at_ms for line in lines]
-    assert store.load().heartbeat_ms == (numbers[-1] if numbers else None)
+    found = store.load()
+    assert found.heartbeat_ms == (numbers[-1] if numbers else None)
+    assert found.position == len(numbers)
+    assert found.epochs == ((Epoch(LIFE, 1),) if numbers else ())
     store.close()
     return numbers
 
@@ -148,7 +153,7 @@ def test_a_failed_sync_of_the_database_file_is_fatal_and_keeps_the_wal(tmp_path:
 @needs_strace
 def test_a_failed_write_is_fatal(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
-    said, _ = run_faulty(folder, 6, "pwrite64", "-e inject=pwrite64:error=EIO:when=20")
+    said, _ = run_faulty(folder, 6, "pwrite64", "-e inject=pwrite64:error=EIO:when=30")
     committed = numbers_said(said)
     assert committed
     assert said.count("failed fatal") == 6 - len(committed)

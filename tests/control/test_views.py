@@ -197,7 +197,7 @@ def test_a_lost_answer_is_told_again() -> None:
     "since",
     [Since("another life", 1), Since("", 0), Since("another life", 10**12)],
 )
-def test_another_life_of_control_tells_everything(since: Since) -> None:
+def test_a_host_of_a_life_that_the_store_does_not_know_is_told_everything(since: Since) -> None:
     async def story() -> None:
         shown = web()
         assert (await shown.ask("h1", since)).names == ("web",)

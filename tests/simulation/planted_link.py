@@ -37,9 +37,9 @@ PLANTED_IN_LINK = (
         "a host whose word does not count any more is not told to give it again",
         (
             (
-                "control/views.py",
-                "            self._view(host).shown.pop(name, None)\n",
-                "            self._view(host)\n",
+                "control/positions.py",
+                "    if new.shown_ms is None and old.shown_ms is not None:\n",
+                "    if new.shown_ms is None and old.silent:\n",
             ),
         ),
         first=36,
