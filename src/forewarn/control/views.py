@@ -1,8 +1,8 @@
 """What each host is shown: which scopes, what of them is new to it, and whether it has work.
 
 Lives on the event loop and is told of every commit. How far a host is, is the number of a commit
-in the store (`positions`): so a host that was told by an earlier control of this store is told what
-has changed since, and by which one it is told now.
+in the store (`positions`): a host that was told by an earlier control of this store is told what
+has changed since then, at once, so that it knows by whom it is told now.
 
 What is new to a host is looked at when it asks: a commit only marks the scopes and rings, so a
 change that concerns two hundred hosts costs the writer's next batch next to nothing. Hosts that are
