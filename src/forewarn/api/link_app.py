@@ -7,19 +7,24 @@ the authority's certificate, may join, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forewarn.api.auth import EXCEPTION_HANDLERS, broken_response
+from forewarn.api.auth import (
+    EXCEPTION_HANDLERS,
+    broken_response,
+    on_http_exception,
+    on_refusal,
+)
 from forewarn.api.link_measures import LinkMeasures
 from forewarn.api.link_protocol import CERTIFICATE_KEY
 from forewarn.api.link_routes import JOIN_BYTES_MAX, Asker, Asking, LinkRoutes
@@ -29,7 +34,7 @@ from forewarn.control.membership import Membership
 from forewarn.core.errors import Invalid, NotFound, NotMember, Refusal, Unavailable
 from forewarn.core.membership import Member
 from forewarn.logs import Log
-from forewarn.ports import Clock
+from forewarn.ports import Clock, StoreFailed
 from forewarn.wire import link as wire
 
 # What a larger body would keep the event loop from doing meanwhile, a thread does.
@@ -51,27 +56,26 @@ log = Log(__name__)
 
 def create_link_app(
     routes: LinkRoutes, membership: Membership, *, clock: Clock, measures: LinkMeasures
-) -> Starlette:
+) -> ASGIApp:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
     names = frozenset({"authority", "join", "renew", *routes.table()})
     rooms = _Rooms()
-    asked = [
-        Route(f"/link/{name}", _answering(asking, membership, rooms), methods=["POST"])
+    asked = {
+        f"/link/{name}": _answering(asking, membership, rooms)
         for name, asking in routes.table().items()
-    ]
+    }
     app = Starlette(
         routes=[
             Route("/link/authority", _authority(membership), methods=["GET"]),
             Route("/link/join", _joining(membership), methods=["POST"]),
             Route("/link/renew", _renewing(membership), methods=["POST"]),
-            *asked,
+            *(Route(path, handler, methods=["POST"]) for path, handler in asked.items()),
             Route("/link/{name}", _unknown(names), methods=["POST"]),
         ],
-        middleware=[Middleware(partial(_Gate, clock=clock, measures=measures, names=names))],
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.router.redirect_slashes = False
-    return app
+    return _Gate(_Questions(asked, app), clock=clock, measures=measures, names=names)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -165,7 +169,9 @@ def _reading(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
             else:
                 question = _decoded(body, asking.kind, asking.read)
             asker = Asker(member.name, partial(membership.need_still, member))
-            answer = await _unless_gone(request, asking.answer(asker, question))
+            answer = None if asking.at_once is None else asking.at_once(asker, question)
+            if answer is None:
+                answer = await _unless_gone(request, asking.answer(asker, question))
         _member(request, membership)  # a poll may have waited; who is out by now is told nothing
         content = msgspec.json.encode(answer)
         if len(content) <= PACED_BYTES_MIN:
@@ -252,6 +258,32 @@ def _decoded(body: bytes, kind: type[Question], read: Callable[[bytes], Question
 
 def _json(content: bytes) -> Response:
     return Response(content, media_type="application/json")
+
+
+class _Questions:
+    """ASGI application: what members ask all day is found by its path, everything else by `others`.
+
+    Hundreds of hosts say their turn every few seconds, and most of them say nothing: finding out
+    who answers must not cost more than the answer.
+    """
+
+    def __init__(self, asked: Mapping[str, Handler], others: ASGIApp) -> None:
+        self._asked = asked
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._asked.get(scope.get("path", ""))
+        if handler is None or scope.get("method") != "POST":
+            await self._others(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            response = await handler(request)
+        except (Refusal, Unavailable, StoreFailed) as why:
+            response = await on_refusal(request, why)
+        except HTTPException as why:
+            response = await on_http_exception(request, why)
+        await response(scope, receive, send)
 
 
 class _Gate:

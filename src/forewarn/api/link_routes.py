@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from forewarn.control import commands, sightings
 from forewarn.control.control import Control
+from forewarn.control.leases import TWO_DAEMONS_MS
 from forewarn.control.observed import NOT_YET
 from forewarn.control.sightings import READ_AT_ONCE_VMS_MAX, Sightings
 from forewarn.control.views import EncodedChanges, Views
@@ -28,6 +30,8 @@ from forewarn.wire.link_values import seen_vm
 
 JOIN_BYTES_MAX = 64 * 1_024
 EVENT_IDS_MAX = 1_000
+# Hosts ask for work every ten seconds. That they did need not be noted each time.
+ASKED_LATELY_MS = TWO_DAEMONS_MS // 2
 TARGETS_MAX = 10_000
 BOOT_ID_CHARS_MAX = 256
 
@@ -40,20 +44,23 @@ class Asker:
     need_still: Callable[[], object] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asking:
     """One kind of question: what it looks like, how long it may be, and who answers it.
 
-    `read_long` reads a long one, on a thread, so that others get their turn meanwhile.
+    `at_once` answers without waiting, or has None if that cannot be. `read_long` reads a long one,
+    on a thread, so that others get their turn meanwhile.
     """
 
     kind: type[msgspec.Struct]
     answer: Callable[[Asker, Any], Coroutine[Any, Any, msgspec.Struct]]
     bytes_max: int = wire.QUESTION_BYTES_MAX
+    at_once: Callable[[Asker, Any], msgspec.Struct | None] | None = None
     read_long: Callable[[bytes], msgspec.Struct] | None = None
 
-    def read(self, body: bytes) -> msgspec.Struct:
-        return msgspec.json.decode(body, type=self.kind)
+    @cached_property
+    def read(self) -> Callable[[bytes], msgspec.Struct]:
+        return msgspec.json.Decoder(self.kind).decode
 
 
 class LinkRoutes:
@@ -68,8 +75,8 @@ class LinkRoutes:
         """Every question that a host may ask, by its name in the path."""
         return {
             "changes": Asking(wire.AskChanges, self.changes),
-            "turn": Asking(wire.Turn, self.turn),
-            "claim": Asking(wire.Claim, self.claim),
+            "turn": Asking(wire.Turn, self.turn, at_once=self.turn_at_once),
+            "claim": Asking(wire.Claim, self.claim, at_once=self.claim_at_once),
             "holds": Asking(wire.Holds, self.holds),
             "approve": Asking(wire.Approve, self.approve),
             "enable": Asking(wire.Enable, self.enable),
@@ -88,6 +95,12 @@ class LinkRoutes:
     async def changes_as_values(self, asker: Asker, asked: wire.AskChanges) -> wire.Changes:
         """As `changes`, for a host in this process."""
         return await self._views.changes(asker.name, asked.since, asked.wait_s)
+
+    def turn_at_once(self, asker: Asker, asked: wire.Turn) -> wire.TurnTaken | None:
+        """The answer to a turn that says no more than that the host is there, as most do."""
+        if asked.refuses or not self._follows(asked.epoch) or _says_more(asked):
+            return None
+        return _TAKEN if self._control.turns.take_at_once(asker.name) else None
 
     async def turn(self, asker: Asker, asked: wire.Turn) -> wire.TurnTaken:
         _at_most(len(asked.holding), wire.HOLDING_MAX, "claims in one turn")
@@ -114,8 +127,9 @@ class LinkRoutes:
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
         if not self._follows(asked.epoch):
             return wire.Claimed(work=())
-        if not asked.daemon and self._idle(asker.name, asked.boot_id):
-            return wire.Claimed(work=())
+        idle = self._idle(asker.name, asked.boot_id)
+        if idle and (not asked.daemon or self._asked_lately(asker.name, asked.daemon)):
+            return _NO_WORK
         host = asker.name
         claimed = await self._control.submit(
             commands.ClaimActions(
@@ -130,8 +144,21 @@ class LinkRoutes:
             )
         return wire.Claimed(work=tuple(map(_work, claimed.work)))
 
+    def claim_at_once(self, asker: Asker, asked: wire.Claim) -> wire.Claimed | None:
+        """The answer to a host that would get nothing to do, and says nothing new."""
+        if not self._follows(asked.epoch) or not self._idle(asker.name, asked.boot_id):
+            return None
+        return _NO_WORK if self._asked_lately(asker.name, asked.daemon) else None
+
+    def _asked_lately(self, host: str, daemon: str) -> bool:
+        """Whether this daemon of the host, and no other, is known to have asked a moment ago."""
+        known = self._sightings.volatile.daemons.get(host, {})
+        if daemon not in known or len(known) > 1:
+            return False
+        return self._control.lease_clock.monotonic_ms() - known[daemon].last_ms < ASKED_LATELY_MS
+
     def _idle(self, host: str, boot_id: str) -> bool:
-        """Whether a host of this process that asks for work would get none, and says nothing new.
+        """Whether a host that asks for work would get none, and says nothing new.
 
         What is committed after this look rings the host.
         """
@@ -202,6 +229,15 @@ async def _seen(said: Sequence[wire.VmSeen]) -> tuple[SeenVm, ...]:
     if len(said) <= READ_AT_ONCE_VMS_MAX:
         return tuple(map(seen_vm, said))
     return await asyncio.to_thread(lambda: tuple(map(seen_vm, said)))
+
+
+_TAKEN = wire.TurnTaken()
+_NO_WORK = wire.Claimed(work=())
+
+
+def _says_more(turn: wire.Turn) -> bool:
+    said = turn.holding or turn.confirms or turn.ended
+    return bool(said or turn.first_reads or turn.polls or turn.returned)
 
 
 def _turn(

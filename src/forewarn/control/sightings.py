@@ -65,7 +65,7 @@ class Sightings:
 
         `volatile` is the writer's, with what hosts have shown.
         """
-        self._known = volatile
+        self.volatile = volatile
         self._clock = clock
         self._slice_vms = slice_vms
         self._turn = asyncio.Lock()  # one slice of all hosts is with the writer
@@ -100,7 +100,7 @@ class Sightings:
         no host would make, NotFound for a host that is not in the fleet, and Unavailable.
         """
         seen_vms.refuse_too_many(host, vms)
-        if self._known.files.reading:
+        if self.volatile.files.reading:
             raise Unavailable("The inventory file is being read. Report again in a moment.")
         told = await _aside(vms, report_slices.digested, host, vms)
         problems = self.settled(control.fleet, host, told, boot_id)
@@ -141,14 +141,14 @@ class Sightings:
 
         `fleet` is the published one.
         """
-        last = self._known.looks.get(host)
+        last = self.volatile.looks.get(host)
         if last is None or last.looked.waiting or fleet.blind(host):
             return None
         if boot_id and fleet.need_host(host).boot_id != boot_id:
             return None
         if self._clock.monotonic_ms() - last.at_ms >= LOOK_AGAIN_MS:
             return None
-        twice = self._known.twice_since.keys()
+        twice = self.volatile.twice_since.keys()
         if last.inventory is not fleet.inventory or any(name in twice for name in last.usable):
             return None
         known = fleet.scope_of_vm
@@ -190,7 +190,7 @@ class Sightings:
 
     def _refuse_listed(self, vm: str, wanted: Traits) -> None:
         """Raise Conflict if a file says of the VM what its metadata would say without effect."""
-        if vm not in self._known.files.looked_at.vms:
+        if vm not in self.volatile.files.looked_at.vms:
             return
         now = self.traits_of(vm)
         policy = replace(
@@ -207,7 +207,7 @@ class Sightings:
 
     def traits_of(self, vm: str) -> Traits:
         """What is said of a VM now, as its host showed it last. Raises NotFound."""
-        return self._known.looks[self._host_showing(vm)].usable[vm].traits
+        return self.volatile.looks[self._host_showing(vm)].usable[vm].traits
 
     def adoptions_for(self, host: str) -> tuple[Adoption, ...]:
         """What the host has still to write, oldest first. Writing one twice does no harm."""
@@ -219,8 +219,8 @@ class Sightings:
 
     def _host_showing(self, vm: str) -> str:
         """The host that has the VM; the fleet may not have it, and adopting is the remedy."""
-        looks = list(self._known.looks.items())
-        placed = self._known.placed.get(vm)
+        looks = list(self.volatile.looks.items())
+        placed = self.volatile.placed.get(vm)
         hosts = [host for host, look in looks if vm in look.usable]
         if placed in hosts:
             return placed

@@ -30,6 +30,20 @@ class Turns:
         self._control = control
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
+    def take_at_once(self, host: str) -> bool:
+        """The host is there and says nothing else. False if that takes a transaction.
+
+        Raises NotFound.
+        """
+        control = self._control
+        control.fleet.need_host(host)
+        if self._locks[host].locked() or control.fleet.acts(host):
+            return False
+        if control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS:
+            return False
+        control.observed.heard(host, at_ms=control.lease_clock.monotonic_ms())
+        return True
+
     async def take(self, turn: TakeTurn) -> TurnTaken:
         """The host is there, and says this. Durable when it is answered.
 
