@@ -24,7 +24,8 @@ class InProcessLink:
         return await self._routes.changes_as_values(self._asker, wire.AskChanges(since, wait_s))
 
     async def turn(self, said: wire.Turn) -> wire.TurnTaken:
-        return await self._routes.turn(self._asker, said)
+        taken = self._routes.turn_at_once(self._asker, said)
+        return await self._routes.turn(self._asker, said) if taken is None else taken
 
     async def claim(self, boot_id: str) -> Sequence[wire.Work]:
         return (await self._routes.claim(self._asker, wire.Claim(boot_id))).work

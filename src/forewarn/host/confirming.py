@@ -32,14 +32,14 @@ class Confirmations:
         self._wanted_since: set[tuple[str, str]] = set()  # since the last turn said it
         self._why_not: dict[tuple[str, str], str] = {}
 
-    def __bool__(self) -> bool:
-        """True while something is unconfirmed by a host that could say it."""
-        return any(self._powered(host) for host in self._unconfirmed)
-
     @property
     def hosts(self) -> Collection[str]:
         """Those that have something to confirm, by name."""
         return sorted(self._unconfirmed)
+
+    def waits(self, host: str) -> bool:
+        """True while something is unconfirmed by the host."""
+        return host in self._unconfirmed
 
     def shown(self, host: str, scope: ShownScope) -> None:
         """The scope's document is on show at the host, which says so if control wants to hear."""

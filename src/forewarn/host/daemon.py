@@ -271,7 +271,7 @@ class Hosts:
         executor = self._executors.get(host)
         if executor is None or not self._powered(host):
             return False
-        return self._turns[host].waiting(executor) or host in self._confirming.hosts
+        return self._confirming.waits(host) or self._turns[host].waiting(executor)
 
     # Steps.
 
