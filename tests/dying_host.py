@@ -97,7 +97,15 @@ def dying_keep(folder: Path, marks: Marks) -> None:
     reached("after", "mark")
 
 
-async def main(folder: Path, world: Path, control: str, name: str, token: str) -> None:
+async def main(
+    folder: Path,
+    world: Path,
+    control: str,
+    name: str,
+    token: str,
+    *,
+    linked_by: type[ControlLink] = DyingLink,
+) -> None:
     if DIES.endswith(":holds"):
         executor.CLAIM_FRESH_MS = 0  # else nobody asks once more what was claimed just now
     settings = HostSettings(
@@ -111,7 +119,7 @@ async def main(folder: Path, world: Path, control: str, name: str, token: str) -
         return Machinery(machines=machines, hypervisor=machines, channels=LoopbackChannels)
 
     service = HostService(
-        settings, await membership(settings, token), build=build, linked_by=DyingLink
+        settings, await membership(settings, token), build=build, linked_by=linked_by
     )
 
     def say(where: HostWhere) -> None:

@@ -28,6 +28,7 @@ def make_world(path: Path, vms: dict[str, str]) -> None:
         "begun": {},
         "ends": {},
         "done": [],
+        "away": "",
     }
     path.write_text(json.dumps(world))
 
@@ -35,6 +36,12 @@ def make_world(path: Path, vms: dict[str, str]) -> None:
 def read_world(path: Path) -> Any:
     with _held(path) as world:
         return world
+
+
+def take_away(path: Path, why: str) -> None:
+    """The hypervisors of all hosts do not say what VMs they have, and why; empty: they do."""
+    with _held(path) as world:
+        world["away"] = why
 
 
 @contextmanager
@@ -62,6 +69,8 @@ class LastingMachines:
 
     async def seen(self) -> Sequence[SeenVm]:
         with _held(self._path) as world:
+            if world["away"]:
+                raise HypervisorFailed(world["away"])
             return [
                 SeenVm(name=name, vm_id=vm["vm_id"], power=Power.RUNNING)
                 for name, vm in world["vms"].items()

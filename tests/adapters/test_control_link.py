@@ -219,6 +219,7 @@ def test_a_refusal_of_a_rule_comes_as_what_it_is(tmp_path: Path, refusal: errors
         Unavailable("the disk is full"),
         errors.NotMember("Host h1 was revoked.", "Invite it again."),
         errors.Invalid("The host speaks version 2.", "Upgrade control first."),
+        errors.UnknownQuestion("This control does not know 'turn'.", "Upgrade control first."),
     ],
 )
 def test_what_is_no_answer_to_the_question_is_unavailable(

@@ -56,7 +56,7 @@ def refusals_by_code() -> dict[str, type[Refusal]]:
 _REFUSALS = refusals_by_code()
 # Said to a host that control does not take for one of its own, or does not understand: nothing of
 # what it was asked is refused for good.
-_NO_ANSWERS = (errors.NotMember, errors.Forbidden, errors.Invalid)
+_NO_ANSWERS = (errors.NotMember, errors.Forbidden, errors.Invalid, errors.UnknownQuestion)
 
 
 class Lane:

@@ -31,7 +31,7 @@ from forewarn.api.link_routes import JOIN_BYTES_MAX, Asker, Asking, LinkRoutes
 from forewarn.api.requests import read_body
 from forewarn.api.room import MIB, PacedResponse, Room, declared_bytes
 from forewarn.control.membership import Membership
-from forewarn.core.errors import Invalid, NotFound, NotMember, Refusal, Unavailable
+from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable, UnknownQuestion
 from forewarn.core.membership import Member
 from forewarn.logs import Log
 from forewarn.ports import Clock, StoreFailed
@@ -237,7 +237,7 @@ def _unknown(names: Iterable[str]) -> Handler:
 
     async def handler(request: Request) -> Response:
         name = str(request.path_params["name"])[:NAME_CHARS_MAX]
-        raise NotFound(
+        raise UnknownQuestion(
             f"This control does not know the question {name!r} (it speaks version"
             f" {wire.LINK_VERSION} of the link).",
             f"It knows {known}. Upgrade control first, then its hosts.",

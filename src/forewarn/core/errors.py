@@ -5,6 +5,7 @@ codes are in `wire.problems`, in one place.
 
     Refusal
     +-- NotFound            there is no such VM, host, scope, event
+    |   +-- UnknownQuestion   a host asks in words of a later version
     +-- Invalid             the words of the order or file make no sense
     |   +-- UnknownEventIds   an approval names ids this scope never had
     |   +-- BadInventory      an inventory file is wrong, with its line
@@ -37,6 +38,10 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an error
 
 class NotFound(Refusal):
     """There is nothing of that name."""
+
+
+class UnknownQuestion(NotFound):
+    """A host asks what only a later version of control knows."""
 
 
 class Invalid(Refusal):
