@@ -25,8 +25,6 @@ MESSAGES: Mapping[str, tuple[type[msgspec.Struct], type[msgspec.Struct]]] = {
     "targets": (wire.AskTargets, wire.Targets),
     "definition": (wire.AskDefinition, wire.Definition),
 }
-# Of a host's own disk: it never goes over the link.
-NO_MESSAGES = (wire.LastShown,)
 
 
 def kinds() -> list[type[msgspec.Struct]]:
@@ -36,9 +34,7 @@ def kinds() -> list[type[msgspec.Struct]]:
         (
             kind
             for kind in found
-            if issubclass(kind, msgspec.Struct)
-            and not kind.__name__.startswith("_")
-            and kind not in NO_MESSAGES
+            if issubclass(kind, msgspec.Struct) and not kind.__name__.startswith("_")
         ),
         key=lambda kind: kind.__name__,
     )

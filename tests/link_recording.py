@@ -338,11 +338,11 @@ async def shows(stage: Stage) -> None:
     first = await h1.changes(None, 0)
     await h1.sight([WEB_0, LONE, OFF, DB, BROKEN], "boot-1")
     await h2.sight([WEB_1])
-    since = wire.Since(first.epoch, first.revision)
+    since = wire.Since(first.epoch, first.position)
     told = await h1.changes(since, 0)
     h1.followed = lambda: told.epoch
     await h1.turn(wire.Turn())
-    await h1.changes(wire.Since(told.epoch, told.revision), 0)  # nothing new
+    await h1.changes(wire.Since(told.epoch, told.position), 0)  # nothing new
     await h1.changes(wire.Since("an epoch of another control", NEVER), 0)
     await h2.turn(wire.Turn(refuses="The scope web would go back."))
     await h2.turn(wire.Turn())
