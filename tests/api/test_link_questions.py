@@ -389,7 +389,6 @@ WELL_TURNS = (
     b'{"scope": "web", "incarnation": 1e99}',
     b'{"since": 5}',
     b'{"since": null, "wait_s": "long"}',
-    b'{"action_id": "a", "epoch": 1, "outcome": "perhaps"}',
     b'{"name": "h1", "token": "fw1.a.b", "request": null}',
 )
 WELL = {
