@@ -26,7 +26,7 @@ MESSAGES: Mapping[str, tuple[type[msgspec.Struct], type[msgspec.Struct]]] = {
     "definition": (wire.AskDefinition, wire.Definition),
 }
 # Of a host's own disk: it never goes over the link.
-NO_MESSAGES = (wire.LastShown,)
+NO_MESSAGES = ("LastShown",)
 
 
 def kinds() -> list[type[msgspec.Struct]]:
@@ -38,7 +38,7 @@ def kinds() -> list[type[msgspec.Struct]]:
             for kind in found
             if issubclass(kind, msgspec.Struct)
             and not kind.__name__.startswith("_")
-            and kind not in NO_MESSAGES
+            and kind.__name__ not in NO_MESSAGES
         ),
         key=lambda kind: kind.__name__,
     )
