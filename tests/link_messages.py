@@ -25,6 +25,8 @@ MESSAGES: Mapping[str, tuple[type[msgspec.Struct], type[msgspec.Struct]]] = {
     "targets": (wire.AskTargets, wire.Targets),
     "definition": (wire.AskDefinition, wire.Definition),
 }
+# Of a host's own disk: it never goes over the link.
+NO_MESSAGES = ("LastShown",)
 
 
 def kinds() -> list[type[msgspec.Struct]]:
@@ -34,7 +36,9 @@ def kinds() -> list[type[msgspec.Struct]]:
         (
             kind
             for kind in found
-            if issubclass(kind, msgspec.Struct) and not kind.__name__.startswith("_")
+            if issubclass(kind, msgspec.Struct)
+            and not kind.__name__.startswith("_")
+            and kind.__name__ not in NO_MESSAGES
         ),
         key=lambda kind: kind.__name__,
     )

@@ -330,6 +330,11 @@ async def a_stage(folder: Path, tape: Tape) -> AsyncIterator[Stage]:
 # The story.
 
 
+def since(told: wire.Changes) -> wire.Since:
+    """How far a host is that was told that."""
+    return wire.Since(*(getattr(told, name) for name in wire.Since.__struct_fields__))
+
+
 async def shows(stage: Stage) -> None:
     """Hosts say what they have, and ask what they show."""
     h1, h2 = stage.h1, stage.h2
@@ -338,12 +343,11 @@ async def shows(stage: Stage) -> None:
     first = await h1.changes(None, 0)
     await h1.sight([WEB_0, LONE, OFF, DB, BROKEN], "boot-1")
     await h2.sight([WEB_1])
-    since = wire.Since(first.epoch, first.position)
-    told = await h1.changes(since, 0)
+    told = await h1.changes(since(first), 0)
     h1.followed = lambda: told.epoch
     await h1.turn(wire.Turn())
-    await h1.changes(wire.Since(told.epoch, told.position), 0)  # nothing new
-    await h1.changes(wire.Since("an epoch of another control", NEVER), 0)
+    await h1.changes(since(told), 0)  # nothing new
+    await h1.changes(msgspec.structs.replace(since(told), epoch="of another control"), 0)
     await h2.turn(wire.Turn(refuses="The scope web would go back."))
     await h2.turn(wire.Turn())
 
