@@ -166,13 +166,18 @@ async def _joined(folder: Path, running: Control) -> AsyncIterator[list[BenchHos
             own = folder / name
             own.mkdir()
             kept = await joining.join(own, control=running.hosts_url, name=name, token=token)
-        link = TimedLink(running.hosts_url, kept.context(), monotonic_ms=clock.monotonic_ms)
-        link.arrived_s = {}
-        return _made(number, name, link, hypervisor)
+            link = TimedLink(running.hosts_url, kept.context(), monotonic_ms=clock.monotonic_ms)
+            link.arrived_s = {}
+            host = _made(number, name, link, hypervisor)
+            # One after the other: they all come from one address, and of one address control has
+            # only so many in the middle of their handshake.
+            await host.follower.once()
+        loops.append(asyncio.ensure_future(host.follower.run()))
+        loops.append(asyncio.ensure_future(_work(number, host)))
+        return host
 
+    loops: list[asyncio.Future[None]] = []
     hosts = await asyncio.gather(*(join(number) for number in range(HOSTS)))
-    loops = [asyncio.ensure_future(host.follower.run()) for host in hosts]
-    loops += [asyncio.ensure_future(_work(n, host)) for n, host in enumerate(hosts)]
     try:
         await _sight(hosts)
         yield hosts

@@ -413,7 +413,7 @@ class World:
     def _sighted(self, host: SimHost, told: wire.Sighting) -> None:
         """Control has taken over what a host reported."""
         host.sighted_ms = self.clock.real_ms
-        running = {seen.name for seen in told.vms if seen.power is Power.RUNNING}
+        running = {seen.name for seen in told.vms if seen.power == Power.RUNNING}
         known = self.service.fleet.host(host.name) if self.service else None
         if known is not None and known.boot_id is not None:
             self.ran_in.update(dict.fromkeys(running, known.boot_id))
