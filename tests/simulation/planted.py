@@ -136,7 +136,7 @@ PLANTED = (
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=9_001_048,
+        first=9_001_224,
     ),
     Planted(
         "a VM runs twice",
@@ -148,7 +148,7 @@ PLANTED = (
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
         ),
-        first=9_000_088,
+        first=9_000_168,
     ),
     Planted(
         "a VM runs twice",
@@ -165,7 +165,7 @@ PLANTED = (
                 "            if vm.may_run_on is host is None and powers",
             ),
         ),
-        first=9_000_144,
+        first=9_000_178,
     ),
     Planted(
         "a VM is lost",
@@ -189,7 +189,7 @@ PLANTED = (
                 "    kind = ActionKind.START_VM\n",
             ),
         ),
-        first=9_000_076,
+        first=9_000_142,
     ),
     Planted(
         "I6",
@@ -219,7 +219,7 @@ PLANTED = (
                 "            only_off=not only_off and only_off,\n",
             ),
         ),
-        first=9_000_076,
+        first=9_000_142,
     ),
     Planted(
         "I6",
