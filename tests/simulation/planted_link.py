@@ -161,17 +161,6 @@ PLANTED_IN_LINK = (
         first=17,
     ),
     Planted(
-        "claims",
-        "an executor does not ask whether a claim is still its own",
-        (
-            (
-                "host/executor.py",
-                "        return age_ms < left_ms\n",
-                "        return True\n",
-            ),
-        ),
-    ),
-    Planted(
         "I5 or I8",
         "the guest proxy answers an approval that control did not keep",
         (

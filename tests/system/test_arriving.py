@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from core_fleet import TurnedClock
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import HOUR_MS
 from forewarn.host.loopback_channels import LoopbackChannels
+from forewarn.wire.link import Turn, TurnTaken
 from forewarn.wiring.host_measures import host_measures
 from host_world import DOCUMENT, Cloud, a_vm, cloud, run, scheduled, until
 
@@ -96,7 +98,14 @@ def test_a_vm_is_answered_where_it_comes_before_its_move_is_reported(
             target, clock = await _on_its_way(there)
 
             for host in there.hosts.values():
-                monkeypatch.setattr(host.link, "report", _away)
+                say = host.link.turn
+
+                async def unless_it_ends(
+                    said: Turn, say: Callable[[Turn], Awaitable[TurnTaken]] = say
+                ) -> TurnTaken:
+                    return await (_away() if said.ended else say(said))
+
+                monkeypatch.setattr(host.link, "turn", unless_it_ends)
             clock.pass_ms(HOUR_MS)
             await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
             await until(lambda: there.hosts[target].identity.by_name("web_0"), "it is answered")
