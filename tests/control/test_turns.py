@@ -97,6 +97,32 @@ def test_claims_that_are_not_the_hosts_any_more_are_lost(cloud: Cloud) -> None:
     assert cloud.run(ordered.turn("h1", holding={action_id: 1})).lost == (action_id,)
 
 
+def test_a_host_that_was_given_up_holds_nothing_any_more(cloud: Cloud) -> None:
+    """It may be alive: what it begins now would collide with its replacement."""
+    _, action_id = claimed(cloud, "web_0")
+    cloud.fail("h1")
+    assert cloud.run(ordered.turn("h1", holding={action_id: 1})).lost == (action_id,)
+    assert not cloud.run(ordered.holds("h1", action_id, 1))
+
+
+def test_a_host_that_does_not_obey_confirms_nothing(cloud: Cloud) -> None:
+    """What it shows under that number is what another control said."""
+    event = cloud.order("web_0", EventType.REBOOT)
+    shown = {"web": cloud.scope("web").incarnation}
+    taken = cloud.run(ordered.turn("h1", confirms=shown, refuses="it would go back"))
+    assert taken.refused_confirms["web"].code == "conflict"
+    assert cloud.event(event).shown_ms is None
+    assert cloud.run(ordered.turn("h1", confirms=shown)) == commands.TurnTaken()
+    assert cloud.event(event).shown_ms is not None
+
+
+def test_only_what_is_for_a_vm_that_is_off_can_be_spared(cloud: Cloud) -> None:
+    event, action_id = claimed(cloud, "web_0")
+    spared = ordered.turn("h1", ended=(ended(action_id, outcome=Outcome.SPARED),))
+    assert cloud.run(spared).refused_ended[action_id].code == "conflict"
+    assert cloud.event(event).phase is Phase.STARTED
+
+
 def test_a_turn_that_comes_twice_changes_nothing_more(cloud: Cloud) -> None:
     _, action_id = claimed(cloud, "web_0")
     said = ordered.turn(

@@ -443,6 +443,49 @@ def test_a_busy_host_whose_heartbeat_waits_for_control_keeps_no_other_from_beati
     asyncio.run(main())
 
 
+def test_heartbeats_that_wait_for_control_wait_together() -> None:
+    """After a stall every host is late, and each turn is a commit: in a row they would be late
+    again by the next one.
+    """
+
+    async def main() -> None:
+        names = [f"h{number}" for number in range(20)]
+        bench = Bench(names)
+        waiting, say, go_on = 0, bench.link.turn, asyncio.Event()
+
+        async def commits(host: str, said: Turn) -> TurnTaken:
+            nonlocal waiting
+            waiting += 1
+            if host == names[0]:
+                await asyncio.sleep(0.01)
+            else:
+                await go_on.wait()
+            return await say(host, said)
+
+        bench.link.turn = commits  # type: ignore[method-assign]
+        beating = asyncio.ensure_future(bench.hosts.heartbeat())
+        await until(lambda: waiting == len(names))
+        go_on.set()
+        await beating
+        assert sorted({host for host, _ in bench.link.heartbeats}) == sorted(names)
+
+    asyncio.run(main())
+
+
+def test_what_is_new_since_a_turn_began_is_said_after_it() -> None:
+    async def act(bench: Bench) -> None:
+        bench.link.kept_waiting["h1"] = asyncio.Event()
+        bench.show(showing(an_event("E1", "h1")))
+        await until(lambda: bool(bench.link.asked_to_confirm))
+        bench.link.heartbeats.clear()
+        bench.hosts.beat()
+        await until(lambda: any(host == "h2" for host, _ in bench.link.heartbeats))
+        bench.link.kept_waiting["h1"].set()
+        await until(lambda: [host for host, _ in bench.link.heartbeats].count("h1") >= 2)
+
+    while_working(act)
+
+
 def test_what_there_is_to_say_is_said_in_a_heartbeat_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -346,6 +346,17 @@ def test_a_turn_makes_a_claim_fresh_unless_it_is_lost(bench: Bench, *, lost: boo
     assert bench.hands.begun == ([] if lost else ["E1/vm"])
 
 
+def test_what_a_turn_calls_lost_is_not_begun_though_it_was_claimed_just_now(bench: Bench) -> None:
+    """The host was failed and fenced meanwhile: another one starts the VM."""
+    bench.hands.blind = True
+    bench.take(ACTION)
+    bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
+    asyncio.run(bench.say(bench.executor))
+    bench.hands.blind = False
+    bench.step()
+    assert (bench.hands.begun, bench.executor.held) == ([], 0)
+
+
 def test_a_turn_that_was_answered_late_makes_nothing_fresh(bench: Bench) -> None:
     bench.link.to_do["h1"] = [ACTION]
     asyncio.run(bench.executor.step(work=False))

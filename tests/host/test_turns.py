@@ -139,6 +139,28 @@ def test_a_host_that_does_not_obey_says_why_in_every_turn(host: Speaking) -> Non
     assert host.said[-1].refuses == ""
 
 
+def test_a_host_that_does_not_obey_confirms_nothing(host: Speaking) -> None:
+    host.show("web", 4)
+    host.refuses = "the document would go back"
+    assert not host.waiting
+    host.say()
+    assert host.said[-1].confirms == {}
+    host.refuses = ""
+    assert host.waiting
+    host.say()
+    assert host.said[-1].confirms == {"web": 4}
+
+
+def test_what_is_refused_keeps_nothing_behind_it_from_being_said(host: Speaking) -> None:
+    for number in range(CONFIRMS_MAX):
+        host.show(f"refused{number}", 2)
+    host.script.refuse("confirm", *(Conflict("no") for _ in range(CONFIRMS_MAX)))
+    host.show("web", 4)
+    host.say()
+    host.say()
+    assert host.said[1].confirms["web"] == 4
+
+
 def test_a_confirmation_that_is_refused_is_said_again_and_not_at_once(host: Speaking) -> None:
     host.show("web", 4)
     host.show("api", 2)

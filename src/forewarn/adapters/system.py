@@ -20,6 +20,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def boottime_ms() -> int:
+    """As `Clock.monotonic_ms`, and the time in which the machine was suspended counts too."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // NANOSECONDS_PER_MS
+
+
 class SystemClock:
     """`ports.Clock` on the clocks of the machine."""
 

@@ -9,7 +9,7 @@ from forewarn.control import commands, powers
 from forewarn.control.leases import LEASE_MS, TWO_DAEMONS_MS, Daemon, Lease
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent, ending, failing, notice, power
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (
     Action,
     ActionKind,
@@ -159,6 +159,8 @@ def renew(
     elif silent_ms > notice.HEARTBEAT_LATE_MS:
         _heard_late(tx, host, silent_ms - notice.HEARTBEAT_EVERY_MS)
     tx.hears(host, refuses=refuses)
+    if not _may_act(tx, host):
+        return tuple(holding)
     lost = dict.fromkeys(holding)
     for held in _open_actions(tx, host):
         action = held.action
@@ -249,7 +251,14 @@ def end_action(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
     if held is None:
         _end_late(tx, host, ended)
         return
+    if ended.outcome is Outcome.SPARED and not held.action.only_off:
+        raise Conflict(
+            f"Action {ended.action_id} is not only for a VM that is off.",
+            "Say that it is done, failed or lost.",
+        )
     decision = _ended(tx, held, ended)
+    if decision == Decision():
+        return  # it was said before, and what followed from it has followed
     tx.apply(decision)
     tx.put(tx.volatile.leases, ended.action_id, None)
     if ended.outcome is Outcome.SPARED and held.event is not None and decision.scopes:
@@ -302,9 +311,12 @@ def _end_late(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
             f"Host {host} has no open action {action_id}.",
             "Drop the report: its event has ended.",
         )
-    tx.apply(
-        ending.late_report(scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms)
+    decision = ending.late_report(
+        scope, event, action, epoch=epoch, outcome=outcome, now_ms=tx.now_ms
     )
+    if decision == Decision():
+        return
+    tx.apply(decision)
     if action.kind is ActionKind.MOVE_VM:
         down = action.target_failed and outcome is Outcome.DONE
         declare_if_stranded(tx, action.vm or "", by=host, down=down)

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from forewarn.control.control import Control
 
 _NOTHING_TO_SAY = TurnTaken()
+_NOT_OBEYED = Refused(
+    "conflict",
+    "A host that does not follow this control confirms nothing to it.",
+    "Confirm what the last answer to /link/changes has, once it is taken over.",
+)
 
 
 class Turns:
@@ -74,7 +79,9 @@ def take_turn(tx: Transaction, command: TakeTurn) -> TurnTaken:
     confirms, ended = {}, {}
     for scope, incarnation in command.confirms.items():
         shown = partial(metadata.confirm_scope, tx, host, scope, incarnation)
-        if (why := tx.attempt(shown)) is not None:
+        if command.refuses:  # what it shows is not what this control says
+            confirms[scope] = _NOT_OBEYED
+        elif (why := tx.attempt(shown)) is not None:
             confirms[scope] = _as_value(why)
     metadata.keep_traces(tx, command)
     for one in command.ended:

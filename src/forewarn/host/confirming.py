@@ -82,6 +82,9 @@ class Confirmations:
             if why is not None:
                 words = f"{why.detail} {why.remedy}".strip()
                 self._say_once("confirmation_not_kept", host, words, scope=scope)
+                waiting = self._unconfirmed.get(host, {})
+                if scope in waiting:  # behind the others: a turn holds only so many
+                    waiting[scope] = waiting.pop(scope)
                 continue
             self._why_not.pop(("confirmation_not_kept", host), None)
             self._why_not.pop(("not_readable", host), None)

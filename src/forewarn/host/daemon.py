@@ -32,6 +32,7 @@ STEP_TURN_S = 1.0
 STEP_TIMEOUT_S = 30.0  # then a step is given up; the next one looks at what has really happened
 LINK_TIMEOUT_S = 10.0  # one turn
 SAY_AGAIN_S = 0.5
+TAKEN_AT_ONCE_S = 0.002  # what takes longer has waited for a commit
 
 
 class Hosts:
@@ -181,22 +182,27 @@ class Hosts:
 
     # Turns.
 
-    async def heartbeat(self, of: Container[str] | None = None) -> None:
+    async def heartbeat(self, of: Container[str] | None = None, *, anew: bool = False) -> None:
         """One turn of every host, or `of` some. Those that fail are logged and counted.
 
-        Busy hosts renew what they hold, which takes a turn of control; no other waits for that. A
-        turn that is under way is a sign of life too.
+        Most are taken at once, one after the other. Those that wait for control do so together, and
+        share its commits. A turn that is under way is a sign of life too, unless `anew`.
         """
         names = [name for name in self._executors if of is None or name in of]
-        names = [name for name in names if not self._speaking[name].locked()]
-        async with asyncio.TaskGroup() as renewing:
-            for name in names:
-                if self._executors[name].busy:
-                    renewing.create_task(self._turn_of(name))
+        now_s = asyncio.get_running_loop().time
+        waits = False
+        async with asyncio.TaskGroup() as waiting:
             for name in names:
                 executor = self._executors.get(name)
-                if executor is not None and not executor.busy:
-                    await self._turn_of(name)
+                if executor is None or (self._speaking[name].locked() and not anew):
+                    continue
+                busy = executor.busy or self._speaking[name].locked()
+                if waits or busy or self._turns[name].waiting(executor):
+                    waiting.create_task(self._turn_of(name))
+                    continue
+                began_s = now_s()
+                await self._turn_of(name)
+                waits = now_s() - began_s > TAKEN_AT_ONCE_S
 
     async def say(self, host: str) -> bool:
         """One turn of the host, if it is ours. Raises Refusal, or Unavailable.
@@ -239,8 +245,9 @@ class Hosts:
 
     async def _heartbeats(self) -> None:
         while True:
+            anew = self._beat.is_set()
             self._beat.clear()
-            await self.heartbeat()
+            await self.heartbeat(anew=anew)
             await rung(self._beat, HEARTBEAT_EVERY_S)
 
     async def _talks(self, tasks: asyncio.TaskGroup) -> None:

@@ -95,7 +95,11 @@ class Executor:
                 del self._ended[one.action_id]
         for action_id, epoch in said.holding.items():
             held = self._held.get(action_id)
-            if held is not None and held.epoch == epoch and action_id not in taken.lost:
+            if held is None or held.epoch != epoch:
+                continue
+            if action_id in taken.lost:
+                self._held_ms.pop(action_id, None)  # nothing is begun before control was asked
+            else:
                 self._held_ms[action_id] = at_ms
 
     @property

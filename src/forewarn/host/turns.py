@@ -41,16 +41,18 @@ class Turns:
         guests = self._guests()
         if executor.ended or (guests is not None and guests.waiting):
             return True
-        return bool(self._confirming.ready(self._host))
+        return not self._refuses() and bool(self._confirming.ready(self._host))
 
     async def once(self, executor: Executor) -> bool:
         """Say what there is to say. False if some of it has to be said again, and not at once."""
         guests = self._guests()
-        confirms = self._confirming.ready(self._host)
+        refuses = self._refuses()
+        # What a host that refuses its control shows is not what that one knows by the number.
+        confirms = {} if refuses else self._confirming.ready(self._host)
         traces = NOTHING if guests is None else guests.gathered()
         said = Turn(
             holding=executor.holding,
-            refuses=self._refuses(),
+            refuses=refuses,
             confirms=confirms,
             first_reads=traces.first_reads,
             polls=traces.polls,

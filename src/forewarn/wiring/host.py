@@ -22,7 +22,7 @@ from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.host_credentials import Credentials
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.system import SystemClock
+from forewarn.adapters.system import SystemClock, boottime_ms
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.endpoint.endpoint import Endpoint
@@ -139,7 +139,7 @@ class HostService:
             links=lambda _: self.link,
             hypervisor=self._machinery.hypervisor,
             documents=self.documents,
-            monotonic_ms=self._clock.monotonic_ms,
+            monotonic_ms=boottime_ms,
             guests=lambda _: self.guests,
             busy_step_every_s=BUSY_STEP_EVERY_S,
             readable=self._readable,
@@ -317,7 +317,7 @@ class HostService:
             async with asyncio.timeout(LAST_WORDS_S):
                 self.guests.gather_polls()
                 await self.guests.tell_all(partial(self.hosts.say, self.name))
-        except (Unavailable, TimeoutError) as why:
+        except (Refusal, Unavailable, TimeoutError) as why:
             log.warning("guest_traces_lost", why=str(why))
 
     # The certificate.
