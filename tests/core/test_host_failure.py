@@ -359,6 +359,26 @@ def test_a_vm_that_is_moved_to_a_host_that_failed_meanwhile_is_declared_too(*, a
     assert cloud.event(move).phase is Phase.COMPLETED
 
 
+def test_a_report_that_is_repeated_declares_no_vm_once_more() -> None:
+    """The answer to the first was lost; meanwhile the VM was brought back, and runs."""
+    cloud = Cloud(scope("one", {"a": (0, "h1"), "b": (0, "h1")}))
+    [move] = cloud.events_of(cloud.maintain("h1", EventType.REDEPLOY))
+    cloud.start(move)
+    first, _ = cloud.claim("h1")
+    cloud.fail("h2")
+    cloud.repair("h2")
+    cloud.report("h1", first)
+    [failure] = declared(cloud)
+    cloud.tick()
+    [start] = cloud.claim("h2")
+    cloud.report("h2", start)
+    assert cloud.event(failure).phase is Phase.COMPLETED
+    before = cloud.scope("one").incarnation
+    cloud.report("h1", first)
+    assert declared(cloud) == []
+    assert cloud.scope("one").incarnation == before
+
+
 def test_a_full_scope_does_not_keep_a_host_from_failing() -> None:
     vms = {f"vm_{i}": (0, "h1") for i in range(EVENTS_PER_SCOPE_MAX)}
     cloud = Cloud(scope("one", vms), policy=Policy(user_events_max=EVENTS_PER_SCOPE_MAX))
