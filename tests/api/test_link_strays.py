@@ -121,7 +121,9 @@ def test_a_turn_from_before_a_restart_of_control_is_taken_and_does_no_harm(tmp_p
         async with control_running(tmp_path, fleet=FLEET) as world:
             host.url = world.where.hosts_url
             taken = await host.ask("turn", late, wire.TurnTaken)
-            assert taken == wire.TurnTaken(lost=("of another life",))
+            assert (taken.lost, taken.refused_ended) == (("of another life",), {})
+            # What it shows was said by another life of control: it looks first, then confirms.
+            assert taken.refused_confirms["web"].code == "conflict"
             event = (await world.operator("GET", f"/v1/events/{event_id}")).json()
             assert event["phase"] == "completed"
             assert event["receipt"]["first_reads"][0]["read"] is not None

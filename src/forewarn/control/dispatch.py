@@ -251,14 +251,14 @@ def end_action(tx: Transaction, host: str, ended: commands.EndedAction) -> None:
     if held is None:
         _end_late(tx, host, ended)
         return
+    decision = _ended(tx, held, ended)
+    if decision == Decision():
+        return  # it was said before, and what followed from it has followed
     if ended.outcome is Outcome.SPARED and not held.action.only_off:
         raise Conflict(
             f"Action {ended.action_id} is not only for a VM that is off.",
             "Say that it is done, failed or lost.",
         )
-    decision = _ended(tx, held, ended)
-    if decision == Decision():
-        return  # it was said before, and what followed from it has followed
     tx.apply(decision)
     tx.put(tx.volatile.leases, ended.action_id, None)
     if ended.outcome is Outcome.SPARED and held.event is not None and decision.scopes:
