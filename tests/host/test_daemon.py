@@ -471,8 +471,11 @@ def test_heartbeats_that_wait_for_control_wait_together(monkeypatch: pytest.Monk
     asyncio.run(main())
 
 
-def test_what_is_new_since_a_turn_began_is_said_after_it() -> None:
+def test_what_is_new_since_a_turn_began_is_said_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forewarn.host.daemon.HEARTBEAT_EVERY_S", 3_600.0)
+
     async def act(bench: Bench) -> None:
+        await until(lambda: len(bench.link.heartbeats) == 2)  # the first of all
         bench.link.kept_waiting["h1"] = asyncio.Event()
         bench.show(showing(an_event("E1", "h1")))
         await until(lambda: bool(bench.link.asked_to_confirm))
@@ -480,9 +483,10 @@ def test_what_is_new_since_a_turn_began_is_said_after_it() -> None:
         bench.hosts.beat()
         await until(lambda: any(host == "h2" for host, _ in bench.link.heartbeats))
         bench.link.kept_waiting["h1"].set()
-        await until(lambda: [host for host, _ in bench.link.heartbeats].count("h1") >= 2)
+        await until(lambda: len(bench.link.heartbeats) == 3)
 
-    while_working(act)
+    bench = while_working(act)
+    assert sorted(host for host, _ in bench.link.heartbeats) == ["h1", "h1", "h2"]
 
 
 def test_what_there_is_to_say_is_said_in_a_heartbeat_at_once(

@@ -218,5 +218,7 @@ def test_a_turn_is_wanted_soon_after_something_happened() -> None:
             await until(lambda: bench.wanted, "a turn is wanted")
         finally:
             sending.cancel()
+        assert bench.wanted == 1
+        assert bench.guests.gathered().returned == ("web_0",)
 
     run(test)
