@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from core_fleet import TurnedClock
@@ -240,6 +241,18 @@ def test_an_adoption_is_written_and_answered(vm: str, problem: str) -> None:
         assert bench.control.answers == [("a1", problem)]
         found = {seen.name: seen.traits for seen in await bench.machines.seen()}
         assert found["web_0"] == (Traits() if problem else traits)
+
+    run(test)
+
+
+def test_traits_that_only_a_newer_host_knows_are_answered_with_what_to_upgrade() -> None:
+    async def test(bench: Bench) -> None:
+        newer = msgspec.structs.replace(vm_traits(Traits(scope="web")), priority="best-effort")
+        bench.watch.adopt(Adoption("a1", "web_0", newer))
+        await running(bench, lambda: bench.control.answers, "it is answered")
+        [(_, problem)] = bench.control.answers
+        assert problem.endswith("Upgrade it.")
+        assert bench.watch.failures == 0
 
     run(test)
 

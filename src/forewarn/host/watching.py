@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from forewarn.core.errors import Refusal, Unavailable
+from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.machines import SeenVm
 from forewarn.host.channel_plan import ChannelProblem, cut_off
 from forewarn.host.ringing import rung
@@ -214,6 +214,8 @@ class Watch:
                 await self._machines.adopt(adoption.vm, traits_of(adoption.traits))
         except HypervisorFailed as failed:
             return str(failed)
+        except Invalid:
+            return "The host daemon does not know a word of these traits. Upgrade it."
         except TimeoutError:
             return f"The hypervisor of {self._host} did not write it within {ADOPT_TIMEOUT_S:g} s."
         except Exception:
