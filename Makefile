@@ -22,7 +22,7 @@ PACKAGES += libvirt-daemon-system libvirt-clients qemu-system-x86
 PACKAGES += linux-image-cloud-amd64 busybox-static nftables
 # What .venv is built with: libvirt's Python package is compiled.
 PACKAGES += libvirt-dev pkg-config gcc python3-dev python3-venv
-# DHCP as guests get it: the settings of docs/network.md are tested with them.
+# DHCP as guests get it: the settings of docs/host/guide.md are tested with them.
 PACKAGES += dnsmasq-base isc-dhcp-client udhcpc
 LIFECYCLES ?= 10
 SPEED ?= 1
@@ -40,12 +40,12 @@ STEADY += tests/adapters/test_control_link.py $(wildcard tests/api/test_link_*.p
 TIMES ?= 30
 
 .PHONY: help install packages run test test-bare test-skipped test-long test-steady check bench
-.PHONY: rig rig-down test-rig dist format clean
+.PHONY: rig rig-down test-rig dist pictures readme-picture format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/'
 
-$(READY): pyproject.toml guest/pyproject.toml constraints.txt
+$(READY): pyproject.toml guest/pyproject.toml guest/src/forewarn_guest/__init__.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' -e guest
 	touch $@
@@ -103,6 +103,12 @@ test-rig: $(READY) ## real lifecycles and faults on the rig; LIFECYCLES=n sets h
 
 dist: $(READY) ## write dist/forewarn-VERSION-ABI.pyz: one file to download and run
 	$(BIN)/python -m bundle
+
+pictures: $(READY) ## draw docs/pictures anew: the approval, who owns what, the package map
+	$(BIN)/python -m pictures
+
+readme-picture: $(READY) ## record the terminal at the top of the README (needs curl)
+	$(BIN)/python -m pictures terminal
 
 format: $(READY) ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

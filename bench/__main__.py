@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, guest, link, reports, hosts,
-rig) only those are made, and the file is left alone.
+(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, guest, link, link_cost,
+reports, hosts, rig) only those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bench import (
     hosts,
     inventories,
     link,
+    link_cost,
     polls,
     reports,
     rigged,
@@ -54,6 +55,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "emulator": emulator.in_tests,
     "guest": guest.in_a_vm,
     "link": link.of_many,
+    "link_cost": link_cost.of_a_change,
     "reports": reports.of_one_host,
     "hosts": hosts.in_daily_life,
     "rig": rigged.from_approval_to_action,

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from bench.guests import Operator
 from bench.processes import (
@@ -14,7 +16,6 @@ from bench.processes import (
     Failed,
     clean_environment,
     forewarn_program,
-    free_port,
     running,
     wait,
 )
@@ -44,18 +45,26 @@ def control(folder: Path, *, core: int = SERVER_CORE, yielding: bool = False) ->
     `yielding`: it shares a core with whoever measures, and must not be what is measured.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    operator_port, hosts_port = free_port(), free_port()
     command = [forewarn_program(), "control", "--json", "--data", str(folder / "data")]
-    command += ["--operator", f"127.0.0.1:{operator_port}", "--hosts", f"127.0.0.1:{hosts_port}"]
+    command += ["--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0"]
     if yielding:
         command = ["nice", "-n", "19", *command]
     environment = {**clean_environment(), "FOREWARN_ENABLEMENT": "always"}
     log = folder / "control.log"
     with running(command, log, environment, core=core) as process:
-        wait(process, log, lambda: '"hosts_url"' in log.read_text(encoding="utf-8"))
+        wait(process, log, lambda: _where(log) is not None)
+        where = _where(log) or {}
         yield Control(
             pid=process.pid,
-            operator_port=operator_port,
+            operator_port=urlsplit(where["operator_url"]).port or 0,
             token=(folder / "data" / "operator.token").read_text(encoding="ascii").strip(),
-            hosts_url=f"https://127.0.0.1:{hosts_port}",
+            hosts_url=where["hosts_url"],
         )
+
+
+def _where(log: Path) -> dict[str, Any] | None:
+    """Where control listens, once it has said so on a line of JSON."""
+    for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith("{") and '"hosts_url"' in line and line.endswith("\n"):
+            return dict(json.loads(line))
+    return None

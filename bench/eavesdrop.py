@@ -2,7 +2,7 @@
 
 One line of JSON each, with the wall clock of the kernel: {"what": "post", "from": ADDRESS, "at": S}
 and {"what": "mark", "vm": NAME, "at": S}. A mark is what the host daemon writes into a domain
-first when it begins an action (docs/libvirt.md), as libvirt tells everybody who listens.
+first when it begins an action (docs/host/reference.md), as libvirt tells everybody who listens.
 """
 
 from __future__ import annotations

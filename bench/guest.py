@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from bench.figures import Figure
 from bench.processes import Failed, cpu_s, resident_mib
-from forewarn.testing import Cloud, Event, Vm
+from forewarn.testing import Cloud, CloudVm, Event
 
 IDLE_S = 20.0
 RESIDENT_MIB_MAX = 30.0
@@ -231,7 +231,7 @@ def _agent(folder: Path, url: str) -> Iterator[Agent]:
 
 
 @contextmanager
-def _polled(vm: Vm) -> Iterator[str]:
+def _polled(vm: CloudVm) -> Iterator[str]:
     """The address of a relay to the VM's endpoint that answers every GET at once and in full."""
     netloc = urlsplit(vm.url).netloc
 

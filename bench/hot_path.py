@@ -41,13 +41,15 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 @contextmanager
-def sources(revision: str) -> Iterator[Path]:
-    """The sources as they were at a revision, in a folder of their own."""
+def sources(revision: str, *beside: str) -> Iterator[Path]:
+    """The sources as they were at a revision, and folders beside them, in a folder of their own."""
     git = program("git")
     if git is None:
         raise Failed("git is not installed")
     archived = subprocess.run(
-        [git, "-C", str(_HERE), "archive", revision, "src"], capture_output=True, check=False
+        [git, "-C", str(_HERE), "archive", revision, "src", *beside],
+        capture_output=True,
+        check=False,
     )
     if archived.returncode:
         raise Failed(archived.stderr.decode(errors="replace").strip())

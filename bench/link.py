@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import structlog
@@ -25,18 +26,19 @@ import uvloop
 from bench.controls import Control, control
 from bench.figures import Figure
 from bench.guests import Operator
+from bench.link_peer import Answers, asked_by_all, bare_server
 from bench.processes import Failed, cpu_s, resident_mib
 from forewarn.adapters import joining
 from forewarn.adapters.control_link import ControlLink
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.adapters.system import SystemClock
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
 from forewarn.host.daemon import HEARTBEAT_EVERY_S, Hosts
 from forewarn.host.documents import Documents
-from forewarn.host.follower import Follower
+from forewarn.host.feed_reader import WAIT_S, FeedReader
 from forewarn.host.identity import Identity
-from forewarn.wire.link import Changes, Since
+from forewarn.wire.link import Changes, Since, Turn
 
 HOSTS = 200
 WIDE_SCOPES = 49  # with one VM on each host; the fiftieth VM of a host is alone
@@ -49,8 +51,9 @@ LIMIT_S = 60.0
 JOIN_AT_ONCE = 8
 SIGHT_AT_ONCE = 4
 LOOK_EVERY_S = 0.02
-IDLE_S = 20.0
+IDLE_S = float(WAIT_S)  # every host's question for changes ends once, and is asked anew
 AT_REST_PERCENT_MAX = 1.5
+AT_REST_RATIO_MAX = 1.25
 REST_S = 0.5
 
 WIDE = tuple(f"wide-{number:02d}" for number in range(WIDE_SCOPES))
@@ -102,13 +105,18 @@ class BenchHost:
     """One simulated host."""
 
     name: str
+    context: SSLContext
     link: TimedLink
-    follower: Follower
+    feed_reader: FeedReader
     hosts: Hosts
     shown: Shown
 
 
-def _made(number: int, name: str, link: TimedLink, hypervisor: SimulatedHypervisor) -> BenchHost:
+def _made(
+    number: int, name: str, context: SSLContext, url: str, hypervisor: SimulatedHypervisor
+) -> BenchHost:
+    link = TimedLink(url, context, monotonic_ms=SystemClock().monotonic_ms)
+    link.arrived_s = {}
     documents = Documents(Identity(), requests_per_s=5.0)
     hosts = Hosts(
         [name],
@@ -118,7 +126,7 @@ def _made(number: int, name: str, link: TimedLink, hypervisor: SimulatedHypervis
         monotonic_ms=SystemClock().monotonic_ms,
     )
     shown = Shown(documents, number)
-    follower = Follower(
+    feed_reader = FeedReader(
         name,
         link=link,
         documents=documents,
@@ -126,7 +134,7 @@ def _made(number: int, name: str, link: TimedLink, hypervisor: SimulatedHypervis
         monotonic_ms=SystemClock().monotonic_ms,
         took_over=shown.look,
     )
-    return BenchHost(name, link, follower, hosts, shown)
+    return BenchHost(name, context, link, feed_reader, hosts, shown)
 
 
 def _vms(number: int) -> tuple[SeenVm, ...]:
@@ -155,8 +163,7 @@ def _vms(number: int) -> tuple[SeenVm, ...]:
 @asynccontextmanager
 async def _joined(folder: Path, running: Control) -> AsyncIterator[list[BenchHost]]:
     """200 hosts that have joined, have shown their VMs, and follow."""
-    clock = SystemClock()
-    hypervisor = SimulatedHypervisor(clock)
+    hypervisor = SimulatedHypervisor(SystemClock())
     slots = asyncio.Semaphore(JOIN_AT_ONCE)
 
     async def join(number: int) -> BenchHost:
@@ -166,13 +173,11 @@ async def _joined(folder: Path, running: Control) -> AsyncIterator[list[BenchHos
             own = folder / name
             own.mkdir()
             kept = await joining.join(own, control=running.hosts_url, name=name, token=token)
-            link = TimedLink(running.hosts_url, kept.context(), monotonic_ms=clock.monotonic_ms)
-            link.arrived_s = {}
-            host = _made(number, name, link, hypervisor)
+            host = _made(number, name, kept.context(), running.hosts_url, hypervisor)
             # One after the other: they all come from one address, and of one address control has
             # only so many in the middle of their handshake.
-            await host.follower.once()
-        loops.append(asyncio.ensure_future(host.follower.run()))
+            await host.feed_reader.once()
+        loops.append(asyncio.ensure_future(host.feed_reader.run()))
         loops.append(asyncio.ensure_future(_work(number, host)))
         return host
 
@@ -312,7 +317,8 @@ def _cost(rounds: Sequence[Round]) -> Figure:
         name=f"Control's CPU per host and scope of a change ({HOSTS} hosts, {WIDE_SCOPES} scopes)",
         measured=_p(costs_us, 0.5),
         unit="us",
-        note=f"middle of {len(rounds)} orders that are taken back; lowest {min(costs_us):.1f} us",
+        note=f"middle of {len(rounds)} orders that are taken back; lowest {min(costs_us):.1f} us; "
+        "against an earlier revision: python -m bench.link_cost --base REV",
         raw={"lowest_us": min(costs_us), "highest_us": max(costs_us)},
     )
 
@@ -334,21 +340,52 @@ async def _measure(folder: Path, running: Control) -> list[Figure]:
             await _round(running, hosts, WIDE, (f"/v1/hosts/host-{n:03d}/maintain", freeze))
             for n in range(ROUNDS_EVERYTHING)
         ]
-        before_s, began_s = cpu_s(running.pid), time.perf_counter()
-        await asyncio.sleep(IDLE_S)
-        percent = (cpu_s(running.pid) - before_s) / (time.perf_counter() - began_s) * 100
-        resident = resident_mib(running.pid)
+        at_rest = await _at_rest(folder, running, hosts)
     return [
         _figure("a change for every host", everywhere),
         _figure("a change for one host", alone),
         _figure(f"{WIDE_SCOPES} scopes changed at once for every host", everything, target=None),
         _cost(everything),
+        *at_rest,
+    ]
+
+
+async def _at_rest(folder: Path, running: Control, hosts: Sequence[BenchHost]) -> list[Figure]:
+    """What hosts cost control that have nothing to say, and what that costs a bare server."""
+    (alone,) = await _percents(running.pid)
+    resident = resident_mib(running.pid)
+    link, since = hosts[0].link, hosts[0].feed_reader.since
+    answers = Answers(await link.turn(Turn()), await link.changes(since, 0))
+    authority = folder / "control" / "data" / "link"
+    with bare_server(folder / "peer", authority, answers) as (pid, url):
+        async with asked_by_all(url, [host.context for host in hosts]):
+            beside, peer = await _percents(running.pid, pid)
+    asked_per_s = HOSTS / HEARTBEAT_EVERY_S + HOSTS / WAIT_S
+    return [
         Figure(
             name=f"Control with {HOSTS} hosts at rest, CPU",
-            measured=percent,
+            measured=alone,
             unit="% of a core",
             at_most=AT_REST_PERCENT_MAX,
-            note=f"heartbeats and waiting questions over {IDLE_S:.0f} s; {resident:.0f} MiB",
+            note=f"{asked_per_s:.0f} questions/s, heartbeats and those that wait, over {IDLE_S:.0f}"
+            f" s; {resident:.0f} MiB; most of it is waking up and TLS, which depend on the machine",
             raw={"resident_mib": resident},
         ),
+        Figure(
+            name=f"Control with {HOSTS} hosts at rest, CPU against a bare server",
+            measured=beside / peer,
+            unit="x",
+            at_most=AT_REST_RATIO_MAX,
+            note=f"{beside:.2f} against {peer:.2f} % of a core over the same {IDLE_S:.0f} s: stock "
+            "uvicorn, same TLS, that says what control says, asked by the same hosts as often",
+            raw={"control_percent": beside, "bare_percent": peer},
+        ),
     ]
+
+
+async def _percents(*pids: int) -> list[float]:
+    """How much of a core each of the processes takes in the next seconds."""
+    before_s, began_s = [cpu_s(pid) for pid in pids], time.perf_counter()
+    await asyncio.sleep(IDLE_S)
+    took_s = time.perf_counter() - began_s
+    return [(cpu_s(pid) - was_s) / took_s * 100 for pid, was_s in zip(pids, before_s, strict=True)]

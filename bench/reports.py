@@ -13,10 +13,11 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
+from msgspec.structs import replace
 
 from bench.controls import Control, control
 from bench.figures import Figure
@@ -25,7 +26,7 @@ from forewarn.adapters import joining
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Unavailable
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
 from forewarn.wire.link import CHANGES_WAIT_S_MAX, Since, Turn
 

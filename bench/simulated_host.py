@@ -15,17 +15,20 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
-from forewarn.adapters.simulated_machines import SimulatedWorld
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
+from forewarn.adapters.simulated.machines import SimulatedWorld
 from forewarn.adapters.system import SystemClock
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.identity import Identity
-from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
 from forewarn.ports import HostLink
 from forewarn.wiring.host import Building, HostWhere, Machinery, run_host
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+
+from loopback_channels import LoopbackChannels
 
 HOST = "host-000"
 SCOPES = 10

@@ -5,6 +5,7 @@ Nothing is downloaded: `make install` has put the pinned packages where this Pyt
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -26,9 +27,11 @@ class NotInstalled(Exception):  # noqa: N818 - says what is the case
 
 
 def project() -> tuple[str, list[str]]:
-    """The version and the requirements that pyproject.toml states."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return str(table["version"]), [str(one) for one in table["dependencies"]]
+    """The version, where pyproject.toml says that it is written, and the requirements."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    source = (ROOT / table["tool"]["hatch"]["version"]["path"]).read_text("utf-8")
+    (version,) = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
+    return version, [str(one) for one in table["project"]["dependencies"]]
 
 
 def files() -> Iterator[tuple[str, bytes]]:

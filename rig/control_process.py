@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import run_to_end
+from forewarn.cli.serve import run_to_end
 from forewarn.settings import load
 from forewarn.wiring.control import open_control
 from rig.clock import FollowedClock

@@ -14,6 +14,11 @@ def pytest_configure() -> None:
     seeds.draw()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Play the worlds of the simulation first: they take longest, and would be waited for alone."""
+    items.sort(key=lambda item: "simulation/test_simulation.py" not in item.nodeid)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which worlds were new, also when all is well."""
     played = (

@@ -15,14 +15,14 @@ import sys
 
 import uvloop
 
-from endpoint_world import NOW_MS, FakeService
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.core.machines import Nic, Power, SeenVm
+from forewarn.adapters.iproute2 import LinkAddresses
+from forewarn.adapters.nftables import NftRules
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channels import Channels
+from forewarn.host.channels.interfaces import Channels
 from forewarn.host.identity import Identity
-from forewarn.wire.instance import Place
+from forewarn.wire.instance import ResourceLocation
+from support.endpoint_world import NOW_MS, FakeService
 
 
 class Death:
@@ -71,7 +71,7 @@ class DyingRules(NftRules):
 async def main() -> None:
     step, when, named = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     identity, death = Identity(), Death(step, when)
-    place = Place("here", "group", "subscription")
+    place = ResourceLocation("here", "group", "subscription")
     endpoint = Endpoint(FakeService(), now_ms=lambda: NOW_MS, place=place)
     interfaces, rules = DyingInterfaces(death), DyingRules(death)
     channels = Channels(endpoint, identity, interfaces=interfaces, rules=rules)

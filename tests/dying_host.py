@@ -19,17 +19,17 @@ from pathlib import Path
 
 from forewarn.adapters import marks_file
 from forewarn.adapters.control_link import ControlLink
-from forewarn.adapters.data_folder import FolderLock
+from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.cli.logs import log_to_stderr
-from forewarn.core.machines import SeenVm
-from forewarn.core.marks import Marks
+from forewarn.core.incarnation_marks import Marks
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.host import executor
-from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.host_settings import HostSettings
 from forewarn.ports import HostLink, WorkOrder
 from forewarn.wire.link import Turn, TurnTaken, Work
 from forewarn.wiring.host import HostService, HostWhere, Machinery, membership
-from lasting_machines import LastingMachines
+from loopback_channels import LoopbackChannels
+from support.lasting_machines import LastingMachines
 
 DIES = os.environ.get("DIES", "")
 

@@ -12,23 +12,23 @@ from typing import Any, cast
 
 from forewarn.api.route_table import RouteSpec
 from forewarn.cli.scenarios import needs_words
-from forewarn.emulator import scenario_library
 from forewarn.emulator.clock_routes import clock_routes
-from forewarn.emulator.durations import duration_text
-from forewarn.emulator.fault_kinds import BY_STATUS, COUNT_MAX, KINDS, KindOfFault
-from forewarn.emulator.fault_orders import SELECTORS
-from forewarn.emulator.fault_routes import fault_routes
-from forewarn.emulator.scenario import Scenario, Verb
-from forewarn.emulator.scenario_file import (
+from forewarn.emulator.faults.kinds import BY_STATUS, COUNT_MAX, KINDS, KindOfFault
+from forewarn.emulator.faults.orders import SELECTORS
+from forewarn.emulator.faults.routes import fault_routes
+from forewarn.emulator.scenarios import library
+from forewarn.emulator.scenarios.file import (
     ABOUT_CHARS_MAX,
     NEEDED_MAX,
     SCENARIO_BYTES_MAX,
     STEPS_MAX,
     TITLE_CHARS_MAX,
 )
-from forewarn.emulator.scenario_keys import KEYS, KEYS_OF
-from forewarn.emulator.scenario_routes import scenario_routes
-from forewarn.verify.checks import Check, Level
+from forewarn.emulator.scenarios.keys import KEYS, KEYS_OF
+from forewarn.emulator.scenarios.routes import scenario_routes
+from forewarn.emulator.scenarios.values import Scenario, Verb
+from forewarn.text.durations import duration_text
+from forewarn.verify.check import Check, Level
 from forewarn.verify.table import CHECKS, TITLES
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -79,7 +79,7 @@ shipped script, to begin one's own with.
 
 | name | what happens | needs | last step |
 |---|---|---|---|"""
-    found = [scenario_library.load(name) for name in scenario_library.names()]
+    found = [library.load(name) for name in library.names()]
     for one in found:
         last = duration_text(one.steps[-1].at_ms)
         yield f"| [`{one.name}`](#{one.name}) | {one.title} | {needs_words(one.needs)} | {last} |"

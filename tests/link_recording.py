@@ -15,22 +15,25 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 
-import host_world
-from core_fleet import TurnedClock
-from forewarn.adapters.control_link import ControlLink, Lane
+from forewarn.adapters.control_link import Answer, ControlLink, Lane
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import Nic, Power, SeenVm, Traits, WhenHostGoesDown
-from forewarn.core.model import EventType, Priority, ScopeKind
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, WhenHostGoesDown
+from forewarn.core.model import EventType, ScopeKind
 from forewarn.core.power import OFF_AFTER_MS
+from forewarn.core.vm_profile import Priority
 from forewarn.wire import link as wire
-from link_world import ControlWorld, Machine, control_running, until
+from support import profiles
+from support.clock import ManualClock
+from support.link_world import ControlWorld, Machine, control_running
+from support.waiting import until
 
 FOLDERS = Path(__file__).parent / "fixtures" / "link"
 NEVER = 1_000_000
@@ -70,7 +73,7 @@ DB = SeenVm(
     name="db-0",
     vm_id="00000000-0000-4000-8000-00000000000a",
     power=Power.PAUSED,
-    traits=Traits(
+    traits=profiles.traits(
         scope="db",
         update_domain=3,
         scope_kind=ScopeKind.PLACEMENT_GROUP,
@@ -122,20 +125,29 @@ class Tape:
         self.chapters[f"{len(self.chapters) + 1}-{chapter}"] = []
 
     def add(
-        self, host: str, question: str, content: bytes, response: httpx.Response, body: bytes
+        self, host: str, question: str, content: bytes, answer: Answer, *, version: str
     ) -> None:
-        """One question and its answer."""
+        """One question, said in this version of the link, and its answer."""
         (*_, exchanges) = self.chapters.values()
-        sent = response.request.headers
         exchanges.append(
             {
                 "host": host,
                 "question": question,
-                wire.VERSION_HEADER: sent[wire.VERSION_HEADER],
+                wire.VERSION_HEADER: version,
                 "request": json.loads(content),
-                "status": response.status_code,
-                "answer": json.loads(body),
+                "status": answer.status,
+                "answer": json.loads(answer.body),
             }
+        )
+
+    def add_machine(self, host: str, question: str, said: httpx.Response) -> None:
+        """A question of a machine that is no host of ours, and its answer."""
+        self.add(
+            host,
+            question,
+            said.request.content,
+            Answer(said.status_code, said.content),
+            version=said.request.headers[wire.VERSION_HEADER],
         )
 
     def files(self) -> dict[str, str]:
@@ -221,18 +233,17 @@ class RecordingLane(Lane):
         self._tape = tape
         self._host = host
 
-    async def send(
-        self, method: str, path: str, content: bytes = b"", *, limit_s: float
-    ) -> tuple[httpx.Response, bytes]:
-        response, body = await super().send(method, path, content, limit_s=limit_s)
-        self._tape.add(self._host, path.removeprefix("/link/"), content, response, body)
-        return response, body
+    async def send(self, method: str, path: str, content: bytes = b"", *, limit_s: float) -> Answer:
+        answer = await super().send(method, path, content, limit_s=limit_s)
+        question = path.removeprefix("/link/")
+        self._tape.add(self._host, question, content, answer, version=wire.LINK_VERSION)
+        return answer
 
 
 class RecordingLink(ControlLink):
     """The link of one host, on the tape."""
 
-    def __init__(self, tape: Tape, machine: Machine, clock: TurnedClock) -> None:
+    def __init__(self, tape: Tape, machine: Machine, clock: ManualClock) -> None:
         def lane() -> Lane:
             clocked = {"monotonic_ms": clock.monotonic_ms, "heard": lambda *_: None}
             return RecordingLane(tape, machine.name, machine.url, context, **clocked)
@@ -266,7 +277,7 @@ class Stage:
     """Control, two hosts, and the tape."""
 
     world: ControlWorld
-    clock: TurnedClock
+    clock: ManualClock
     tape: Tape
     h1: RecordingLink
     h2: RecordingLink
@@ -279,27 +290,29 @@ class Stage:
         """Wait until hosts are shown the event in that phase; None once it has ended."""
 
         async def look() -> bool:
-            told = [await self.world.service.views.changes(host, None, 0) for host in ("h1", "h2")]
+            told = [
+                await self.world.service.host_feed.changes(host, None, 0) for host in ("h1", "h2")
+            ]
             events = [event for one in told for scope in one.scopes for event in scope.events]
             found = {event.phase for event in events if event.event_id == event_id}
             return found == (set() if phase is None else {phase})
 
-        await host_world.until(look, f"event {event_id} is {phase}")
+        await until(look, f"event {event_id} is {phase}")
 
     async def has_work(self, host: str) -> None:
         """Wait until there is something for the host to claim."""
 
         async def look() -> bool:
-            return (await self.world.service.views.changes(host, None, 0)).work
+            return (await self.world.service.host_feed.changes(host, None, 0)).work
 
-        await host_world.until(look, f"{host} has work")
+        await until(look, f"{host} has work")
 
 
 async def joins(tape: Tape, world: ControlWorld, name: str, token: str) -> Machine:
     """A machine that asks to join; what it says is on the tape."""
     machine = world.machine(name)
     response = await machine.ask_to_join(token)
-    tape.add(name, "join", response.request.content, response, response.content)
+    tape.add_machine(name, "join", response)
     if response.status_code == httpx.codes.OK:
         machine.keep(response.json()["certificate"])
     return machine
@@ -308,7 +321,7 @@ async def joins(tape: Tape, world: ControlWorld, name: str, token: str) -> Machi
 @asynccontextmanager
 async def a_stage(folder: Path, tape: Tape) -> AsyncIterator[Stage]:
     """Control with two hosts that have joined."""
-    clock = TurnedClock()
+    clock = ManualClock()
     async with AsyncExitStack() as stack:
         running = control_running(
             folder, fleet=FLEET, clock=clock, lease_clock=clock, domain_recovery_seconds="600"
@@ -460,11 +473,11 @@ async def is_not_understood(stage: Stage) -> None:
     ):
         headers = {wire.VERSION_HEADER: version}
         response = await h1.machine.say(name, body, headers=headers)
-        tape.add("h1", name, response.request.content, response, response.content)
+        tape.add_machine("h1", name, response)
     stranger = stage.world.machine("h3")
     await stranger.learn_authority()
     response = await stranger.say("turn", {})
-    tape.add("h3", "turn", response.request.content, response, response.content)
+    tape.add_machine("h3", "turn", response)
 
 
 async def recorded(folder: Path) -> Mapping[str, str]:

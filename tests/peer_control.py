@@ -14,13 +14,21 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forewarn.api.link_app import create_link_app
-from forewarn.api.link_routes import Asking, LinkRoutes
+from forewarn.api.link.app import create_link_app
+from forewarn.api.link.routes import Asking, LinkRoutes
 from forewarn.cli.main import main
 from forewarn.logs import Log
 from forewarn.wire import link as wire
 from forewarn.wiring import control
-from link_peers import LATER_QUESTION, MORE, NEWER, NEWER_VERSION, NO_WORK, OLDER, as_said_by
+from support.link_peers import (
+    LATER_QUESTION,
+    MORE,
+    NEWER,
+    NEWER_VERSION,
+    NO_WORK,
+    OLDER,
+    as_said_by,
+)
 
 PEER = os.environ["PEER"]
 OK = 200

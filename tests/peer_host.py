@@ -12,17 +12,15 @@ import os
 import sys
 from pathlib import Path
 
-import httpx
-
 import dying_host
 from forewarn.adapters import control_link, joining
-from forewarn.adapters.control_link import ControlLink, Lane
+from forewarn.adapters.control_link import Answer, ControlLink, Lane
 from forewarn.cli.logs import log_to_stderr
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.host import executor
 from forewarn.logs import Log
 from forewarn.wire import link as wire
-from link_peers import LATER_WORK, NEWER, NEWER_VERSION, NO_QUESTION, OLDER, as_said_by
+from support.link_peers import LATER_WORK, NEWER, NEWER_VERSION, NO_QUESTION, OLDER, as_said_by
 
 PEER = os.environ["PEER"]
 
@@ -32,9 +30,7 @@ log = Log(__name__)
 class PeerLane(Lane):
     """Connections over which every question is said as that version says it."""
 
-    async def send(
-        self, method: str, path: str, content: bytes = b"", *, limit_s: float
-    ) -> tuple[httpx.Response, bytes]:
+    async def send(self, method: str, path: str, content: bytes = b"", *, limit_s: float) -> Answer:
         said = as_said_by(PEER, path.removeprefix("/link/"), content, answer=False)
         return await super().send(method, path, said, limit_s=limit_s)
 

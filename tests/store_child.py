@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind
 from forewarn.ports import Change, StoreFailed
 

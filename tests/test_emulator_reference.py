@@ -17,12 +17,12 @@ from emulator_reference import (
     emulator_page,
     emulator_routes,
 )
-from forewarn.emulator import scenario_library
-from forewarn.emulator.fault_kinds import KINDS
-from forewarn.emulator.fault_orders import SELECTORS
-from forewarn.emulator.scenario import Verb
-from forewarn.emulator.scenario_keys import KEYS
-from forewarn.verify.checks import Level
+from forewarn.emulator.faults.kinds import KINDS
+from forewarn.emulator.faults.orders import SELECTORS
+from forewarn.emulator.scenarios import library
+from forewarn.emulator.scenarios.keys import KEYS
+from forewarn.emulator.scenarios.values import Verb
+from forewarn.verify.check import Level
 from forewarn.verify.table import CHECKS
 
 
@@ -35,7 +35,7 @@ def test_the_page_says_what_the_code_says(page: Path) -> None:
 
 def test_every_scenario_key_fault_and_route_is_on_the_page() -> None:
     text = emulator_page()
-    for name in scenario_library.names():
+    for name in library.names():
         assert f"\n### {name}\n" in text
     for word in (*KEYS, *KINDS, *SELECTORS):
         assert f"| `{word}` |" in text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from forewarn import host_settings, settings
 from forewarn.host_settings import BadSettings, HostSettings
@@ -160,12 +160,12 @@ def test_the_service_leaves_the_variables_of_the_host_daemon_alone(tmp_path: Pat
 
 def test_every_key_has_a_field_and_every_field_a_key() -> None:
     assert set(host_settings.setting_names()) == {field.name for field in fields(HostSettings)}
-    assert set(host_settings._KINDS) == set(host_settings.setting_names())
+    assert set(host_settings._KEYS.fields) == set(host_settings.setting_names())
 
 
 def test_the_page_of_the_host_daemon_describes_every_setting_and_every_metric() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "host.md").read_text(encoding="utf-8")
-    numbers = (Path(host_settings.__file__).parent / "wiring" / "host_measures.py").read_text()
+    page = (Path(__file__).parent.parent / "docs" / "host" / "reference.md").read_text("utf-8")
+    numbers = (Path(host_settings.__file__).parent / "wiring" / "host_metrics.py").read_text()
     metrics = set(re.findall(r'"(forewarn_\w+)"', numbers))
 
     assert [key for key in host_settings.setting_names() if f"`{key}`" not in page] == []

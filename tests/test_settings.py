@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from forewarn import settings
 from forewarn.control import inventory
@@ -14,7 +14,7 @@ from forewarn.core.errors import BadInventory
 from forewarn.core.model import Policy
 from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.scheduling import FREEZE_SECONDS_MAX
-from forewarn.core.spelling import MISTAKES_NAMED_MAX
+from forewarn.core.suggestions import MISTAKES_NAMED_MAX
 from forewarn.endpoint.routes import RequestRules
 from forewarn.settings import BadSettings, Settings
 
@@ -365,7 +365,7 @@ def test_the_demo_fleet_comes_with_the_program_and_each_vm_has_a_listener(tmp_pa
     found = inventory.parse(load(tmp_path).inventory_text())
 
     assert [host.name for host in found.hosts] == ["h1", "h2", "h3", "h4"]
-    listens = [vm.listen for vm in found.vms]
+    listens = [vm.profile.listen for vm in found.vms]
     assert all(listen is not None and listen.startswith("127.0.0.1:") for listen in listens)
     assert len(set(listens)) == len(found.vms)
 

@@ -34,29 +34,25 @@ PRAGMA = re.compile(r"  # (noqa|type: ignore).*$")
 # Where everything may be caught and kept, and how often at most: the top of a loop or of one piece
 # of work.
 CATCHES_EVERYTHING = {
-    "src/forewarn/adapters/libvirt_connection.py": 1,  # a thread's failure is its waiter's
-    "src/forewarn/adapters/libvirt_hypervisor.py": 1,  # the top of a loop that mends
+    "src/forewarn/adapters/libvirt/connection.py": 1,  # a thread's failure is its waiter's
+    "src/forewarn/adapters/libvirt/hypervisor.py": 1,  # the top of a loop that mends
+    "src/forewarn/api/link/at_once.py": 2,  # read, answered: it goes the ordinary way, logged once
     "src/forewarn/control/inventories.py": 2,  # one slice, one look at what is left: logged once
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
+    "src/forewarn/control/host_turns.py": 1,  # one part of a turn: the host is heard all the same
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request
     "src/forewarn/endpoint/protocol.py": 1,  # the top of a guest's request
-    "src/forewarn/endpoint/turns.py": 1,  # one connection's turn: the others go on
-    "src/forewarn/host/confirming.py": 1,  # the word of one host: the others go on
+    "src/forewarn/endpoint/fair_turns.py": 1,  # one connection's turn: the others go on
     "src/forewarn/host/daemon.py": 2,  # a host's step, heartbeat: the others go on
-    "src/forewarn/host/follower.py": 1,  # one answer of control
-    "src/forewarn/host/guests.py": 1,  # one sending of what guests did
-    "src/forewarn/host/watching.py": 4,  # one look, arrangement, sighting, adoption
+    "src/forewarn/host/feed_reader.py": 1,  # one answer of control
+    "src/forewarn/host/in_process_hosts.py": 1,  # one host of a process: the others go on
+    "src/forewarn/host/vm_watcher.py": 4,  # one look, arrangement, sighting, adoption
 }
 # Where tests may pause, and how often at most: between two looks at a condition with a deadline.
 PAUSES = {
-    "tests/control/test_loops.py": 1,
-    "tests/endpoint_world.py": 1,
-    "tests/host/test_daemon.py": 1,
-    "tests/host_world.py": 1,
-    "tests/libvirt_world.py": 2,
-    "tests/channels_world.py": 1,
-    "tests/system_world.py": 1,
+    "tests/support/libvirt_world.py": 1,
+    "tests/support/waiting.py": 2,
 }
 # Where tests compare a wall time with a limit, and how often at most: it only ends a hang.
 WALL_TIMES = {
@@ -220,7 +216,7 @@ def test_no_test_asserts_a_wall_time_that_a_busy_machine_can_exceed() -> None:
 
 
 def test_every_named_query_is_used() -> None:
-    sql = text_of(ROOT / "src/forewarn/adapters/sql/queries.sql")
+    sql = text_of(ROOT / "src/forewarn/adapters/sqlite/sql/queries.sql")
     named = set(re.findall(r"^-- name: (\w+)$", sql, re.MULTILINE))
     code = "\n".join(text_of(path) for path in python("src/forewarn/adapters/"))
     assert len(named) > 1

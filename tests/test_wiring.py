@@ -7,14 +7,13 @@ import gc
 import os
 import resource
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-import ordered
 from forewarn.adapters.operator_token import operator_token
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.control import inventory
 from forewarn.core.errors import Unavailable
@@ -22,15 +21,17 @@ from forewarn.core.model import Vm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import Listeners, ListenFailed
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.assembly import Adapters, Assembly
+from forewarn.wiring.control_parts import Adapters, ControlAndHosts
 from forewarn.wiring.process import (
     DESCRIPTORS_MAX,
     GROWN_MIN,
     Growing,
     raise_descriptor_limit,
     settle_memory,
+    without_collections,
 )
 from forewarn.wiring.serve import keep_arranged
+from support import ordered
 
 WAIT_S = 60
 AGAIN_S = 0.01
@@ -140,10 +141,10 @@ def test_later_collections_do_not_look_at_what_was_loaded_at_the_start() -> None
 
 
 @asynccontextmanager
-async def assembled(folder: Path) -> AsyncIterator[tuple[Assembly, Listeners]]:
+async def assembled(folder: Path) -> AsyncIterator[tuple[ControlAndHosts, Listeners]]:
     """A control plane with hosts and listeners, none of its loops running."""
     settings, clock, store = Settings(data=folder / "data"), SystemClock(), SqliteStore.in_memory()
-    parts = Assembly(
+    parts = ControlAndHosts(
         settings,
         Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
         ring=lambda: None,
@@ -205,7 +206,7 @@ def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path
                 (host + vm + other, {"a"}),
             ):
                 await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
-                await parts.arrange(listeners, lambda vm: vm.listen)
+                await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 assert listeners.addresses().keys() == there
 
     asyncio.run(main())
@@ -221,10 +222,14 @@ def test_nothing_is_kept_of_hosts_that_left_the_fleet(tmp_path: Path) -> None:
             for number in range(6):
                 text = host.format(number) + vm.format(number)
                 await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
-                await parts.arrange(listeners, lambda vm: vm.listen)
+                await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 await parts.guests.enable(f"v{number}", f"v{number}")
                 parts.guests.returned(f"v{number}")
-                kept = (parts.views._views, parts._together._followers, parts.hosts._executors)
+                kept = (
+                    parts.host_feed._by_host,
+                    parts._together._readers,
+                    parts.hosts._executors,
+                )
                 assert [set(one) for one in kept] == [{f"h{number}"}] * 3
                 await parts.guests.send(polls=False)
                 assert set(parts.guests._guests) == {f"h{number}"}
@@ -242,7 +247,7 @@ def test_what_guests_of_a_host_did_goes_with_it_and_is_counted(tmp_path: Path) -
             for number in (1, 2):
                 text = host.format(number) + vm.format(number)
                 await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
-                await parts.arrange(listeners, lambda vm: vm.listen)
+                await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 parts.guests.first_read(f"v{number}", f"v{number}", frozenset({"e1", "e2"}))
                 if number == 1:
                     parts.guests._guests["h1"].dropped = 3
@@ -269,3 +274,16 @@ def test_while_much_comes_to_be_no_garbage_is_looked_for_and_then_as_ever() -> N
         assert gc.get_freeze_count() > len(kept)
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_start_without_collections_leaves_the_collector_as_it_was(*, is_on: bool) -> None:
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with suppress(ValueError), without_collections():
+            assert not gc.isenabled()
+            raise ValueError("a start that fails")
+        assert gc.isenabled() is is_on
+    finally:
+        (gc.enable if was_on else gc.disable)()

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_world import Execution, Happening, World
 from forewarn_guest.configuration import Approve, OnUnknown, Part, Rule, Step
-from forewarn_guest.facts import Fact, Kind, Outcome
+from forewarn_guest.facts import Fact, FactKind, Outcome
 
 BACK = (Part.RECOVER, Part.CANCELED)
 
@@ -88,23 +88,23 @@ class Judge:
     # The journal, fact by fact.
 
     def _fact(self, fact: Fact) -> None:
-        if fact.kind is Kind.APPEARED:
+        if fact.kind is FactKind.APPEARED:
             self._appeared(fact)
             return
         record = self._records.get(fact.care)
         if record is None:
             return
         _hold(not record.closed, record, f"{fact.kind.value} after it was closed")
-        if fact.kind is Kind.NOT_BEGUN:
+        if fact.kind is FactKind.NOT_BEGUN:
             self._not_begun(record, fact)
-        elif fact.kind in (Kind.INTENDED, Kind.ENDED, Kind.RULED, Kind.LEFT_OUT):
+        elif fact.kind in (FactKind.INTENDED, FactKind.ENDED, FactKind.RULED, FactKind.LEFT_OUT):
             self._step(record, fact)
-        elif fact.kind is Kind.GONE:
+        elif fact.kind is FactKind.GONE:
             record.gone = fact.detail["how"]
             self._really(record)
-        elif fact.kind is Kind.SHARED:
+        elif fact.kind is FactKind.SHARED:
             self._shared(record, fact)
-        elif fact.kind is Kind.HANDED_OVER:
+        elif fact.kind is FactKind.HANDED_OVER:
             self._handed_over(record, fact)
         else:
             _note(record, fact)
@@ -147,15 +147,15 @@ class Judge:
 
     def _step(self, record: Record, fact: Fact) -> None:
         part, name = Part(fact.detail["part"]), fact.detail["step"]
-        if fact.kind is Kind.LEFT_OUT:
+        if fact.kind is FactKind.LEFT_OUT:
             _hold((part, name) not in record.intended, record, f"{name} left out after it was run")
             _hold((part, name) not in record.left_out, record, f"{name} left out twice")
             record.left_out[part, name] = fact.detail["why"]
             return
         attempt = fact.detail["attempt"]
-        if fact.kind is Kind.INTENDED:
+        if fact.kind is FactKind.INTENDED:
             self._intended(record, part, name, attempt)
-        elif fact.kind is Kind.ENDED:
+        elif fact.kind is FactKind.ENDED:
             _hold((part, name, attempt) not in record.ends, record, f"{name} ended twice")
             record.ends[part, name, attempt] = fact.detail["outcome"]
             if fact.detail["outcome"] != "unknown":
@@ -290,16 +290,16 @@ class Judge:
 
 
 def _note(record: Record, fact: Fact) -> None:
-    if fact.kind is Kind.STARTED:
+    if fact.kind is FactKind.STARTED:
         record.started = True
-    elif fact.kind is Kind.CHANGED:
+    elif fact.kind is FactKind.CHANGED:
         record.changed = True
-    elif fact.kind is Kind.BOOTED:
+    elif fact.kind is FactKind.BOOTED:
         scheduled = not record.started and not record.gone
         own = any(part is Part.PREPARE for part, _ in record.intended)
         record.booted = own or not scheduled
         record.prepared_elsewhere &= not scheduled
-    elif fact.kind is Kind.CLOSED:
+    elif fact.kind is FactKind.CLOSED:
         record.closed = True
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent_world import BUSY_S, END_S, VM, Crash, Execution, World
-from forewarn_guest.care import Care, Run, Stage, fold
 from forewarn_guest.configuration import Configuration, Part
 from forewarn_guest.deciding import (
     Close,
@@ -27,8 +26,9 @@ from forewarn_guest.deciding import (
     decide,
     prepared,
 )
-from forewarn_guest.facts import Fact, Kind, Outcome
+from forewarn_guest.facts import Fact, FactKind, Outcome
 from forewarn_guest.observing import booted, observe
+from forewarn_guest.tracked_event import Run, Stage, TrackedEvent, fold
 
 ROUNDS_AT_MOST = 60  # of deciding and doing until nothing is left to do now
 
@@ -42,7 +42,7 @@ class Mind:
     """The pure parts, so that a test can plant a mistake in one of them."""
 
     observe: Callable[..., list[Fact]] = observe
-    fold: Callable[[dict[str, Care], Fact], None] = fold
+    fold: Callable[[dict[str, TrackedEvent], Fact], None] = fold
     decide: Callable[..., Decision] = decide
 
 
@@ -53,20 +53,20 @@ class ModelAgent:
         self.world = world
         self._mind = mind
         self._configuration = configuration
-        self.cares: dict[str, Care] = {}
+        self.cares: dict[str, TrackedEvent] = {}
         for fact in world.kept:
             mind.fold(self.cares, fact)
         self._timings: dict[str, Timing] = {}
         self._running: list[tuple[Run, str, Execution]] = []
 
-    def keep(self, kind: Kind, care: str = "", **detail: object) -> None:
+    def keep(self, kind: FactKind, care: str = "", **detail: object) -> None:
         fact = Fact(kind, self.world.date(), care, detail)
         self.world.keep(fact)
         self._mind.fold(self.cares, fact)
 
     def begin(self) -> None:
         """Find out what became of the steps that an agent before this one has left open."""
-        self.keep(Kind.BEGIN, boot_id=self.world.boot_id)
+        self.keep(FactKind.BEGIN, boot_id=self.world.boot_id)
         for care in list(self.cares.values()):
             for run in [run for run in care.runs.values() if run.open]:
                 self._look(care, run)
@@ -74,7 +74,7 @@ class ModelAgent:
         for fact in booted(list(self.cares.values()), boot_id=boot_id, at=at):
             self.keep(fact.kind, fact.care, **fact.detail)
 
-    def _look(self, care: Care, run: Run) -> None:
+    def _look(self, care: TrackedEvent, run: Run) -> None:
         found = self.world.find(care.care_id, run.part, run.step, run.attempt)
         if found is not None and found.ended_s is None:
             if run.stage is Stage.INTENDED:
@@ -84,7 +84,7 @@ class ModelAgent:
         if found is None and run.stage is Stage.INTENDED and self.world.chance(0.5):
             # There was room for its file, which says that nobody began it.
             place = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
-            self.keep(Kind.NOT_BEGUN, care.care_id, **place)
+            self.keep(FactKind.NOT_BEGUN, care.care_id, **place)
             return
         known = found is not None and found.recorded
         outcome = found.outcome if found is not None and known else Outcome.UNKNOWN
@@ -93,11 +93,11 @@ class ModelAgent:
     def _begun(self, care: str, part: Part, step: str, attempt: int) -> None:
         place = {"part": part.value, "step": step, "attempt": attempt}
         process = {"pid": 1, "start_ticks": 1, "boot_id": self.world.boot_id}
-        self.keep(Kind.BEGUN, care, **place, **process)
+        self.keep(FactKind.BEGUN, care, **place, **process)
 
     def _ended(self, care: str, part: Part, step: str, attempt: int, outcome: Outcome) -> None:
         place = {"part": part.value, "step": step, "attempt": attempt}
-        self.keep(Kind.ENDED, care, **place, outcome=outcome.value)
+        self.keep(FactKind.ENDED, care, **place, outcome=outcome.value)
 
     def turn(self, *, look: bool) -> None:
         """See to the processes, look at the document, and do what is to be done."""
@@ -163,24 +163,24 @@ class ModelAgent:
             self.say_go_ahead(deed.care)
         elif isinstance(deed, CountAs):
             place = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
-            self.keep(Kind.RULED, deed.care, **place, counts_as=deed.outcome.value)
+            self.keep(FactKind.RULED, deed.care, **place, counts_as=deed.outcome.value)
         elif isinstance(deed, LeaveOut):
             place = {"part": deed.part.value, "step": deed.step}
-            self.keep(Kind.LEFT_OUT, deed.care, **place, why=deed.why)
+            self.keep(FactKind.LEFT_OUT, deed.care, **place, why=deed.why)
         elif isinstance(deed, Share):
-            self.keep(Kind.SHARED, deed.care, by=deed.by)
+            self.keep(FactKind.SHARED, deed.care, by=deed.by)
         elif isinstance(deed, HandOver):
-            self.keep(Kind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
+            self.keep(FactKind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
         elif isinstance(deed, Withhold):
-            self.keep(Kind.WITHHELD, deed.care, why=deed.why)
+            self.keep(FactKind.WITHHELD, deed.care, why=deed.why)
         else:
             assert isinstance(deed, Close)
-            self.keep(Kind.CLOSED, deed.care)
+            self.keep(FactKind.CLOSED, deed.care)
 
     def run(self, deed: RunStep) -> None:
         step, world = deed.step.name, self.world
         place = {"part": deed.part.value, "step": step, "attempt": deed.attempt}
-        self.keep(Kind.INTENDED, deed.care, **place)
+        self.keep(FactKind.INTENDED, deed.care, **place)
         if world.chance(0.03):  # the program is not there any more
             self._ended(deed.care, deed.part, step, deed.attempt, Outcome.FAILED)
             return
@@ -193,10 +193,10 @@ class ModelAgent:
 
     def say_go_ahead(self, care_id: str) -> None:
         """The fact first: what may have been approved must not count as canceled later."""
-        self.keep(Kind.APPROVING, care_id)
+        self.keep(FactKind.APPROVING, care_id)
         self.world.approve(self.cares[care_id].key)
         self.note_approval(care_id)
-        self.keep(Kind.APPROVED, care_id)
+        self.keep(FactKind.APPROVED, care_id)
 
     def note_approval(self, care_id: str) -> None:
         timing = self._timings.get(care_id, Timing())

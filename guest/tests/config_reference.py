@@ -13,7 +13,7 @@ from pathlib import Path
 from forewarn_guest.config_file import CONFIG_BYTES_MAX, RULES_MAX, STEPS_MAX
 from forewarn_guest.config_keys import AGENT, NOTICE_S, RULE, STEP, Key
 from forewarn_guest.durations import in_words
-from forewarn_guest.steps import KINDS, Kind, Option
+from forewarn_guest.steps import KINDS, Option, StepKind
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "guest-configuration.md"
 REGENERATE = "PYTHONPATH=guest/src python guest/tests/config_reference.py"
@@ -53,6 +53,12 @@ gone after it has happened, and `[[rule.canceled]]` when it is gone without havi
 """
     yield from _keys(RULE)
     yield """
+`approve` says who goes ahead: with `"after-prepare"` this VM, when every prepare step is done; with
+`"leader"` the same, but the VM that the event names first, the others only in its stead; with
+`"at-once"` this VM, before anything is prepared; with `"never"` no VM, and the event starts at its
+time. The journal knows rules by their names: a rule that is renamed while an event stands leaves it
+alone.
+
 The least notice of each type, as far as it is documented; a prepare step that may take longer is
 warned about:
 
@@ -67,8 +73,8 @@ def _steps() -> Iterator[str]:
 ## Steps
 
 A list has up to {STEPS_MAX} steps, which run one after the other. A step has one of `run`, `shell`
-and the built-in kinds below, and these keys. Files that run must exist, be executable, and not be
-writable for everybody, nor the folders above them; neither must the configuration itself.
+and the built-in kinds below, and these keys. Files that run must exist and be executable. They,
+the folders above them and the configuration itself must not be writable for every user.
 """
     yield from _keys(STEP)
 
@@ -84,7 +90,7 @@ A table with the name of the kind stands in the step, like
         yield from _kind(kind)
 
 
-def _kind(kind: Kind) -> Iterator[str]:
+def _kind(kind: StepKind) -> Iterator[str]:
     yield f"\n### {kind.name}\n\n{kind.what}\n"
     yield "| option | what it is for | takes | without it |\n|---|---|---|---|"
     for name, option in kind.options.items():

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from forewarn_guest.care import Care, fold, fold_all
 from forewarn_guest.configuration import Configuration, Part, Rule, Step
 from forewarn_guest.deciding import (
     Close,
@@ -28,8 +27,9 @@ from forewarn_guest.deciding import (
     prepared,
 )
 from forewarn_guest.document import STARTED, Document, Event
-from forewarn_guest.facts import Fact, Kind, Outcome, from_json
+from forewarn_guest.facts import Fact, FactKind, Outcome, from_json
 from forewarn_guest.observing import booted, observe
+from forewarn_guest.tracked_event import TrackedEvent, fold, fold_all
 
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 VM = "web_0"
@@ -76,7 +76,7 @@ class Scene:
         self.vm = vm
         self.now_s = 0.0
         self.boot_id = "boot-1"
-        self.cares: dict[str, Care] = {}
+        self.cares: dict[str, TrackedEvent] = {}
         self.facts: list[Fact] = []
         self.running: dict[str, RunStep] = {}
         self.limits: dict[str, float] = {}
@@ -113,7 +113,7 @@ class Scene:
         self.now_s = self.now_s if at_s is None else at_s
         run = next(key for key in self.running if key == name or key.endswith(f" {name}"))
         deed = self.running.pop(run)
-        self._fact(Kind.ENDED, deed.care, **_place(deed), outcome=outcome.value)
+        self._fact(FactKind.ENDED, deed.care, **_place(deed), outcome=outcome.value)
         return self.settle()
 
     def restart(self, *rules: Rule, reboots: bool = False) -> Scene:
@@ -124,7 +124,7 @@ class Scene:
         kept = [from_json(json.loads(json.dumps(fact.to_json()))) for fact in self.facts]
         self.cares = fold_all(kept)
         for deed in self.running.values():
-            self._fact(Kind.ENDED, deed.care, **_place(deed), outcome="unknown")
+            self._fact(FactKind.ENDED, deed.care, **_place(deed), outcome="unknown")
         self.running.clear()
         for fact in booted(self.cares.values(), boot_id=self.boot_id, at=at(self.now_s)):
             self.keep(fact)
@@ -165,12 +165,12 @@ class Scene:
     def _time(self, care: str, **changes: Any) -> None:
         self._timings[care] = replace(self._timings.get(care, Timing()), **changes)
 
-    def _fact(self, kind: Kind, care: str, **detail: Any) -> None:
+    def _fact(self, kind: FactKind, care: str, **detail: Any) -> None:
         self.keep(Fact(kind, at(self.now_s), care, detail))
 
     def _do(self, deed: Deed) -> None:
         if isinstance(deed, RunStep):
-            self._fact(Kind.INTENDED, deed.care, **_place(deed))
+            self._fact(FactKind.INTENDED, deed.care, **_place(deed))
             assert deed.care not in {run.care for run in self.running.values()}, "two at a time"
             self.running[f"{deed.care} {deed.step.name}"] = deed
             self.limits[deed.step.name] = deed.limit_s
@@ -178,22 +178,22 @@ class Scene:
             before = self._timings.get(deed.care, Timing()).approvals
             self._time(deed.care, approvals=before + 1, approved_s=self.now_s)
             self.approved.append(deed.care)
-            self._fact(Kind.APPROVED, deed.care)
+            self._fact(FactKind.APPROVED, deed.care)
         elif isinstance(deed, CountAs):
             place = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
-            self._fact(Kind.RULED, deed.care, **place, counts_as=deed.outcome.value)
+            self._fact(FactKind.RULED, deed.care, **place, counts_as=deed.outcome.value)
         elif isinstance(deed, LeaveOut):
             place = {"part": deed.part.value, "step": deed.step}
-            self._fact(Kind.LEFT_OUT, deed.care, **place, why=deed.why)
+            self._fact(FactKind.LEFT_OUT, deed.care, **place, why=deed.why)
         elif isinstance(deed, Share):
-            self._fact(Kind.SHARED, deed.care, by=deed.by)
+            self._fact(FactKind.SHARED, deed.care, by=deed.by)
         elif isinstance(deed, HandOver):
-            self._fact(Kind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
+            self._fact(FactKind.HANDED_OVER, deed.care, to=deed.to, prepared=deed.prepared)
         elif isinstance(deed, Withhold):
-            self._fact(Kind.WITHHELD, deed.care, why=deed.why)
+            self._fact(FactKind.WITHHELD, deed.care, why=deed.why)
         else:
             assert isinstance(deed, Close)
-            self._fact(Kind.CLOSED, deed.care)
+            self._fact(FactKind.CLOSED, deed.care)
 
 
 _TOLD = ("how", "part", "step", "outcome", "counts_as", "why", "by", "to")

@@ -11,7 +11,6 @@ from typing import Any, Callable
 import pytest
 
 from forewarn_guest.agent import APPROVALS_AT_ONCE_MAX, Agent
-from forewarn_guest.care import Run
 from forewarn_guest.configuration import Configuration, Rule
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import JournalFull, Unreachable
@@ -19,6 +18,7 @@ from forewarn_guest.facts import Fact, from_json
 from forewarn_guest.http1 import Stop
 from forewarn_guest.logs import Log
 from forewarn_guest.run_files import NotBegun
+from forewarn_guest.tracked_event import Run
 from scene import VM, at, event, rule, started
 
 LIMIT_S = 10.0

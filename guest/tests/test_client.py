@@ -11,7 +11,7 @@ import pytest
 from forewarn_guest.client import API_VERSIONS, Client, problem
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, NotFound, Refused, Unreachable
 from forewarn_guest.http1 import Answer
-from forewarn_guest.patience import RETRY_AFTER_MAX_S, delay_after, patience_with
+from forewarn_guest.retry_policy import RETRY_AFTER_MAX_S, delay_after, patience_with
 from scripted_endpoint import Asked, Reply, ScriptedEndpoint, document, event, serving
 
 EMPTY = document(1)

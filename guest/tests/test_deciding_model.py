@@ -14,7 +14,6 @@ import pytest
 from agent_judge import Broken, Judge
 from agent_model import Mind, ModelAgent, Unsettled, live
 from agent_world import World
-from forewarn_guest.care import Care, fold
 from forewarn_guest.configuration import Approve, Configuration, Part
 from forewarn_guest.deciding import (
     Close,
@@ -27,8 +26,9 @@ from forewarn_guest.deciding import (
     decide,
 )
 from forewarn_guest.document import Document
-from forewarn_guest.facts import Fact, Gone, Kind, Outcome
+from forewarn_guest.facts import Fact, FactKind, Gone, Outcome
 from forewarn_guest.observing import observe
+from forewarn_guest.tracked_event import TrackedEvent, fold
 
 SEEDS = 400
 SEEDS_PLANTED = 300  # within so many, a planted mistake is found
@@ -79,16 +79,16 @@ def test_an_agent_that_dies_at_any_point_between_two_durable_steps_goes_on(seed:
 
 
 def test_the_seeded_worlds_contain_every_kind_of_fact_and_every_way_of_ending() -> None:
-    kinds: set[Kind] = set()
+    kinds: set[FactKind] = set()
     outcomes: set[str] = set()
     attempts: set[int] = set()
     for seed in range(300):
         for fact in judge(seed).kept:
             kinds.add(fact.kind)
-            if fact.kind is Kind.ENDED:
+            if fact.kind is FactKind.ENDED:
                 outcomes.add(fact.detail["outcome"])
                 attempts.add(fact.detail["attempt"])
-    assert kinds == set(Kind) - {Kind.PAUSE}
+    assert kinds == set(FactKind) - {FactKind.PAUSE}
     assert outcomes == {outcome.value for outcome in Outcome}
     assert {1, 2, 3} <= attempts
 
@@ -100,23 +100,23 @@ def test_the_same_seed_gives_the_same_story() -> None:
 
 # Mistakes that the judge must find.
 
-Cares = Mapping[str, Care]
+Cares = Mapping[str, TrackedEvent]
 Timings = Mapping[str, Timing]
 
 
-def forgets_what_was_intended(cares: dict[str, Care], fact: Fact) -> None:
-    if fact.kind is not Kind.INTENDED:
+def forgets_what_was_intended(cares: dict[str, TrackedEvent], fact: Fact) -> None:
+    if fact.kind is not FactKind.INTENDED:
         fold(cares, fact)
 
 
-def forgets_what_was_left_out(cares: dict[str, Care], fact: Fact) -> None:
-    if fact.kind is not Kind.LEFT_OUT:
+def forgets_what_was_left_out(cares: dict[str, TrackedEvent], fact: Fact) -> None:
+    if fact.kind is not FactKind.LEFT_OUT:
         fold(cares, fact)
 
 
-def forgets_handing_over(cares: dict[str, Care], fact: Fact) -> None:
+def forgets_handing_over(cares: dict[str, TrackedEvent], fact: Fact) -> None:
     """The one that hands over knows it; the heir does not."""
-    if fact.kind is Kind.HANDED_OVER:
+    if fact.kind is FactKind.HANDED_OVER:
         cares[fact.care].handed_over_to = fact.detail["to"]
         return
     fold(cares, fact)
@@ -128,7 +128,7 @@ def takes_every_end_that_nobody_saw_for_canceled(*given: Any, **named: Any) -> l
     seen = observe(document, cares, **named)
     return [
         replace(fact, detail={"how": Gone.CANCELED.value})
-        if fact.kind is Kind.GONE and not cares[fact.care].started
+        if fact.kind is FactKind.GONE and not cares[fact.care].started
         else fact
         for fact in seen
     ]
@@ -136,13 +136,13 @@ def takes_every_end_that_nobody_saw_for_canceled(*given: Any, **named: Any) -> l
 
 def sees_an_id_only_once(*given: Any, **named: Any) -> list[Fact]:
     seen = observe(*given, **named)
-    back = (fact for fact in seen if fact.kind is Kind.APPEARED and fact.detail["sighting"] > 1)
+    back = (fact for fact in seen if fact.kind is FactKind.APPEARED and fact.detail["sighting"] > 1)
     again = [fact.care for fact in back]
     return [fact for fact in seen if fact.care not in again]
 
 
 def overlooks_started(*given: Any, **named: Any) -> list[Fact]:
-    return [fact for fact in observe(*given, **named) if fact.kind is not Kind.STARTED]
+    return [fact for fact in observe(*given, **named) if fact.kind is not FactKind.STARTED]
 
 
 def decides(
@@ -230,7 +230,7 @@ def ignores_the_time_left(decision: Decision, cares: Cares, configuration: Confi
 
 
 def decides_seeing(
-    visible: Callable[[Care, Care], bool],
+    visible: Callable[[TrackedEvent, TrackedEvent], bool],
 ) -> Callable[..., Decision]:
     """The real decision for each care, which sees only some of the others."""
 
@@ -267,7 +267,7 @@ class ApprovesBeforeItKeepsTheFact(ModelAgent):
     def say_go_ahead(self, care_id: str) -> None:
         self.world.approve(self.cares[care_id].key)
         self.note_approval(care_id)
-        self.keep(Kind.APPROVED, care_id)
+        self.keep(FactKind.APPROVED, care_id)
 
 
 class RunsBeforeItKeepsTheFact(ModelAgent):

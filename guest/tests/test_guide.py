@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forewarn_guest import cli, facts
+from forewarn_guest.cli_run import NO_RELOAD
 from forewarn_guest.configuration import Part, Step
 from forewarn_guest.document import Event
 from forewarn_guest.errors import (
@@ -21,9 +22,8 @@ from forewarn_guest.errors import (
     Refused,
     Unreachable,
 )
-from forewarn_guest.occasions import Occasion
-from forewarn_guest.outside import _kind
-from forewarn_guest.starting import NO_RELOAD
+from forewarn_guest.status_writer import _kind
+from forewarn_guest.step_input import StepInput
 from forewarn_guest.steps import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -73,13 +73,15 @@ def test_every_kind_of_trouble_is_explained() -> None:
 
 
 def test_every_fact_is_named() -> None:
-    assert [kind.value for kind in facts.Kind if f"`{kind.value}`" not in section("Files")] == []
+    assert [
+        kind.value for kind in facts.FactKind if f"`{kind.value}`" not in section("Files")
+    ] == []
 
 
 def test_every_variable_and_every_key_that_a_step_is_told_is_named_and_no_other() -> None:
     event = Event("A", "Reboot", "Scheduled", ("vm0",))
     step = Step("drain", "run", ("true",), 1.0)
-    occasion = Occasion(event, "vm0", Part.PREPARE, step, leader=True, left_s=1.0)
+    occasion = StepInput(event, "vm0", Part.PREPARE, step, leader=True, left_s=1.0)
     text = section("What a step is told")
     told = {name for name in occasion.environment() if name.startswith("FOREWARN_")}
     told -= os.environ.keys()  # what the tests themselves were told

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-from forewarn_guest.metrics import Measured, text_of
+from forewarn_guest.metrics import AgentNumbers, text_of
 
 # The text format of Prometheus, version 0.0.4.
 HELP = re.compile(r"# HELP ([a-z_]+) .+")
 TYPE = re.compile(r"# TYPE ([a-z_]+) (counter|gauge)")
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="(?:[^"\\\n]|\\["\\n])*"\})? (-?[0-9]+(?:\.[0-9]+)?)')
 
-MEASURED = Measured(
-    version="0.1.0",
+MEASURED = AgentNumbers(
+    version="1.2.3",
     began_s=1000.0,
     written_s=1010.5,
     answered_s=1008.0,
@@ -69,13 +69,15 @@ def test_what_was_counted_is_there_by_name() -> None:
 
 
 def test_without_an_answer_there_is_no_age_of_one() -> None:
-    assert "last_answer" not in text_of(Measured("0", began_s=1.0, written_s=2.0, answered_s=None))
+    assert "last_answer" not in text_of(
+        AgentNumbers("0", began_s=1.0, written_s=2.0, answered_s=None)
+    )
 
 
 def test_a_type_that_somebody_made_up_cannot_add_lines_of_its_own() -> None:
     evil = 'x"} 1\nforewarn_guest_errors_total{kind="y'
     text = text_of(
-        Measured("0", began_s=1.0, written_s=2.0, answered_s=None, events={evil: 1, "a\\": 1})
+        AgentNumbers("0", began_s=1.0, written_s=2.0, answered_s=None, events={evil: 1, "a\\": 1})
     )
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(SAMPLE.fullmatch(line) for line in samples)

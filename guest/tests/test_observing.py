@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from forewarn_guest.care import Care
 from forewarn_guest.configuration import Part
 from forewarn_guest.document import Document
-from forewarn_guest.facts import Gone, Kind
+from forewarn_guest.facts import FactKind, Gone
 from forewarn_guest.observing import SIGHTINGS_MAX, gone_how
+from forewarn_guest.tracked_event import TrackedEvent
 from scene import VM, Scene, at, event, rule, started
 
 
-def kinds(scene: Scene, from_fact: int = 0) -> list[Kind]:
-    about_events = (Kind.APPEARED, Kind.STARTED, Kind.CHANGED, Kind.GONE)
+def kinds(scene: Scene, from_fact: int = 0) -> list[FactKind]:
+    about_events = (FactKind.APPEARED, FactKind.STARTED, FactKind.CHANGED, FactKind.GONE)
     return [fact.kind for fact in scene.facts[from_fact:] if fact.kind in about_events]
 
 
@@ -23,7 +23,7 @@ def test_an_event_appears_starts_and_is_gone_once_each() -> None:
     scene = Scene(rule())
     for shown in ((event(),), (event(),), (started(event()),), (started(event()),), (), ()):
         scene.show(*shown)
-    assert kinds(scene) == [Kind.APPEARED, Kind.STARTED, Kind.GONE]
+    assert kinds(scene) == [FactKind.APPEARED, FactKind.STARTED, FactKind.GONE]
 
 
 def test_events_of_other_vms_are_no_business_of_this_one() -> None:
@@ -33,7 +33,7 @@ def test_events_of_other_vms_are_no_business_of_this_one() -> None:
 def test_the_name_of_the_vm_and_ids_have_no_case() -> None:
     # C10 for names, A8 for ids.
     scene = Scene(rule(), vm="WEB_0").show(event("e1")).show(event("E1"))
-    assert kinds(scene) == [Kind.APPEARED]
+    assert kinds(scene) == [FactKind.APPEARED]
 
 
 def test_an_event_that_is_in_the_document_twice_is_one_event() -> None:
@@ -79,13 +79,13 @@ def test_an_id_that_comes_and_goes_without_end_has_no_steps_run_without_end() ->
 def test_an_id_that_comes_back_is_a_new_sighting() -> None:
     scene = Scene(rule()).show(event()).show().show(event())
     assert list(scene.cares) == ["E1#1", "E1#2"]
-    sightings = [f.detail["sighting"] for f in scene.facts if f.kind is Kind.APPEARED]
+    sightings = [f.detail["sighting"] for f in scene.facts if f.kind is FactKind.APPEARED]
     assert sightings == [1, 2]
 
 
 def test_what_changes_in_an_event_is_kept_with_it() -> None:
     scene = Scene(rule()).show(event()).show(event(not_before_s=950.0))
-    assert kinds(scene) == [Kind.APPEARED, Kind.CHANGED]
+    assert kinds(scene) == [FactKind.APPEARED, FactKind.CHANGED]
     assert scene.cares["E1#1"].event.not_before == at(950.0)
     scene.show(event(not_before_s=950.0, resources=(VM, "web_1")))
     assert scene.cares["E1#1"].event.resources == (VM, "web_1")
@@ -93,7 +93,7 @@ def test_what_changes_in_an_event_is_kept_with_it() -> None:
 
 def test_starting_is_no_change_although_not_before_is_empty_then() -> None:
     scene = Scene(rule()).show(event()).show(started(event()))
-    assert kinds(scene) == [Kind.APPEARED, Kind.STARTED]
+    assert kinds(scene) == [FactKind.APPEARED, FactKind.STARTED]
 
 
 def test_the_event_of_a_care_is_started_once_it_was_seen_started() -> None:
@@ -116,12 +116,12 @@ def test_an_ignored_event_is_noted_and_nothing_is_done_about_it() -> None:
 # How an event ended, as far as a guest can know.
 
 
-def gone(care: Care, *, date_s: float | None, boot_id: str = "boot-1") -> Gone:
+def gone(care: TrackedEvent, *, date_s: float | None, boot_id: str = "boot-1") -> Gone:
     date = None if date_s is None else at(date_s)
     return gone_how(care, Document("1", (), date=date), boot_id=boot_id)
 
 
-CARE = Care("E1#1", event(not_before_s=900.0), "all", "boot-1")
+CARE = TrackedEvent("E1#1", event(not_before_s=900.0), "all", "boot-1")
 
 
 def test_gone_before_its_time_and_not_approved_is_canceled() -> None:
@@ -143,7 +143,7 @@ def test_gone_before_its_time_and_not_approved_is_canceled() -> None:
     ],
 )
 def test_gone_counts_as_ended_if_it_may_have_happened(
-    care: Care, date_s: float | None, boot_id: str
+    care: TrackedEvent, date_s: float | None, boot_id: str
 ) -> None:
     # G10: documents can be a minute late, and that an event was Started may never be seen.
     assert gone(care, date_s=date_s, boot_id=boot_id) is Gone.ENDED

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from forewarn_guest.processes import OUTPUT_MAX_B, RUNS_KEPT_MAX, VALUE_MAX_B, Running, Steps
-from forewarn_guest.run_files import Ended, reserved, write_ended
+from forewarn_guest.run_files import ExitStatus, reserved, write_ended
 from process_world import ENVIRONMENT, code_of, run, runs, until, written
 
 
@@ -199,7 +199,7 @@ def test_a_step_that_is_asked_to_end_can_do_so_in_order(steps: Steps, tmp_path: 
     running.stop(30)
     assert code_of(running) == 4
     assert running.said().endswith("bye\n")
-    assert steps.look("step") == Ended(4)
+    assert steps.look("step") == ExitStatus(4)
 
 
 def test_a_step_that_is_asked_to_end_at_any_moment_of_its_beginning_hears_it(steps: Steps) -> None:
@@ -232,7 +232,7 @@ def test_a_step_that_ignores_being_asked_is_ended_after_the_grace(
     assert code_of(running) == 128 + signal.SIGKILL
     assert time.monotonic() - stopped_s >= 0.2
     assert not runs(pid)
-    assert steps.look("step") == Ended(128 + signal.SIGKILL)
+    assert steps.look("step") == ExitStatus(128 + signal.SIGKILL)
 
 
 def test_everything_that_a_step_has_forked_ends_with_it(steps: Steps, tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_step_whose_shell_is_killed_ends_at_once_and_the_next_agent_knows(
     os.kill(running.pid, signal.SIGKILL)
     assert code_of(running) == 128 + signal.SIGKILL
     until(lambda: not runs(pid))
-    assert steps.look("step") == Ended(128 + signal.SIGKILL)
+    assert steps.look("step") == ExitStatus(128 + signal.SIGKILL)
 
 
 # -- bad days -----------------------------------------------------------------------------------

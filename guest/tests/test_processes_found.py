@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest.care import Run
 from forewarn_guest.configuration import Part
 from forewarn_guest.processes import END_UNKNOWN, RUN_SCRIPT, Running, Steps
 from forewarn_guest.run_files import (
     Alive,
-    Ended,
-    Identity,
+    ExitStatus,
     NotBegun,
+    ProcessIdentity,
     Unknown,
     boot_id,
     look,
@@ -28,6 +27,7 @@ from forewarn_guest.run_files import (
     write_begun,
     write_stopped,
 )
+from forewarn_guest.tracked_event import Run
 from process_world import ENVIRONMENT, code_of, run, runs, until, written
 from programs import needs
 
@@ -47,7 +47,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def orphan(folder: Path, script: str, *arguments: str) -> Identity:
+def orphan(folder: Path, script: str, *arguments: str) -> ProcessIdentity:
     """A step whose agent was killed right after it had begun it."""
     agent = subprocess.run(
         [sys.executable, "-S", "-B", "-c", AGENT, str(folder), script, *arguments],
@@ -59,7 +59,7 @@ def orphan(folder: Path, script: str, *arguments: str) -> Identity:
     assert agent.returncode == -signal.SIGKILL
     pid, ticks = agent.stdout.split()
     until(lambda: "running" in written(folder / "step.run"))
-    return Identity(int(pid), int(ticks), boot_id())
+    return ProcessIdentity(int(pid), int(ticks), boot_id())
 
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -126,14 +126,14 @@ def test_a_step_that_ended_without_an_agent_is_known_by_its_exit_status(steps: S
     who = orphan(steps.folder, "exit 6")
     until(lambda: not runs(who.pid))
     assert steps.find("step", RUN) == 6
-    assert steps.look("step") == Ended(6)
+    assert steps.look("step") == ExitStatus(6)
 
 
 def test_a_step_does_not_wait_or_die_because_nobody_listens(steps: Steps) -> None:
     script = "head -c 5000000 /dev/zero | tr '\\0' x && test $? = 0 && exit 9"
     who = orphan(steps.folder, script)
     until(lambda: not runs(who.pid))
-    assert steps.look("step") == Ended(9)
+    assert steps.look("step") == ExitStatus(9)
 
 
 def test_a_step_that_was_found_can_be_stopped(steps: Steps, tmp_path: Path) -> None:
@@ -212,12 +212,12 @@ def written_stat(pid: int) -> list[str]:
 
 def test_a_process_is_the_same_only_with_its_start_and_its_boot(tmp_path: Path) -> None:
     nothing = tmp_path / "no.run"
-    me = Identity(os.getpid(), start_ticks(os.getpid()) or 0, boot_id())
+    me = ProcessIdentity(os.getpid(), start_ticks(os.getpid()) or 0, boot_id())
     assert look(nothing, me) == Alive(me)
     others = [
-        Identity(me.pid, me.start_ticks + 1, me.boot_id),
-        Identity(me.pid, me.start_ticks, "another"),
-        Identity(2**22 + 1, me.start_ticks, me.boot_id),
+        ProcessIdentity(me.pid, me.start_ticks + 1, me.boot_id),
+        ProcessIdentity(me.pid, me.start_ticks, "another"),
+        ProcessIdentity(2**22 + 1, me.start_ticks, me.boot_id),
     ]
     for other in others:
         assert isinstance(look(nothing, other), Unknown)
@@ -250,7 +250,7 @@ def test_a_step_of_before_the_boot_is_unknown_unless_it_had_ended(tmp_path: Path
     path.write_text(f"begun other-boot\nrunning {stat}\n")
     assert isinstance(look(path), Unknown)
     path.write_text(f"begun other-boot\nrunning {stat}\nended 3\n")
-    assert look(path) == Ended(3)
+    assert look(path) == ExitStatus(3)
     path.write_text("begun other-boot\n")
     assert isinstance(look(path), Unknown)
     assert path.read_text() == "begun other-boot\n"
@@ -261,7 +261,7 @@ def test_a_file_cut_at_any_byte_never_says_an_end_that_was_not(tmp_path: Path) -
     dead = "4194304 (sh) S " + " ".join(["7"] * 49)
     whole = f"begun {boot_id()}\nrunning {dead}\nended 127\n".encode("ascii")
     path.write_bytes(whole)
-    assert look(path) == Ended(127)
+    assert look(path) == ExitStatus(127)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         assert isinstance(look(path), (Unknown, NotBegun))
@@ -280,16 +280,16 @@ def test_a_step_that_was_intended_and_never_begun_is_known_not_to_have_run(steps
     assert steps.find("step", RUN) == NotBegun()
     running = steps.begin("step", ["true"], environment=ENVIRONMENT, given=b"")
     assert code_of(running) == 0
-    assert steps.look("step") == Ended(0)
+    assert steps.look("step") == ExitStatus(0)
 
 
 def test_a_step_that_the_journal_knows_to_have_begun_is_not_abandoned(tmp_path: Path) -> None:
     path = tmp_path / "a.run"
     write_begun(path)
-    me = Identity(os.getpid(), start_ticks(os.getpid()) or 0, boot_id())
+    me = ProcessIdentity(os.getpid(), start_ticks(os.getpid()) or 0, boot_id())
     assert look(path, me) == Alive(me)
     assert path.read_text() == f"begun {boot_id()}\n"
-    assert look(path, Identity(me.pid, me.start_ticks + 1, me.boot_id)) == NotBegun()
+    assert look(path, ProcessIdentity(me.pid, me.start_ticks + 1, me.boot_id)) == NotBegun()
 
 
 def late(path: Path, went: Path) -> int:
@@ -333,7 +333,7 @@ def test_a_process_that_is_asked_to_end_before_its_step_begins_does_not_run_it(
     write_stopped(path)
     assert late(path, went) == 128 + signal.SIGTERM
     assert not went.exists()
-    assert look(path) == Ended(128 + signal.SIGTERM)
+    assert look(path) == ExitStatus(128 + signal.SIGTERM)
 
 
 def test_a_process_that_cannot_say_that_it_runs_does_not_run_its_step(tmp_path: Path) -> None:
@@ -378,8 +378,8 @@ def test_an_agent_killed_at_any_call_of_beginning_leaves_no_doubt(
         if b"reserved" in life.stdout:
             until(lambda: not isinstance(steps.look("step"), Alive))  # noqa: B023 - called at once
             found = steps.look("step")
-            assert found in (Ended(0), NotBegun())
-            assert written(ran) == ("ran\n" if found == Ended(0) else "")
+            assert found in (ExitStatus(0), NotBegun())
+            assert written(ran) == ("ran\n" if found == ExitStatus(0) else "")
         if life.returncode == 0:
             assert when > 1
             return
@@ -389,4 +389,4 @@ def test_an_agent_killed_at_any_call_of_beginning_leaves_no_doubt(
 def test_a_run_can_be_repeated_under_the_same_name(steps: Steps) -> None:
     assert run(steps, "sh", "-c", "echo one; exit 1") == (1, "one\n")
     assert run(steps, "sh", "-c", "echo two") == (0, "two\n")
-    assert steps.look("run") == Ended(0)
+    assert steps.look("run") == ExitStatus(0)

@@ -42,7 +42,7 @@ def test_what_is_its_owners_alone_may_be_written_by_nobody_else(folder: Path) ->
 @pytest.mark.parametrize(
     ("mode", "says"),
     [
-        (0o757, "everybody may write to {0}; chmod o-w {0} helps"),
+        (0o757, "every user may write to {0}; chmod o-w {0} helps"),
         (0o1777, "others may put files into {0}; a folder of its own helps"),
     ],
 )
@@ -142,7 +142,7 @@ def test_root_refuses_a_configuration_in_a_folder_that_others_may_write(
     with pytest.raises(ConfigError) as refused:
         config_file.read(path)
     (mistake,) = refused.value.mistakes
-    assert mistake.startswith(f"{path}: Whoever can change it can run anything")
+    assert mistake.startswith(f"{path}: A user who can change it can run anything")
     assert str(folder) in mistake
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from forewarn_guest.agent import View
-from forewarn_guest.care import Care, Run, Stage
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import GuestError
 from forewarn_guest.facts import Gone, Outcome
 from forewarn_guest.status import approval, of_view, read_status, status_path
+from forewarn_guest.tracked_event import Run, Stage, TrackedEvent
 
 DRAIN = Step(name="drain", kind="run", argv=("/bin/true",), limit_s=10.0)
 RULE = Rule(name="all", prepare=(DRAIN,))
 CONFIGURATION = Configuration(rules=(RULE,))
 EVENT = Event("A1", "Reboot", "Scheduled", ("web_0", "web_1"))
-CARE = Care("A1#1", EVENT, "all", "boot")
+CARE = TrackedEvent("A1#1", EVENT, "all", "boot")
 VIEW = View("web_0", (CARE,), running=(), document=None, counts={}, unkept=0)
 
 
@@ -72,7 +72,7 @@ def test_who_is_not_the_leader_says_whom_approval_is_left_to() -> None:
         (replace(CARE, gone=Gone.CANCELED), "the event is gone"),
     ],
 )
-def test_what_is_past_approving_says_so(care: Care, says: str) -> None:
+def test_what_is_past_approving_says_so(care: TrackedEvent, says: str) -> None:
     assert approval(care, VIEW, CONFIGURATION) == says
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forewarn_guest.steps import KINDS, read_options
-from forewarn_guest.steps.options import Address
+from forewarn_guest.steps.options import SocketAddress
 from steps_world import HOSTILE, environment
 
 LEAST: dict[str, dict[str, Any]] = {
@@ -133,9 +133,9 @@ def test_addresses_are_paths_or_hosts_with_ports() -> None:
     values, mistakes = read_options(KINDS["haproxy"], {**LEAST["haproxy"], "sockets": given})
     assert mistakes == ()
     assert values["sockets"] == (
-        Address(path="/run/a.sock"),
-        Address(host="lb-1.example.org", port=9999),
-        Address(host="::1", port=9999),
+        SocketAddress(path="/run/a.sock"),
+        SocketAddress(host="lb-1.example.org", port=9999),
+        SocketAddress(host="::1", port=9999),
     )
     assert [str(address) for address in values["sockets"]] == given
 

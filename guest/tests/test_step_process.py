@@ -19,7 +19,7 @@ from forewarn_guest.steps.occasion import (
     allowed,
     one_line,
 )
-from forewarn_guest.steps.trying import Again, until_done
+from forewarn_guest.steps.retries import Again, until_done
 from steps_world import HOSTILE, PATIENCE_S, is_one_line, run, serving, start, told
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from forewarn_guest.agent import Agent
+from forewarn_guest.cli_run import Watched
 from forewarn_guest.client import Client
 from forewarn_guest.config_file import parse
 from forewarn_guest.errors import JournalError
 from forewarn_guest.http1 import Stop
 from forewarn_guest.logs import Log
-from forewarn_guest.outside import Outside
 from forewarn_guest.processes import Steps
-from forewarn_guest.starting import Watched
+from forewarn_guest.status_writer import StatusWriter
 from forewarn_guest.systemd import Notifier
 from outside_world import NOTE, AgentProcess
 from scripted_endpoint import ScriptedEndpoint, document, event
@@ -187,7 +187,7 @@ def test_an_agent_whose_main_loop_hangs_is_not_reported_alive(
     configuration = parse(NOTE, "a.toml", look=lambda name: name)
     configuration = replace(configuration, folder=tmp_path)
     log, notifier = Log(stream=io.StringIO()), Notifier(listener.address, watchdog_s=0.3)
-    outside = Outside(configuration, tmp_path / "a.toml", log=log, notifier=notifier)
+    outside = StatusWriter(configuration, tmp_path / "a.toml", log=log, notifier=notifier)
     journal, stop = HangingJournal(), Stop()
     with (
         ScriptedEndpoint(document(1), document(2, event())) as endpoint,

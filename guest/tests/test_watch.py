@@ -17,7 +17,7 @@ from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, Refused, Unreachable
 from forewarn_guest.following import Following
 from forewarn_guest.http1 import Stop
-from forewarn_guest.patience import RETRY_AFTER_MAX_S
+from forewarn_guest.retry_policy import RETRY_AFTER_MAX_S
 from scripted_endpoint import (
     PATIENCE_S,
     Asked,

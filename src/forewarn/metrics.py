@@ -1,7 +1,7 @@
-"""Numbers for /metrics: counted as plain values all the time, shown when somebody asks.
+"""Numbers for /metrics: counted as plain values all the time, shown at a scrape.
 
-A counter that is kept here begins at zero with the process, as Prometheus expects. Whoever has
-numbers of their own is a `Collector`. The only module that knows prometheus_client.
+A counter that is kept here begins at zero with the process, as Prometheus expects. A part that has
+numbers of its own is a `Collector`. The only module that knows prometheus_client.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def gauges(name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, 
 
 
 class Collector(Protocol):
-    """Somebody who has numbers."""
+    """A part that has numbers of its own."""
 
     def collect(self) -> Iterable[Family]:
         """The numbers as they are now."""

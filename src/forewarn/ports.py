@@ -7,13 +7,14 @@ Only Protocols and the values they exchange live here. `Store` has one product i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from forewarn.core.machines import SeenVm, Traits
-from forewarn.core.marks import VmKey
+from msgspec import Struct, field
+
+from forewarn.core.incarnation_marks import VmKey
+from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.core.model import (
     ActionKind,
     Fact,
@@ -48,8 +49,7 @@ class Ids(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstRead:
+class FirstRead(Struct, frozen=True, kw_only=True):
     """A receipt: when a VM first read an event."""
 
     scope: str
@@ -58,8 +58,7 @@ class FirstRead:
     read_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class RememberedAnswer(Struct, frozen=True, kw_only=True):
     """The answer to an order, kept under its idempotency key."""
 
     key: str
@@ -68,8 +67,7 @@ class Remembered:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class VmDefinition(Struct, frozen=True, kw_only=True):
     """What another host needs to start a VM, as the host that showed it last has told it.
 
     `digest` is that of `text`, so that an unchanged one need not be written again.
@@ -82,8 +80,7 @@ class Definition:
     seen_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepartedVm:
+class DepartedVm(Struct, frozen=True, kw_only=True):
     """A VM that has left the fleet, and the incarnation that it may have read by then."""
 
     key: VmKey
@@ -91,14 +88,13 @@ class DepartedVm:
     left_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """Everything one use case writes. Pairs are (what was loaded, or None if new; what follows).
 
     A scope or operation that follows may hold ended events or be ended itself: their rows are
     written and kept, but `Store.load` does not return them again. `commit` is the number of the
-    commit that it is part of, 0 where nobody says. `shown` are those of the scopes of which some
-    host may be shown something else from then on; so it is of every new scope.
+    commit that it is part of, 0 where that is not said. `shown` are those of the scopes of which
+    some host may be shown something else from then on; every new scope is among them.
     """
 
     commit: int = 0
@@ -110,27 +106,25 @@ class Change:
     removed_hosts: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     first_reads: tuple[FirstRead, ...] = ()
-    remembered: Remembered | None = None
+    remembered: RememberedAnswer | None = None
     heartbeat_ms: int | None = None
     inventory: str | None = None
     inventory_packed: str | None = None  # the same by `wire.packed`, if it was made beforehand
     unfinished: str | None = None  # what is noted of an inventory not yet applied whole; "": none
-    definitions: tuple[Definition, ...] = ()
+    definitions: tuple[VmDefinition, ...] = ()
     removed_definitions: tuple[str, ...] = ()  # by VM; those that are not there do not matter
     departed_vms: tuple[DepartedVm, ...] = ()
     forgotten_vms: tuple[VmKey, ...] = ()  # departed ones, of which nothing is kept any more
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Struct, frozen=True):
     """One life of a control on the store, and the number of its first commit."""
 
     epoch_id: str
     first_commit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """What was durable when the store was opened. Events and operations are the open ones.
 
     `digests` are those of the definitions, by VM: a VM is in there once a host has shown it.
@@ -153,8 +147,7 @@ class Snapshot:
     shown: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalLine:
+class JournalLine(Struct, frozen=True, kw_only=True):
     """A fact with its place in the journal. Numbers only grow; gaps are possible."""
 
     number: int
@@ -162,7 +155,7 @@ class JournalLine:
 
 
 class StaleRevision(Exception):  # noqa: N818 - says what is the case
-    """Somebody else wrote the aggregate since it was loaded. Nothing of the change was saved."""
+    """Another write changed the aggregate since it was loaded. Nothing of this change was saved."""
 
 
 class StoreFailed(Exception):  # noqa: N818 - says what is the case
@@ -207,7 +200,7 @@ class Store(Protocol):
         """Forget everything since begin. Never raises."""
         ...
 
-    def remembered(self, key: str) -> Remembered | None:
+    def remembered(self, key: str) -> RememberedAnswer | None:
         """The answer kept under an idempotency key, also one saved since begin."""
         ...
 
@@ -243,7 +236,7 @@ class Store(Protocol):
         """The receipts of an event, oldest first."""
         ...
 
-    def definition(self, vm: str) -> Definition | None:
+    def definition(self, vm: str) -> VmDefinition | None:
         """What a VM was when a host last showed it otherwise, as last committed."""
         ...
 
@@ -254,7 +247,7 @@ class Store(Protocol):
         ...
 
     def journal_end(self) -> int:
-        """The number of the newest committed fact, 0 if there is none."""
+        """The number of the newest committed fact, 0 while there is no fact."""
         ...
 
     def backup(self, target: Path) -> None:
@@ -277,9 +270,8 @@ class SightKind(StrEnum):
     SPARED = "spared"  # nothing was done: the VM runs, and the action is for one that is off
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a look at an action showed; `detail` says why it failed or why nobody can know."""
+class Sight(Struct, frozen=True):
+    """What a look at an action showed; `detail` says why it failed or cannot be known."""
 
     kind: SightKind
     detail: str = ""
@@ -300,14 +292,13 @@ class SwitchedOn(HypervisorFailed):
         super().__init__(SWITCHED_ON)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkOrder:
+class WorkOrder(Struct, frozen=True, kw_only=True):
     """What one host has to do now, as control handed it out under an epoch.
 
-    `boot_id` is the host's boot when a reboot of it was claimed. `only_off`: nobody was asked, so
+    `boot_id` is the host's boot when a reboot of it was claimed. `only_off`: no VM was asked, so
     nothing is done to a VM that runs. `about` are the VMs that were told, as (name, id), with an
     empty id where no host has shown one; `left_ms` is the time until what it belongs to is given
-    up. Both are None where nobody said.
+    up. Both are None where control did not say.
     """
 
     action_id: str
@@ -327,9 +318,9 @@ class WorkOrder:
         return self.about is None or any(one in self.about for one in ((vm, vm_id), (vm, "")))
 
 
-# Of a VM that nobody was asked for because it was off (`WorkOrder.only_off`).
+# Of a VM that was not asked because it was off (`WorkOrder.only_off`).
 SWITCHED_ON = (
-    "it was switched on before this began, and nobody had been asked because it was off; "
+    "it was switched on before this began, and had not been asked because it was off; "
     "nothing was done to it"
 )
 
@@ -384,7 +375,7 @@ class HostLink(Protocol):
     # What it asks while it acts.
 
     async def targets(self, vms: Sequence[str]) -> Mapping[str, str | None]:
-        """The host that each of these VMs should go to now; None where there is none."""
+        """The host that each of these VMs should go to now; None where there is no place."""
         ...
 
     async def definition(self, vm: str) -> str | None:
@@ -417,10 +408,10 @@ class HostLink(Protocol):
 
 
 class Machines(Protocol):
-    """The VMs of one hypervisor, whoever made them."""
+    """All VMs of one hypervisor, ours and others."""
 
     async def seen(self) -> Sequence[SeenVm]:
-        """Every VM that is there now, by name. HypervisorFailed if nobody can know."""
+        """Every VM that is there now, by name. HypervisorFailed if they cannot be known."""
         ...
 
     async def adopt(self, vm: str, traits: Traits) -> None:
@@ -432,8 +423,7 @@ class Machines(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class Interface(Struct, frozen=True, kw_only=True):
     """A network interface of the host as the kernel shows it. `ifindex` is never given again.
 
     `kind` is what made it (bridge, tun, veth, macvtap; empty for hardware), `master` the name of

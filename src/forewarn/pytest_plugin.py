@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from forewarn.testing import Cloud, CloudWords
+    from forewarn.testing import Cloud, CloudArguments
 
 MARKER = (
     "cloud(vms=, scopes=, inventory=, seed=, start=, clock=, ...): what the fixture `cloud`"
@@ -23,7 +23,7 @@ MARKER = (
 class MakeCloud(Protocol):
     """What the fixture `make_cloud` is: each call starts one more cloud."""
 
-    def __call__(self, **words: Unpack[CloudWords]) -> Cloud: ...
+    def __call__(self, **words: Unpack[CloudArguments]) -> Cloud: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +60,7 @@ def make_cloud(request: pytest.FixtureRequest) -> Iterator[MakeCloud]:
     """Start clouds by hand: `make_cloud(scopes=["web:3"])`. All of them end with the test."""
     with contextlib.ExitStack() as clouds:
 
-        def make(**words: Unpack[CloudWords]) -> Cloud:
+        def make(**words: Unpack[CloudArguments]) -> Cloud:
             __tracebackhide__ = True
             return clouds.enter_context(_made(request, words))
 
@@ -71,7 +71,7 @@ def _made(request: pytest.FixtureRequest, words: Any) -> Cloud:
     """A new cloud. The path of an inventory is relative to the file of the test."""
     __tracebackhide__ = True
     from forewarn.testing import Cloud  # noqa: PLC0415 - not before a test asks
-    from forewarn.testing.words import is_path  # noqa: PLC0415
+    from forewarn.testing.arguments import is_path  # noqa: PLC0415
 
     if is_path(words.get("inventory")):
         words = {**words, "inventory": request.path.parent / words["inventory"]}

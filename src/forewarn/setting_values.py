@@ -1,25 +1,33 @@
 """How settings are read, whichever they are: from a TOML file, the environment, options.
 
-An option of the command line wins over the environment, which wins over the file. A key nobody
-knows is a mistake, and so is a value that would not do what it says; every mistake says where,
-what, and what would be accepted. Nothing here opens (but the settings file), listens or starts;
-the environment is an argument. What the settings are is in `settings` and `host_settings`.
+An option of the command line wins over the environment, which wins over the file. An unknown key
+is a mistake, and so is a value that would not do what it says; every mistake says where, what, and
+what would be accepted. Nothing here opens (but the settings file), listens or starts; the
+environment is an argument. What the settings are is in `settings` and `host_settings`; what both
+have is here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar, get_args
 
-from forewarn.control import toml_lines
-from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
-from forewarn.core.errors import Invalid
-from forewarn.core.spelling import first_of, meant, shown
+from msgspec import Struct
+
+from forewarn.core.suggestions import first_of, meant
+from forewarn.endpoint.browsers import known_names
+from forewarn.endpoint.routes import MetadataHeader, RequestRules
+from forewarn.text import toml_lines
+from forewarn.text.fields import Field, choice, number, pattern, ruled, several
+from forewarn.text.tables import Fields, Mistakes, Table
+from forewarn.wire.instance import ResourceLocation
 
 SETTINGS_FILE_BYTES_MAX = 1_024 * 1_024
 GUEST_NAMES_MAX = 64
+REQUESTS_PER_SECOND_MAX = 1_000_000
+
+S = TypeVar("S")
 
 
 class BadSettings(Exception):  # noqa: N818 - says what is the case
@@ -31,88 +39,63 @@ class BadSettings(Exception):  # noqa: N818 - says what is the case
         super().__init__("\n".join(first_of(self.mistakes)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A value somebody gave for a key. Words from the environment and options are text only."""
-
-    where: str
-    value: object
-    as_text: bool
-    folder: Path  # what a relative path is relative to
-    home: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a key takes, in words and as a function that raises ValueError for anything else."""
-
-    accepted: str
-    read: Callable[[Given], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
+class Keys(Struct, frozen=True, kw_only=True):
     """The keys of one program, and its variables: `prefix` + the key in capitals.
 
     `others` are variables with that prefix that are read elsewhere, `other_prefixes` begin such.
     """
 
-    kinds: Mapping[str, Kind]
+    fields: Mapping[str, Field]
     prefix: str
     others: Collection[str] = ()
     other_prefixes: tuple[str, ...] = ()
 
 
-def number(low: int, high: int, note: str = "") -> Kind:
-    """A whole number."""
+class _Source(Struct, frozen=True, kw_only=True):
+    """The values that one place has for keys, and where each stands. A file alone is typed."""
 
-    def read(given: Given) -> int:
-        value = given.value
-        if given.as_text and isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
-            value = int(value)
-        if type(value) is not int or not low <= value <= high:
-            raise ValueError
-        return value
+    written: Mapping[str, Any]
+    where: Mapping[str, str]
+    folder: Path  # what a relative path is relative to
+    home: Path
+    as_text: bool = True
 
-    return Kind(f"a whole number from {low} to {high}{note}", read)
-
-
-def choice(*values: str) -> Kind:
-    """One of these words."""
-
-    def read(given: Given) -> object:
-        if given.value not in values:
-            raise ValueError
-        return given.value
-
-    return Kind(" or ".join(f'"{value}"' for value in values), read)
+    def placed(self, value: object, written: object) -> object:
+        """A path where this source means it; any other value as it is."""
+        if not isinstance(value, Path):
+            return value
+        text = str(written)
+        if text == "~" or text.startswith("~/"):
+            return self.home / text[2:]
+        return self.folder / text
 
 
-def pattern(accepted: str, regex: str) -> Kind:
-    """Text of this shape."""
-
-    def read(given: Given) -> str:
-        if not isinstance(given.value, str) or not re.fullmatch(regex, given.value):
-            raise ValueError
-        return given.value
-
-    return Kind(accepted, read)
+# What both programs can be told of guests.
 
 
-def words(accepted: str, regex: str, *, limit: int, split: Callable[[str], list[str]]) -> Kind:
-    """A list of such texts; `split` takes the text of the environment or an option apart."""
+class ServesGuests:
+    """What the settings of both programs say of requests and of where VMs are."""
 
-    def read(given: Given) -> tuple[str, ...]:
-        value = given.value
-        if given.as_text and isinstance(value, str):
-            value = split(value)
-        if not isinstance(value, list) or len(value) > limit:
-            raise ValueError
-        if not all(isinstance(word, str) and re.fullmatch(regex, word) for word in value):
-            raise ValueError
-        return tuple(value)
+    __slots__ = ()
+    metadata_header: MetadataHeader
+    guest_names: tuple[str, ...]
+    location: str
+    resource_group: str
+    subscription_id: str
 
-    return Kind(accepted, read)
+    def place(self) -> ResourceLocation:
+        """Where `/metadata/instance` says that the VMs are."""
+        return ResourceLocation(
+            location=self.location,
+            resource_group=self.resource_group,
+            subscription_id=self.subscription_id,
+        )
+
+    def rules(self) -> RequestRules:
+        """What the endpoint asks of requests."""
+        return RequestRules(
+            metadata_header=self.metadata_header, guest_names=known_names(self.guest_names)
+        )
 
 
 def split_names(text: str) -> list[str]:
@@ -120,82 +103,90 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _read_listen(given: Given) -> str:
-    if not isinstance(given.value, str):
-        raise ValueError  # noqa: TRY004 - the caller turns it into words
-    try:
-        return listen_text(*read_listen(given.value))
-    except Invalid:
-        raise ValueError from None
-
-
-def _read_path(given: Given) -> Path:
-    if not isinstance(given.value, str) or not given.value or "\0" in given.value:
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
         raise ValueError
-    if given.value == "~" or given.value.startswith("~/"):
-        return given.home / given.value[2:]
-    return given.folder / given.value
+    return Path(text)
 
 
-def _read_switch(given: Given) -> bool:
-    value = given.value
-    if given.as_text and value in ("true", "false"):
-        return value == "true"
-    if not isinstance(value, bool):
-        raise ValueError  # noqa: TRY004 - the caller turns it into words
-    return value
-
-
-SWITCH = Kind("true or false", _read_switch)
-LISTEN = Kind(LISTEN_ACCEPTED, _read_listen)
-FOLDER = Kind("the path of a folder", _read_path)
-TOML_FILE = Kind("the path of a TOML file", _read_path)
-FILE = Kind("the path of a file", _read_path)
+FOLDER = ruled("the path of a folder", _path)
+TOML_FILE = ruled("the path of a TOML file", _path)
+FILE = ruled("the path of a file", _path)
+SOCKET = ruled("the path of a Unix socket", _path)
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-GUEST_NAMES = words(
+_GUEST_NAMES = several(
     f'at most {GUEST_NAMES_MAX} host names without a port, like ["metadata.example"]',
-    rf"(?=.{{1,254}}$){_LABEL}(\.{_LABEL})*\.?",
+    pattern("a host name", rf"(?=.{{1,254}}$){_LABEL}(\.{_LABEL})*\.?"),
     limit=GUEST_NAMES_MAX,
     split=split_names,
 )
-SOCKET = Kind("the path of a Unix socket", _read_path)
+_PLACE = pattern(
+    "1 to 90 letters, digits and `_ . ( ) -`, beginning with a letter or digit",
+    r"[A-Za-z0-9][A-Za-z0-9_.()-]{0,89}",
+)
+_GUID = pattern(
+    "a GUID, like 00000000-0000-0000-0000-000000000000",
+    r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
+)
+OF_GUESTS: Mapping[str, Field] = {
+    "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
+    "metadata_header": choice(get_args(MetadataHeader)),
+    "guest_names": _GUEST_NAMES,
+    "location": _PLACE,
+    "resource_group": _PLACE,
+    "subscription_id": _GUID,
+}
 
 
-def read(
+# Reading.
+
+
+def load(
     keys: Keys,
+    make: Callable[..., S],
+    clashes: Callable[[S], Iterable[str]],
     *,
     file: Path | None,
     environment: Mapping[str, str],
     options: Mapping[str, str | None] | None,
     folder: Path | None,
-) -> tuple[dict[str, object], list[str]]:
-    """The values that were given and can be used, by key, and every mistake that was found.
+    defaults: Mapping[str, Any],
+) -> S:
+    """The settings that `make` makes of the values in force.
 
     `options` are what the command line was given, by key; None means not given. Relative paths
     in the file are relative to the file, all others to `folder` (the current one by default).
+    `defaults` are not checked. Raises BadSettings with every mistake, those of `clashes` among
+    them: how values that are each fine do not fit together.
     """
+    values = dict(defaults)
     mistakes: list[str] = []
-    home = home_of(environment)
-    here = folder or Path.cwd()
-    given: dict[str, Given] = {}
-    if file is not None:
-        given.update(_from_file(keys, here / file, home, mistakes))
-    given.update(_from_environment(keys, environment, here, home, mistakes))
-    for key, value in (options or {}).items():
-        if value is not None:
-            where = f"--{key.replace('_', '-')}"
-            given[key] = Given(where=where, value=value, as_text=True, folder=here, home=home)
-    values: dict[str, object] = {}
-    for key, one in given.items():
-        try:
-            values[key] = keys.kinds[key].read(one)
-        except ValueError:
-            mistakes.append(_refused(keys.kinds[key], key, one))
-    return values, mistakes
+    home, here = home_of(environment), folder or Path.cwd()
+    sources = [
+        *([] if file is None else _from_file(here / file, home, mistakes)),
+        _from_environment(keys, environment, here, home, mistakes),
+        _from_options(options or {}, here, home),
+    ]
+    fields = Fields(fields=keys.fields, unknown="there is no setting")
+    for rank, source in enumerate(sources):
+        stronger = {key for other in sources[rank + 1 :] for key in other.written}
+        written = {key: value for key, value in source.written.items() if key not in stronger}
+        table, found = Table(written), Mistakes()
+        fields.read(table, found, as_text=source.as_text)
+        mistakes += [f"{source.where[str(one.path[0])]}: {one.words}" for one in found.found]
+        for key, value in table.values.items():
+            values[key] = source.placed(value, written[key])
+    if mistakes:
+        raise BadSettings(mistakes)
+    settings = make(**values)
+    mistakes.extend(clashes(settings))
+    if mistakes:
+        raise BadSettings(mistakes)
+    return settings
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """The home folder of whoever started the program."""
+    """The home folder of the user who started the program."""
     return Path(environment.get("HOME") or Path.home())
 
 
@@ -207,37 +198,32 @@ def kept_folder(environment: Mapping[str, str], name: str) -> Path:
     return base / name
 
 
-def _refused(kind: Kind, key: str, given: Given) -> str:
-    accepted = kind.accepted
-    quoted = not given.as_text and isinstance(given.value, str)
-    if quoted and "whole number" in accepted:
-        accepted += ", without quotes"
-    return f"{given.where}: {key} = {shown(given.value)} is refused. Accepted: {accepted}."
+def _from_options(options: Mapping[str, str | None], folder: Path, home: Path) -> _Source:
+    written = {key: value for key, value in options.items() if value is not None}
+    where = {key: f"--{key.replace('_', '-')}" for key in written}
+    return _Source(written=written, where=where, folder=folder, home=home)
 
 
 def _from_environment(
     keys: Keys, environment: Mapping[str, str], folder: Path, home: Path, mistakes: list[str]
-) -> Iterable[tuple[str, Given]]:
-    variables = {f"{keys.prefix}{key.upper()}": key for key in keys.kinds}
+) -> _Source:
+    variables = {f"{keys.prefix}{key.upper()}": key for key in keys.fields}
+    where: dict[str, str] = {}
     for name in sorted(environment):
         if not name.startswith(keys.prefix) or name in keys.others:
             continue
         if name.startswith(keys.other_prefixes):
             continue
-        key = variables.get(name)
-        if key is None:
-            mistakes.append(
-                f"environment: {name} is no setting. "
-                + meant(name, [*variables, *sorted(keys.others)])
-            )
-            continue
-        value = environment[name]
-        yield key, Given(where=name, value=value, as_text=True, folder=folder, home=home)
+        if name in variables:
+            where[variables[name]] = name
+        else:
+            known = [*variables, *sorted(keys.others)]
+            mistakes.append(f"environment: {name} is not a setting. {meant(name, known)}")
+    written = {key: environment[name] for key, name in where.items()}
+    return _Source(written=written, where=where, folder=folder, home=home)
 
 
-def _from_file(
-    keys: Keys, file: Path, home: Path, mistakes: list[str]
-) -> Iterable[tuple[str, Given]]:
+def _from_file(file: Path, home: Path, mistakes: list[str]) -> Iterator[_Source]:
     try:
         text = read_text(file, SETTINGS_FILE_BYTES_MAX)
         table = toml_lines.read(text)
@@ -249,12 +235,8 @@ def _from_file(
         mistakes.append(f"{where}: {error.words}.")
         return
     lines = toml_lines.TomlLines(text)
-    for key, value in table.items():
-        where = f"{file}, line {lines.line_of(key)}"
-        if key not in keys.kinds:
-            mistakes.append(f"{where}: there is no setting {shown(key)}. {meant(key, keys.kinds)}")
-            continue
-        yield key, Given(where=where, value=value, as_text=False, folder=file.parent, home=home)
+    places = {key: f"{file}, line {lines.line_of(key)}" for key in table}
+    yield _Source(written=table, where=places, folder=file.parent, home=home, as_text=False)
 
 
 class Unreadable(Exception):  # noqa: N818 - says what is the case

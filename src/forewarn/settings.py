@@ -1,22 +1,23 @@
 """Everything an operator can set, as one frozen value: from a TOML file, the environment, options.
 
 An option of the command line wins over `FOREWARN_` + the key in capitals, which wins over the
-file, which wins over the default. A key nobody knows stops the start, and so does a value that
-would not do what it says. Nothing here opens, listens or starts; the environment is an argument.
+file, which wins over the default. An unknown key stops the start, and so does a value that would
+not do what it says. Nothing here opens, listens or starts; the environment is an argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from forewarn import setting_values
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import is_loopback, read_listen
-from forewarn.core.errors import BadInventory, Invalid
+from forewarn.core.errors import BadInventory
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.core.principal import (
     OPERATOR,
@@ -25,28 +26,22 @@ from forewarn.core.principal import (
     operator_named,
 )
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
-from forewarn.endpoint.browsers import known_names
-from forewarn.endpoint.routes import MetadataHeader, RequestRules
+from forewarn.endpoint.routes import MetadataHeader
 from forewarn.setting_values import (
     FOLDER,
-    GUEST_NAMES,
-    LISTEN,
+    OF_GUESTS,
     SETTINGS_FILE_BYTES_MAX,
     SOCKET,
-    SWITCH,
     TOML_FILE,
     BadSettings,
-    Given,
     Keys,
-    Kind,
+    ServesGuests,
     Unreadable,
-    choice,
     kept_folder,
-    number,
-    pattern,
     read_text,
 )
-from forewarn.wire.instance import Place
+from forewarn.text.fields import LISTEN, SWITCH, choice, number, pattern, ruled
+from forewarn.text.packaged import packaged_text
 
 __all__ = ["SETTINGS_FILE_BYTES_MAX", "BadSettings", "Settings", "load"]
 
@@ -74,7 +69,6 @@ OPERATOR_SOCKET = Path("run") / "operator.sock"
 # Where the unit of `forewarn control` has its socket, for operators who may not see its data.
 SYSTEM_SOCKET = Path("/run/forewarn/operator.sock")
 
-REQUESTS_PER_SECOND_MAX = 1_000_000
 DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 # Below the deadlines of `core.notice`: a simulated impact that takes longer would fail as lost.
 REBOOT_SECONDS_MAX = 1_500
@@ -93,8 +87,7 @@ SIMULATE_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
     """The settings of one service, checked. docs/settings.md describes each."""
 
     data: Path
@@ -136,20 +129,6 @@ class Settings:
         """Who orders what is ordered with the operator token."""
         return operator_named(self.operator_name)
 
-    def place(self) -> Place:
-        """Where `/metadata/instance` says that the fleet is."""
-        return Place(
-            location=self.location,
-            resource_group=self.resource_group,
-            subscription_id=self.subscription_id,
-        )
-
-    def rules(self) -> RequestRules:
-        """What the endpoint asks of requests."""
-        return RequestRules(
-            metadata_header=self.metadata_header, guest_names=known_names(self.guest_names)
-        )
-
     @property
     def usual_socket(self) -> Path:
         """Where the command line looks that is told the data folder."""
@@ -165,51 +144,30 @@ class Settings:
         return demo_inventory() if self.inventory is None else read_inventory(self.inventory)
 
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_.()-]{0,89}"
-_NAME_ACCEPTED = "1 to 90 letters, digits and `_ . ( ) -`, beginning with a letter or digit"
 _HTTPS = r"|https://([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?"
-_GUID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
-
-
-def _read_operator_name(given: Given) -> str:
-    if not isinstance(given.value, str):
-        raise ValueError  # noqa: TRY004 - the caller turns it into words
-    try:
-        return operator_named(given.value).name
-    except Invalid:
-        raise ValueError from None
-
-
-_KINDS: dict[str, Kind] = {
-    "data": FOLDER,
-    "inventory": TOML_FILE,
-    "guest": LISTEN,
-    "operator": LISTEN,
-    "operator_name": Kind(OPERATOR_NAME_ACCEPTED, _read_operator_name),
-    "behind_proxy": SWITCH,
-    "socket": SOCKET,
-    "hosts": LISTEN,
-    "hosts_url": pattern(
-        "https://NAME:PORT as hosts reach control, like https://ctl.example:8256", _HTTPS
-    ),
-    "guest_requests_per_second": number(0, REQUESTS_PER_SECOND_MAX, " (0 = no limit)"),
-    "enablement": choice(*get_args(Enablement)),
-    "metadata_header": choice(*get_args(MetadataHeader)),
-    "guest_names": GUEST_NAMES,
-    "user_events_max": number(1, EVENTS_PER_SCOPE_MAX),
-    "domain_recovery_seconds": number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
-    "freeze_seconds": number(0, FREEZE_SECONDS_MAX),
-    "reboot_seconds": number(0, REBOOT_SECONDS_MAX),
-    "redeploy_seconds": number(0, REDEPLOY_SECONDS_MAX),
-    "delete_seconds": number(0, DELETE_SECONDS_MAX),
-    "location": pattern(_NAME_ACCEPTED, _NAME),
-    "resource_group": pattern(_NAME_ACCEPTED, _NAME),
-    "subscription_id": pattern("a GUID, like 00000000-0000-0000-0000-000000000000", _GUID),
-}
-
 
 _KEYS = Keys(
-    kinds=_KINDS,
+    fields={
+        "data": FOLDER,
+        "inventory": TOML_FILE,
+        "guest": LISTEN,
+        "operator": LISTEN,
+        "operator_name": ruled(OPERATOR_NAME_ACCEPTED, lambda name: operator_named(name).name),
+        "behind_proxy": SWITCH,
+        "socket": SOCKET,
+        "hosts": LISTEN,
+        "hosts_url": pattern(
+            "https://NAME:PORT as hosts reach control, like https://ctl.example:8256", _HTTPS
+        ),
+        "enablement": choice(get_args(Enablement)),
+        "user_events_max": number(1, EVENTS_PER_SCOPE_MAX),
+        "domain_recovery_seconds": number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
+        "freeze_seconds": number(0, FREEZE_SECONDS_MAX),
+        "reboot_seconds": number(0, REBOOT_SECONDS_MAX),
+        "redeploy_seconds": number(0, REDEPLOY_SECONDS_MAX),
+        "delete_seconds": number(0, DELETE_SECONDS_MAX),
+        **OF_GUESTS,
+    },
     prefix=PREFIX,
     others=OTHER_VARIABLES | GUEST_VARIABLES,
     other_prefixes=(GUEST_PREFIX, HOST_PREFIX),
@@ -231,20 +189,18 @@ def load(
 ) -> Settings:
     """The settings in force. Raises BadSettings with every mistake that was found.
 
-    `options` are what the command line was given, by key; None means not given. Relative paths
-    in the file are relative to the file, all others to `folder` (the current one by default).
-    `defaults` replace those of Settings; they are not checked.
+    The arguments are those of `setting_values.load`; `defaults` replace those of Settings.
     """
-    given, mistakes = setting_values.read(
-        _KEYS, file=file, environment=environment, options=options, folder=folder
+    return setting_values.load(
+        _KEYS,
+        Settings,
+        _clashes,
+        file=file,
+        environment=environment,
+        options=options,
+        folder=folder,
+        defaults={"data": default_folder(environment), **(defaults or {})},
     )
-    values: dict[str, Any] = {"data": default_folder(environment), **(defaults or {}), **given}
-    if not mistakes:
-        settings = Settings(**values)
-        mistakes.extend(_clashes(settings))
-        if not mistakes:
-            return settings
-    raise BadSettings(mistakes)
 
 
 def _clashes(settings: Settings) -> Iterable[str]:
@@ -262,7 +218,7 @@ def need_shelter(settings: Settings) -> None:
         f"operator = {settings.operator} is refused: the operator API is plain HTTP, and its token"
         " would cross the network in the clear. Accepted: a loopback address, like 127.0.0.1:8255;"
         " or any with --behind-proxy (behind_proxy = true), where a proxy with TLS stands in front"
-        " and nobody else reaches this port."
+        " and no other program reaches this port."
     )
     raise BadSettings([refused])
 
@@ -307,4 +263,4 @@ def read_inventory(file: Path) -> str:
 
 def demo_inventory() -> str:
     """The inventory of the demo fleet, which comes with the program."""
-    return resources.files("forewarn").joinpath("demo.toml").read_text(encoding="utf-8")
+    return packaged_text("forewarn", "demo.toml")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from libvirt_world import World
+from support.libvirt_world import LibvirtWorld
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[LibvirtWorld]:
     """Two hosts on libvirt's test driver."""
-    made = World(tmp_path)
+    made = LibvirtWorld(tmp_path)
     try:
         yield made
     finally:

@@ -23,7 +23,7 @@ from forewarn.adapters.authority import (
     read_peer,
     read_request,
 )
-from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.core.errors import Invalid, NotMember
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -6,13 +6,13 @@ import os
 import sqlite3
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, SEAL_BYTES, restore
-from forewarn.adapters.data_folder import (
+from forewarn.adapters.sqlite.backup import INCARNATION_AFTER_RESTORE, SEAL_BYTES, restore
+from forewarn.adapters.sqlite.data_folder import (
     DATABASE_NAME,
     RESTORING_NAME,
     DamagedDatabase,
@@ -21,24 +21,14 @@ from forewarn.adapters.data_folder import (
     ForeignDatabase,
     NewerDatabase,
 )
-from forewarn.adapters.database_mark import MARK_NAME
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.database_mark import MARK_NAME
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import Change, StoreFailed
-from store_values import Values
+from support.clock import ManualClock
+from support.store_values import Values
 
 NOW_MS = 1_700_000_000_000
-
-
-class StoppedClock:
-    def __init__(self, at_ms: int = NOW_MS) -> None:
-        self._at_ms = at_ms
-
-    def now_ms(self) -> int:
-        return self._at_ms
-
-    def monotonic_ms(self) -> int:
-        return 0
 
 
 def commit(store: SqliteStore, change: Change) -> None:
@@ -78,7 +68,7 @@ def test_a_backup_holds_everything_committed_and_is_one_private_file(
     store.backup(target)
     assert [path.name for path in target.parent.iterdir()] == ["b.db"]
     assert target.stat().st_mode & 0o777 == 0o600
-    restore(target, tmp_path / "c", clock=StoppedClock())
+    restore(target, tmp_path / "c", clock=ManualClock(wall=NOW_MS))
     restored = SqliteStore.in_folder(tmp_path / "c")
     assert restored.load().heartbeat_ms == 5
     assert [s.name for s in restored.load().scopes] == [s.name for s in store.load().scopes]
@@ -178,7 +168,7 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
     store.backup(tmp_path / "b.db")
     before = store.load()
     store.close()
-    done = restore(tmp_path / "b.db", tmp_path / "c", clock=StoppedClock())
+    done = restore(tmp_path / "b.db", tmp_path / "c", clock=ManualClock(wall=NOW_MS))
     assert (done.kept_aside, done.scopes) == (None, len(scopes))
     restored = SqliteStore.in_folder(tmp_path / "c")
     after = restored.load()
@@ -213,7 +203,7 @@ def test_an_existing_database_is_refused_or_kept_aside(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(FileExists, match="say --force; the old one is then kept aside"):
         restore(backup, tmp_path / "a")
-    done = restore(backup, tmp_path / "a", force=True, clock=StoppedClock())
+    done = restore(backup, tmp_path / "a", force=True, clock=ManualClock(wall=NOW_MS))
     assert done.kept_aside == tmp_path / "a" / f"before-restore-{NOW_MS}"
     for folder, heartbeat in ((tmp_path / "a", 7), (done.kept_aside, 8)):
         opened = SqliteStore.in_folder(folder)
@@ -270,7 +260,7 @@ def test_a_backup_restored_again_and_again_never_lowers_an_incarnation(tmp_path:
     backup = backup_of(tmp_path / "a", tmp_path / "b.db")
     before = with_more(tmp_path / "a")
     for number in range(3):
-        clock = StoppedClock(NOW_MS + number)
+        clock = ManualClock(wall=NOW_MS + number)
         done = restore(backup, tmp_path / "a", force=True, clock=clock)
         assert (done.scopes, done.unread) == (len(before), "")
         after = incarnations(tmp_path / "a")

@@ -12,20 +12,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpcore
 import msgspec
 import pytest
 
 from forewarn.adapters import control_link, host_credentials
 from forewarn.adapters.authority import Authority
 from forewarn.adapters.control_link import ControlLink, Lane, NotAdmitted
+from forewarn.adapters.whole_questions import GATHERED_BYTES_MAX, Gathering
 from forewarn.core import errors
 from forewarn.core.errors import NotFound, StaleReport, Unavailable, UnknownEventIds
 from forewarn.wire import link as wire
 from forewarn.wire.problems import problem_json, status_of
-from host_world import a_vm
-from shown_scopes import sighting
+from support.clock import START_MS
+from support.host_world import a_vm
+from support.shown_scopes import sighting
 
-NOW_MS = 1_772_532_000_000
+NOW_MS = START_MS
 
 
 @dataclass
@@ -128,7 +131,7 @@ def asked(server: Server, kind: type[Any]) -> tuple[str, Any]:
 ACTION = wire.Work(
     action_id="E1/web_0", kind="reboot-vm", host="h1", vm="web_0", epoch=3, left_ms=5_000
 )
-TAKEN = wire.TurnTaken(lost=("A",), refused_ended={"B": wire.Refused("stale-report", "no")})
+TAKEN = wire.TurnTaken(lost=("A",), refused_ended={"B": wire.NotTaken("stale-report", "no")})
 JOINED = wire.Joined("cert", "authority")
 
 Question = tuple[str, Callable[[ControlLink], Any], msgspec.Struct, msgspec.Struct, Any]
@@ -137,7 +140,7 @@ QUESTIONS: list[Question] = [
     (
         "turn",
         lambda k: k.turn(wire.Turn({"A": 2}, "it would go back")),
-        wire.Turn({"A": 2}, "it would go back"),
+        wire.Turn({"A": 2}, "it would go back", daemon="d1"),
         TAKEN,
         TAKEN,
     ),
@@ -331,6 +334,92 @@ def test_connections_are_kept_and_used_again(tmp_path: Path) -> None:
         assert server.connections == 1
 
     run(tmp_path, test)
+
+
+@dataclass
+class Wiretap:
+    """Stands before a server and keeps what is sent to it."""
+
+    port: int = 0
+    sent: bytearray = field(default_factory=bytearray)
+
+    def records(self) -> list[int]:
+        """The sizes of the TLS records with data that were sent so far."""
+        sizes, at = [], 0
+        while at < len(self.sent):
+            size = int.from_bytes(self.sent[at + 3 : at + 5], "big")
+            if self.sent[at] == TLS_DATA:
+                sizes.append(size)
+            at += TLS_HEAD_BYTES + size
+        return sizes
+
+
+TLS_DATA = 23
+TLS_HEAD_BYTES = 5
+
+
+@contextlib.asynccontextmanager
+async def tapping(port: int) -> AsyncIterator[Wiretap]:
+    tap = Wiretap()
+
+    async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, kept: bytearray) -> None:
+        while some := await source.read(65_536):
+            kept += some
+            to.write(some)
+        to.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(copy(reader, ours, tap.sent), copy(theirs, writer, bytearray()))
+
+    listening = await asyncio.start_server(relay, "127.0.0.1", 0)
+    tap.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield tap
+    finally:
+        listening.close()
+        await asyncio.sleep(0)
+
+
+def test_a_question_is_one_tls_record_so_that_control_is_woken_once(tmp_path: Path) -> None:
+    async def test(server: Server, link: ControlLink) -> None:
+        async with tapping(server.port) as tap:
+            lane = Lane(
+                f"https://127.0.0.1:{tap.port}",
+                host_credentials.trusting(Authority(tmp_path / "authority").pem),
+                monotonic_ms=lambda: 5,
+                heard=lambda *_: None,
+            )
+            await lane.ask("turn", wire.Turn(), wire.TurnTaken, limit_s=60)
+            before = len(tap.records())  # with the handshake
+            for incarnation in range(3):
+                turn = wire.Turn(confirms={"web": incarnation})
+                await lane.ask("turn", turn, wire.TurnTaken, limit_s=60)
+                assert len(tap.records()) == before + incarnation + 1
+            # What is larger than a record is not gathered in memory.
+            why = "x" * 3 * GATHERED_BYTES_MAX
+            await lane.ask("blind", wire.Blind(why), wire.Done, limit_s=60)
+            assert server.asked[-1][2] == msgspec.json.encode(wire.Blind(why))
+            assert server.connections == 1
+            await lane.close()
+
+    run(tmp_path, test)
+
+
+class Deaf(httpcore.AsyncMockStream):
+    """A peer that takes nothing; what it is made with it has said."""
+
+    async def write(self, *_: object, **__: object) -> None:
+        raise httpcore.WriteError
+
+
+def test_who_does_not_take_a_question_is_read_all_the_same() -> None:
+    async def main() -> None:
+        stream = Gathering(Deaf([b"HTTP/1.1 503 X\r\n"]))
+        await stream.write(b"POST /link/turn HTTP/1.1\r\n")
+        assert (await stream.read(65_536)).startswith(b"HTTP/1.1 503")
+
+    asyncio.run(main())
 
 
 def test_guests_that_wait_do_not_keep_the_host_from_its_heartbeat(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.data_folder import (
+from forewarn.adapters.sqlite.data_folder import (
     APPLICATION_ID,
     DATABASE_NAME,
     LOCK_NAME,
@@ -32,7 +32,7 @@ from forewarn.adapters.data_folder import (
     started_at,
     unusable,
 )
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import ActionKind, Fact, FactKind
 from forewarn.ports import Change
 
@@ -177,7 +177,11 @@ def test_a_migration_that_fails_changes_nothing() -> None:
 
 
 def test_operations_of_an_older_database_are_loaded_as_they_were(tmp_path: Path) -> None:
-    first = resources.files("forewarn.adapters").joinpath("sql", MIGRATIONS[0]).read_text("utf-8")
+    first = (
+        resources.files("forewarn.adapters.sqlite")
+        .joinpath("sql", MIGRATIONS[0])
+        .read_text("utf-8")
+    )
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, [first])
         connection.execute(
@@ -191,7 +195,7 @@ def test_operations_of_an_older_database_are_loaded_as_they_were(tmp_path: Path)
 
 
 def test_actions_of_an_older_database_are_kept_when_they_get_a_new_kind(tmp_path: Path) -> None:
-    folder = resources.files("forewarn.adapters").joinpath("sql")
+    folder = resources.files("forewarn.adapters.sqlite").joinpath("sql")
     older = [folder.joinpath(name).read_text("utf-8") for name in MIGRATIONS[:3]]
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, older)

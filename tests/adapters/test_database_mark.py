@@ -6,17 +6,16 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from forewarn.adapters.backup import INCARNATION_AFTER_RESTORE, restore
-from forewarn.adapters.data_folder import (
+from forewarn.adapters.sqlite.backup import INCARNATION_AFTER_RESTORE, restore
+from forewarn.adapters.sqlite.data_folder import (
     DATABASE_NAME,
     MIGRATIONS,
     RESTORING_NAME,
@@ -32,20 +31,19 @@ from forewarn.adapters.data_folder import (
     OtherDatabase,
     migrate,
 )
-from forewarn.adapters.database_mark import MARK_NAME, Mark, Marker, read_mark, write_mark
-from forewarn.adapters.sqlite_database import CHECKPOINT_AFTER_ROWS
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.database import CHECKPOINT_AFTER_ROWS
+from forewarn.adapters.sqlite.database_mark import (
+    MARK_NAME,
+    DatabaseMark,
+    Marker,
+    read_mark,
+    write_mark,
+)
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Change
-from killed_at import killed_at_each_step
-from system_world import wait_until
-
-LIMIT_S = 60.0
-
-
-def until(look: Callable[[], object]) -> None:
-    """Look again and again; the limit only ends a hang."""
-    wait_until(look, "what the mark says", limit_s=LIMIT_S)
+from support.killed_at import killed_at_each_step
+from support.waiting import wait_until
 
 
 def commit(store: SqliteStore, change: Change) -> None:
@@ -79,13 +77,13 @@ def killed(folder: Path, target: Path) -> Path:
     store = SqliteStore.in_folder(folder)
     move(store, 5)
     commits = in_database(folder)
-    until(lambda: mark_of(folder).commits == commits)
+    wait_until(lambda: mark_of(folder).commits == commits)
     shutil.copytree(folder, target)
     store.close()
     return target
 
 
-def mark_of(folder: Path) -> Mark:
+def mark_of(folder: Path) -> DatabaseMark:
     mark = read_mark(folder)
     assert mark is not None
     return mark
@@ -148,12 +146,12 @@ def test_the_mark_follows_the_commits_and_is_never_ahead_of_them(tmp_path: Path)
         return len(seen) > 3
 
     try:
-        until(look)
+        wait_until(look)
     finally:
         enough.set()
         working.join()
     last = in_database(tmp_path)
-    until(lambda: mark_of(tmp_path).commits == last)
+    wait_until(lambda: mark_of(tmp_path).commits == last)
     store.close()
     assert mark_of(tmp_path).commits == last
 
@@ -187,7 +185,7 @@ def test_a_close_moves_no_wal_if_the_mark_with_the_checksum_cannot_be_replaced(
     if not known:
         marker = store._database._marker
         assert marker is not None
-        until(marker.may_change_file)
+        wait_until(marker.may_change_file)
     before = (tmp_path / DATABASE_NAME).read_bytes()
     in_the_way = tmp_path / f".{MARK_NAME}.{os.getpid()}"
     in_the_way.mkdir()
@@ -221,8 +219,8 @@ def test_a_mark_with_a_checksum_is_replaced_before_the_wal_is_moved_and_keeps_no
             return False
         return (tmp_path / DATABASE_NAME).read_bytes() != file
 
-    until(moved)
-    until(lambda: mark_of(tmp_path).settled > 5)
+    wait_until(moved)
+    wait_until(lambda: mark_of(tmp_path).settled > 5)
     store.close()
 
 
@@ -231,10 +229,10 @@ def test_a_file_that_nothing_was_moved_into_for_a_while_is_summed_again(tmp_path
     whole = mark_of(tmp_path)
     marker = Marker(tmp_path, replace(whole, file_sum=None), sum_after_ms=0)
     marker.committed(whole.commits)
-    until(lambda: mark_of(tmp_path) == whole)
+    wait_until(lambda: mark_of(tmp_path) == whole)
     assert not marker.may_change_file()
-    until(lambda: mark_of(tmp_path).file_sum is None)
-    until(marker.may_change_file)
+    wait_until(lambda: mark_of(tmp_path).file_sum is None)
+    wait_until(marker.may_change_file)
     marker.stop()
 
 
@@ -337,8 +335,8 @@ def test_a_database_of_a_time_before_marks_is_another_one_beside_a_mark(tmp_path
 
 def old_database(folder: Path) -> None:
     """A database as a program made it that knew nothing of marks."""
-    sql = resources.files("forewarn.adapters").joinpath("sql")
-    before = MIGRATIONS[: MIGRATIONS.index("lineage.sql")]
+    sql = resources.files("forewarn.adapters.sqlite").joinpath("sql")
+    before = MIGRATIONS[: MIGRATIONS.index("0005_lineage.sql")]
     steps = [sql.joinpath(name).read_text("utf-8") for name in before]
     with closing(sqlite3.connect(folder / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, steps)
@@ -552,7 +550,7 @@ def test_what_a_kill_has_left_half_made_is_removed_at_the_next_start(tmp_path: P
 
 
 def test_a_mark_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    mark = Mark(database="d", commits=1, settled=0)
+    mark = DatabaseMark(database="d", commits=1, settled=0)
     write_mark(tmp_path, mark)
     following = replace(mark, commits=2)
     for _ in killed_at_each_step(lambda: write_mark(tmp_path, following)):
@@ -565,7 +563,7 @@ def test_the_file_may_not_change_while_the_mark_with_its_checksum_cannot_be_repl
     """A move of the WAL that is cut off would leave a file beside the checksum of another."""
     folder, away = tmp_path / "data", tmp_path / "away"
     folder.mkdir()
-    marker = Marker(folder, Mark(database="d", commits=1, settled=1, file_sum=7))
+    marker = Marker(folder, DatabaseMark(database="d", commits=1, settled=1, file_sum=7))
     with capture_logs() as logs:
 
         def failures() -> int:
@@ -573,15 +571,15 @@ def test_the_file_may_not_change_while_the_mark_with_its_checksum_cannot_be_repl
 
         folder.rename(away)
         assert not marker.may_change_file()
-        until(lambda: failures() == 1)
+        wait_until(lambda: failures() == 1)
         folder.touch()  # another reason, so that the next attempt is seen as well
         marker.committed(2)
-        until(lambda: failures() == 2)
+        wait_until(lambda: failures() == 2)
         assert not marker.may_change_file()
         folder.unlink()
         away.rename(folder)
         marker.committed(3)
-        until(lambda: mark_of(folder).file_sum is None)
-        until(marker.may_change_file)
+        wait_until(lambda: mark_of(folder).file_sum is None)
+        wait_until(marker.may_change_file)
     marker.stop()
     assert mark_of(folder).commits == 3

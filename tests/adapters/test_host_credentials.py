@@ -9,8 +9,8 @@ import pytest
 
 from forewarn.adapters import host_credentials, joining
 from forewarn.adapters.authority import Authority, read_request
-from forewarn.adapters.data_folder import FolderUnusable
 from forewarn.adapters.host_credentials import HOST_FILE, JOINING_FILE, Credentials
+from forewarn.adapters.sqlite.data_folder import FolderUnusable
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import DAY_MS
 

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.adapters.libvirt_mending import UNCLAIMED_FOR_MS
-from forewarn.adapters.libvirt_session import Session
-from forewarn.adapters.libvirt_steps import mark_of
-from forewarn.adapters.libvirt_xml import Mark
-from forewarn.core.machines import Power
+from forewarn.adapters.libvirt.domain_xml import DomainMark
+from forewarn.adapters.libvirt.mending import UNCLAIMED_FOR_MS
+from forewarn.adapters.libvirt.next_steps import mark_of
+from forewarn.adapters.libvirt.session import LibvirtSession
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind
 from forewarn.ports import SightKind, WorkOrder
-from libvirt_world import (
+from support.libvirt_world import (
     DELETE,
     DONE,
     FREEZE,
@@ -26,12 +26,13 @@ from libvirt_world import (
     REBOOT_HOST,
     START,
     FakeLibvirt,
-    World,
+    LibvirtWorld,
     acts,
     domain_xml,
     frozen,
     run,
 )
+from support.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -42,7 +43,9 @@ class Mortal(FakeLibvirt):
     calls_left: int | None = None
     after = False
 
-    async def call(self, work: Callable[[Session], T], *, what: str, seconds: float = 15.0) -> T:
+    async def call(
+        self, work: Callable[[LibvirtSession], T], *, what: str, seconds: float = 15.0
+    ) -> T:
         if self.calls_left is None:
             return await super().call(work, what=what, seconds=seconds)
         self.calls_left -= 1
@@ -88,7 +91,7 @@ def dies_at(
     folder: Path, number: int, action: WorkOrder, end: tuple[str, Power] | None, *, after: bool
 ) -> bool:
     """Run an action whose daemon dies at its nth call. False if it has fewer."""
-    world = World(folder, libvirt=Mortal)
+    world = LibvirtWorld(folder, libvirt=Mortal)
     try:
         world.define("h1", domain_xml("vm"), start=action is not START)
         mortal = world.libvirts["h1"]
@@ -102,7 +105,7 @@ def dies_at(
                 world.posted is not None and world.posted.done()
             )
 
-        world.wait_for(over, "death or the end")
+        wait_until(over, "death or the end")
         died = (mortal.calls_left or 0) <= 0
         world.kill_daemon("h1")
         mortal.calls_left = None
@@ -119,7 +122,9 @@ def dies_at(
 
 
 @pytest.mark.parametrize("action", [REBOOT, MOVE, DELETE, FREEZE])
-def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: WorkOrder) -> None:
+def test_libvirt_may_be_lost_in_the_middle_of_every_act(
+    world: LibvirtWorld, action: WorkOrder
+) -> None:
     """Each act is lost once, after it had its effect."""
     world.define("h1", domain_xml("vm"), start=True)
     lost: set[str] = set()
@@ -132,7 +137,7 @@ def test_libvirt_may_be_lost_in_the_middle_of_every_act(world: World, action: Wo
 
 
 def test_an_action_that_is_begun_while_libvirt_restarts_is_done_when_it_is_back(
-    world: World,
+    world: LibvirtWorld,
 ) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.libvirts["h1"].off = True
@@ -146,12 +151,12 @@ def test_an_action_that_is_begun_while_libvirt_restarts_is_done_when_it_is_back(
 
 
 def test_a_vm_that_a_dead_daemon_had_shut_down_for_a_restart_is_started_at_once(
-    world: World,
+    world: LibvirtWorld,
 ) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.hold()
     world.begin(REBOOT)
-    world.wait_for(lambda: bool(acts(world)), "it is about to be pressed")
+    wait_until(lambda: bool(acts(world)), "it is about to be pressed")
     world.kill_daemon("h1")
     world.release()
     world.on("h1", lambda s: s.press("vm"))
@@ -160,7 +165,9 @@ def test_a_vm_that_a_dead_daemon_had_shut_down_for_a_restart_is_started_at_once(
     assert world.look(REBOOT) == DONE
 
 
-def test_a_vm_that_its_owner_switches_off_after_a_restart_is_not_started(world: World) -> None:
+def test_a_vm_that_its_owner_switches_off_after_a_restart_is_not_started(
+    world: LibvirtWorld,
+) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     assert run(world, REBOOT) == DONE
     world.on("h1", lambda s: s.destroy("vm"))
@@ -170,7 +177,7 @@ def test_a_vm_that_its_owner_switches_off_after_a_restart_is_not_started(world: 
 
 
 def test_a_frozen_vm_is_thawed_when_its_time_is_over_though_nobody_claims_the_freeze(
-    world: World,
+    world: LibvirtWorld,
 ) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     frozen(world)
@@ -182,11 +189,11 @@ def test_a_frozen_vm_is_thawed_when_its_time_is_over_though_nobody_claims_the_fr
     assert world.seen("h1").power is Power.RUNNING
 
 
-def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: World) -> None:
+def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.libvirts["h1"].stop_at = "read the definition of vm"
     world.begin(MOVE)
-    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is off and about to be defined there")
+    wait_until(lambda: world.libvirts["h1"].stopped, "it is off and about to be defined there")
     world.kill_daemon("h1")
     world.libvirts["h1"].stop_at = ""
     mend = world.hypervisors["h1"].mend
@@ -194,14 +201,14 @@ def test_a_move_that_nobody_claims_again_ends_here_with_a_vm_that_runs(world: Wo
     assert not world.seen("h1").active
     world.clock.pass_ms(UNCLAIMED_FOR_MS)
     world.run(mend())
-    world.wait_for(lambda: not world.hypervisors["h1"].works_on(), "it is ended")
+    wait_until(lambda: not world.hypervisors["h1"].works_on(), "it is ended")
     places = [host for host in ("h1", "h2") if (v := world.view(host)) is not None and v.active]
     assert len(places) == 1
 
 
-def test_what_an_old_host_was_doing_has_ended_for_a_vm_that_runs_here(world: World) -> None:
+def test_what_an_old_host_was_doing_has_ended_for_a_vm_that_runs_here(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
-    mark = Mark(action_id="E9", kind=ActionKind.REBOOT_HOST, host="h2", boot_id="h2-boot-1")
+    mark = DomainMark(action_id="E9", kind=ActionKind.REBOOT_HOST, host="h2", boot_id="h2-boot-1")
     world.on("h1", lambda s: s.set_mark("vm", mark, live=True, config=True))
     world.run(world.hypervisors["h1"].mend())
     world.clock.pass_ms(UNCLAIMED_FOR_MS)
@@ -212,13 +219,13 @@ def test_what_an_old_host_was_doing_has_ended_for_a_vm_that_runs_here(world: Wor
 
 
 def test_vms_of_a_host_reboot_that_did_not_happen_are_started_again_after_a_while(
-    world: World,
+    world: LibvirtWorld,
 ) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.reboot_command = ("sleep", "60")
     world.start_daemon("h1")
     world.begin(REBOOT_HOST)
-    world.wait_for(lambda: not world.seen("h1").active, "it is off")
+    wait_until(lambda: not world.seen("h1").active, "it is off")
     world.kill_daemon("h1")
     world.run(world.hypervisors["h1"].mend())
     world.clock.pass_ms(UNCLAIMED_FOR_MS)

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from forewarn.adapters.libvirt_connection import LibvirtLost, LibvirtMissing, open_libvirt
-from forewarn.adapters.libvirt_machines import LibvirtMachines
-from forewarn.adapters.libvirt_session import Session
-from forewarn.adapters.libvirt_xml import Mark
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.adapters.libvirt.connection import LibvirtLost, LibvirtMissing, open_libvirt
+from forewarn.adapters.libvirt.domain_xml import DomainMark
+from forewarn.adapters.libvirt.machines import LibvirtMachines
+from forewarn.adapters.libvirt.session import LibvirtSession
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ActionKind
 from forewarn.ports import HypervisorFailed
-from libvirt_world import UUIDS, World, domain_xml, libvirt_is_there
+from support.libvirt_world import UUIDS, LibvirtWorld, domain_xml, libvirt_is_there
 
 VM = '<forewarn:vm xmlns:forewarn="urn:forewarn:vm:1" {}/>'
 
 
-def seen(world: World) -> dict[str, SeenVm]:
+def seen(world: LibvirtWorld) -> dict[str, SeenVm]:
     machines = LibvirtMachines(world.libvirts["h1"])
     return {vm.name: vm for vm in world.run(machines.seen())}
 
 
-def test_every_domain_is_seen_with_its_power_traits_and_interfaces(world: World) -> None:
+def test_every_domain_is_seen_with_its_power_traits_and_interfaces(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm", metadata=VM.format('scope="web"')), start=True)
     world.define("h1", domain_xml("off"), start=False)
     world.define("h1", domain_xml("paused"), start=True)
@@ -43,12 +43,12 @@ def test_every_domain_is_seen_with_its_power_traits_and_interfaces(world: World)
     assert not any(vm.problem for vm in vms.values())
 
 
-def test_a_domain_that_is_off_has_no_tap(world: World) -> None:
+def test_a_domain_that_is_off_has_no_tap(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=False)
     assert seen(world)["vm"].nics == (Nic(mac="52:54:00:00:00:07", bridge="br0"),)
 
 
-def test_an_interface_on_a_network_is_on_the_bridge_of_that_network(world: World) -> None:
+def test_an_interface_on_a_network_is_on_the_bridge_of_that_network(world: LibvirtWorld) -> None:
     devices = (
         "<interface type='network'><mac address='52:54:00:00:00:08'/>"
         "<source network='default'/></interface>"
@@ -57,9 +57,11 @@ def test_an_interface_on_a_network_is_on_the_bridge_of_that_network(world: World
     assert seen(world)["vm"].nics == (Nic(mac="52:54:00:00:00:08", bridge="virbr0"),)
 
 
-def test_the_definition_is_what_another_host_can_start_and_holds_no_mark(world: World) -> None:
+def test_the_definition_is_what_another_host_can_start_and_holds_no_mark(
+    world: LibvirtWorld,
+) -> None:
     world.define("h1", domain_xml("vm"), start=True)
-    mark = Mark(action_id="E1/vm", kind=ActionKind.REBOOT_VM)
+    mark = DomainMark(action_id="E1/vm", kind=ActionKind.REBOOT_VM)
     world.on("h1", lambda s: s.set_mark("vm", mark, live=True, config=True))
     definition = seen(world)["vm"].definition
     assert "urn:forewarn:action:1" not in definition
@@ -78,7 +80,7 @@ def test_the_definition_is_what_another_host_can_start_and_holds_no_mark(world: 
     ids=["no-nic", "metadata", "space", "long"],
 )
 def test_a_domain_that_cannot_be_used_says_why_and_what_helps(
-    world: World, xml: str, words: str
+    world: LibvirtWorld, xml: str, words: str
 ) -> None:
     world.define("h1", xml, start=True)
     world.define("h1", domain_xml("good"), start=True)
@@ -88,7 +90,7 @@ def test_a_domain_that_cannot_be_used_says_why_and_what_helps(
     assert vms["good"].problem == ""
 
 
-def test_adopted_traits_are_there_at_once_and_after_the_next_start(world: World) -> None:
+def test_adopted_traits_are_there_at_once_and_after_the_next_start(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     machines = LibvirtMachines(world.libvirts["h1"])
     traits = Traits(scope="web", update_domain=1)
@@ -98,19 +100,19 @@ def test_adopted_traits_are_there_at_once_and_after_the_next_start(world: World)
     assert seen(world)["vm"].traits == traits
 
 
-def test_a_domain_that_exists_only_while_it_runs_can_be_adopted(world: World) -> None:
+def test_a_domain_that_exists_only_while_it_runs_can_be_adopted(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     world.on("h1", lambda s: s.undefine("vm"))
     world.run(LibvirtMachines(world.libvirts["h1"]).adopt("vm", Traits(scope="web")))
     assert seen(world)["vm"].traits == Traits(scope="web")
 
 
-def test_adopting_a_domain_that_is_not_there_is_refused(world: World) -> None:
+def test_adopting_a_domain_that_is_not_there_is_refused(world: LibvirtWorld) -> None:
     with pytest.raises(HypervisorFailed, match="There is no domain vm here"):
         world.run(LibvirtMachines(world.libvirts["h1"]).adopt("vm", Traits()))
 
 
-def test_what_other_hands_do_rings(world: World) -> None:
+def test_what_other_hands_do_rings(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=False)
     rung = threading.Event()
     LibvirtMachines(world.libvirts["h1"]).on_change(rung.set)
@@ -146,13 +148,15 @@ class _GoesOff:
         return UUIDS["vm"]
 
 
-def test_a_domain_that_goes_off_while_it_is_looked_at_does_not_seem_to_run(world: World) -> None:
+def test_a_domain_that_goes_off_while_it_is_looked_at_does_not_seem_to_run(
+    world: LibvirtWorld,
+) -> None:
     """It would seem to run with the mark of its configuration, as if it had been restarted."""
     lv = pytest.importorskip("libvirt")  # the world has skipped with words where it is missing
     world.define("h1", domain_xml("vm"), start=True)
     view = world.seen("h1")
     domain = _GoesOff(lv, view.config_xml)
-    seen_now = Session(lv, None)._view(domain)
+    seen_now = LibvirtSession(lv, None)._view(domain)
     assert (seen_now.power, seen_now.active, seen_now.live_xml) == (Power.OFF, False, "")
     assert domain.asked == 2
 
@@ -174,7 +178,7 @@ def test_a_missing_binding_is_named_with_what_to_install(monkeypatch: pytest.Mon
         open_libvirt("qemu:///system")
 
 
-def test_a_connection_that_was_closed_is_not_opened_again(world: World) -> None:
+def test_a_connection_that_was_closed_is_not_opened_again(world: LibvirtWorld) -> None:
     world.libvirts["h1"].close()
     with pytest.raises(LibvirtLost, match="was closed"):
         world.run(LibvirtMachines(world.libvirts["h1"]).seen())

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from forewarn.core.machines import Power
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind
 from forewarn.ports import SightKind, SwitchedOn
-from libvirt_world import (
+from support.libvirt_world import (
     DONE,
     MOVE,
-    World,
+    LibvirtWorld,
     acts,
     an_action,
     domain_xml,
     run,
 )
+from support.waiting import wait_until
 
 DEFINE = an_action(ActionKind.DEFINE_VM, target_host="h1")
 
 
-def test_a_vm_of_a_failed_host_is_defined_and_not_started(world: World) -> None:
+def test_a_vm_of_a_failed_host_is_defined_and_not_started(world: LibvirtWorld) -> None:
     world.elsewhere.definitions["vm"] = domain_xml("vm")
     assert world.look(DEFINE).kind is SightKind.NOT_BEGUN
     assert run(world, DEFINE) == DONE
@@ -32,11 +32,11 @@ def test_a_vm_of_a_failed_host_is_defined_and_not_started(world: World) -> None:
     assert world.look(DEFINE) == DONE
 
 
-def test_a_daemon_that_dies_after_it_was_defined_has_done_enough(world: World) -> None:
+def test_a_daemon_that_dies_after_it_was_defined_has_done_enough(world: LibvirtWorld) -> None:
     world.elsewhere.definitions["vm"] = domain_xml("vm")
     world.libvirts["h1"].stop_at = "define vm"
     world.post(DEFINE)
-    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is to be defined")
+    wait_until(lambda: world.libvirts["h1"].stopped, "it is to be defined")
     world.kill_daemon("h1")
     world.libvirts["h1"].stop_at = ""
     assert world.look(DEFINE).kind is SightKind.NOT_BEGUN
@@ -45,19 +45,19 @@ def test_a_daemon_that_dies_after_it_was_defined_has_done_enough(world: World) -
     assert not world.seen("h1").active
 
 
-def test_what_nobody_has_seen_cannot_be_defined(world: World) -> None:
+def test_what_nobody_has_seen_cannot_be_defined(world: LibvirtWorld) -> None:
     sight = run(world, DEFINE)
     assert sight.kind is SightKind.FAILED
-    assert "Nobody has seen a definition of vm" in sight.detail
+    assert "No host has seen a definition of vm" in sight.detail
 
 
-def test_one_that_runs_here_is_let_be(world: World) -> None:
+def test_one_that_runs_here_is_let_be(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     assert world.look(DEFINE) == DONE
     assert world.seen("h1").power is Power.RUNNING
 
 
-def test_a_move_defines_it_there_and_leaves_it_off(world: World) -> None:
+def test_a_move_defines_it_there_and_leaves_it_off(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=False)
     assert run(world, MOVE).kind is SightKind.DONE
     assert world.view("h1") is None
@@ -70,7 +70,7 @@ def test_a_move_defines_it_there_and_leaves_it_off(world: World) -> None:
 ONLY_OFF = replace(MOVE, only_off=True)
 
 
-def test_nothing_is_done_to_one_that_runs_though_it_was_to_be_off(world: World) -> None:
+def test_nothing_is_done_to_one_that_runs_though_it_was_to_be_off(world: LibvirtWorld) -> None:
     world.define("h1", domain_xml("vm"), start=True)
     with pytest.raises(SwitchedOn):
         world.begin(ONLY_OFF)
@@ -78,13 +78,13 @@ def test_nothing_is_done_to_one_that_runs_though_it_was_to_be_off(world: World) 
 
 
 def test_a_move_that_had_defined_it_there_takes_that_back_when_it_is_switched_on(
-    world: World,
+    world: LibvirtWorld,
 ) -> None:
     """Also by the next daemon: the first is killed between two steps."""
     world.define("h1", domain_xml("vm"), start=False)
     world.libvirts["h1"].stop_at = "undefine vm"
     world.begin(ONLY_OFF)
-    world.wait_for(lambda: world.libvirts["h1"].stopped, "it is defined there")
+    wait_until(lambda: world.libvirts["h1"].stopped, "it is defined there")
     world.kill_daemon("h1")
     world.libvirts["h1"].stop_at = ""
     assert world.view("h2") is not None
@@ -98,7 +98,7 @@ def test_a_move_that_had_defined_it_there_takes_that_back_when_it_is_switched_on
 
 @pytest.mark.parametrize("kind", [ActionKind.MOVE_VM, ActionKind.REBOOT_VM])
 def test_what_could_not_be_looked_at_when_it_began_is_looked_at_before_anything_is_done(
-    world: World, kind: ActionKind
+    world: LibvirtWorld, kind: ActionKind
 ) -> None:
     """Libvirt was just being restarted."""
     world.define("h1", domain_xml("vm"), start=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.adapters import marks_file
-from forewarn.adapters.data_folder import DatabaseRefused
-from forewarn.core.marks import Marks
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
+from forewarn.core.incarnation_marks import Marks
 
 MARKS = Marks(
     of_vm={("web_0", "id-0"): 1_000_009, ("a b\n\u00fc", "id-1"): 2, ("web_2", "id-2"): 57}

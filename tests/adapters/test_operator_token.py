@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.data_folder import FolderUnusable
 from forewarn.adapters.operator_token import given_token, is_token, operator_token
+from forewarn.adapters.sqlite.data_folder import FolderUnusable
 from forewarn.core.errors import Invalid
 
 GOOD = "twenty-characters-ok"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from forewarn.adapters.store import REMEMBERED_DELETED_MAX, REMEMBERED_MS, SqliteStore
-from forewarn.ports import Change, Remembered
+from msgspec.structs import replace
+
+from forewarn.adapters.sqlite.store import REMEMBERED_DELETED_MAX, REMEMBERED_MS, SqliteStore
+from forewarn.ports import Change, RememberedAnswer
 
 
 def commit(store: SqliteStore, change: Change) -> None:
@@ -19,7 +20,7 @@ def test_an_answer_is_kept_for_its_time_and_cleared_away_by_later_ones(tmp_path:
     """Some at a time, so that no order waits for a long clearing."""
     store = SqliteStore.in_folder(tmp_path)
     old = [
-        Remembered(key=f"old-{n}", fingerprint="f", answer="{}", at_ms=n)
+        RememberedAnswer(key=f"old-{n}", fingerprint="f", answer="{}", at_ms=n)
         for n in range(2 * REMEMBERED_DELETED_MAX)
     ]
     for one in old:

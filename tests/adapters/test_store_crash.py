@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.data_folder import DATABASE_NAME
-from forewarn.adapters.database_mark import MARK_NAME
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.data_folder import DATABASE_NAME
+from forewarn.adapters.sqlite.database_mark import MARK_NAME
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.ports import Epoch
 from programs import needs
 

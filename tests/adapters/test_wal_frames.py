@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from forewarn.adapters.wal_frames import (
+from forewarn.adapters.sqlite.wal_frames import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
     Damage,

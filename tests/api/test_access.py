@@ -16,9 +16,9 @@ from forewarn.api.app import create_app
 from forewarn.api.orders import BODY_BYTES_MAX
 from forewarn.api.requests import read_body
 from forewarn.control.control import Control
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.control.writer import Wanted
-from operator_world import TOKEN, World, running
+from support.operator_world import TOKEN, OperatorWorld, running
 
 T = TypeVar("T")
 
@@ -26,13 +26,13 @@ PATHS = ("/v1/vms", "/v1/health", "/v1/openapi.json", "/v1/backup", "/metrics", 
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_wants_the_token_also_on_loopback(world: World, path: str) -> None:
+def test_every_path_wants_the_token_also_on_loopback(world: OperatorWorld, path: str) -> None:
     answer = world.call("GET", path, token=None)
 
     assert answer.status == 401
@@ -42,12 +42,14 @@ def test_every_path_wants_the_token_also_on_loopback(world: World, path: str) ->
 
 
 @pytest.mark.parametrize("token", ["", "x", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "\xfc"])
-def test_a_wrong_token_is_refused(world: World, token: str) -> None:
+def test_a_wrong_token_is_refused(world: OperatorWorld, token: str) -> None:
     assert world.call("GET", "/v1/vms", token=token).status == 401
 
 
 @pytest.mark.parametrize("tokens", [("wrong", TOKEN), (TOKEN, "wrong")])
-def test_two_tokens_are_refused_even_if_one_is_right(world: World, tokens: tuple[str, str]) -> None:
+def test_two_tokens_are_refused_even_if_one_is_right(
+    world: OperatorWorld, tokens: tuple[str, str]
+) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=60)
     connection.putrequest("GET", "/v1/vms")
     for token in tokens:
@@ -58,7 +60,7 @@ def test_two_tokens_are_refused_even_if_one_is_right(world: World, tokens: tuple
     connection.close()
 
 
-def test_an_order_without_the_token_changes_nothing(world: World) -> None:
+def test_an_order_without_the_token_changes_nothing(world: OperatorWorld) -> None:
     assert world.call("POST", "/v1/vms/lonely/restart", token="wrong").status == 401
 
     assert world.get("/v1/events?all=true&scope=lonely")["items"] == []
@@ -94,7 +96,7 @@ def test_an_order_without_the_token_changes_nothing(world: World) -> None:
     ],
 )
 def test_every_error_is_a_problem_with_what_would_be_accepted(
-    world: World, method: str, path: str, status: int, code: str
+    world: OperatorWorld, method: str, path: str, status: int, code: str
 ) -> None:
     answer = world.call(method, path)
 
@@ -105,7 +107,7 @@ def test_every_error_is_a_problem_with_what_would_be_accepted(
     assert answer.json["remedy"]
 
 
-def test_a_wrong_verb_is_told_which_are_right(world: World) -> None:
+def test_a_wrong_verb_is_told_which_are_right(world: OperatorWorld) -> None:
     answer = world.call("DELETE", "/v1/vms/lonely")
 
     assert answer.status == 405
@@ -129,7 +131,7 @@ def test_a_wrong_verb_is_told_which_are_right(world: World) -> None:
     ],
 )
 def test_an_order_that_makes_no_sense_is_refused_and_nothing_changes(
-    world: World, body: bytes
+    world: OperatorWorld, body: bytes
 ) -> None:
     answer = world.call("POST", "/v1/hosts/h2/maintain", body)
 
@@ -137,18 +139,18 @@ def test_an_order_that_makes_no_sense_is_refused_and_nothing_changes(
     assert world.get("/v1/operations?all=true")["items"] == []
 
 
-def test_an_order_that_its_path_says_whole_takes_no_words(world: World) -> None:
+def test_an_order_that_its_path_says_whole_takes_no_words(world: OperatorWorld) -> None:
     assert world.call("POST", "/v1/hosts/h2/close", b'{"sure":true}').status == 400
     assert world.get("/v1/hosts/h2")["closed"] is False
 
 
-def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
+def test_a_body_beyond_the_limit_is_refused(world: OperatorWorld) -> None:
     answer = world.call("POST", "/v1/hosts/h2/maintain", b" " * (BODY_BYTES_MAX + 1))
 
     assert (answer.status, answer.json["code"]) == (413, "body-too-large")
 
 
-def test_a_chunked_body_beyond_the_limit_is_refused(world: World) -> None:
+def test_a_chunked_body_beyond_the_limit_is_refused(world: OperatorWorld) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=60)
     chunks = iter([b" " * 1_024] * (BODY_BYTES_MAX // 1_024 + 1))
     connection.request(
@@ -179,8 +181,8 @@ class BrokenControl(Control):
         raise RuntimeError("the secret of the house")
 
 
-def test_an_error_of_ours_says_nothing_internal_and_is_counted(world: World) -> None:
-    measures = Measures()
+def test_an_error_of_ours_says_nothing_internal_and_is_counted(world: OperatorWorld) -> None:
+    measures = ControlMetrics()
     control = BrokenControl(
         writer=None,  # type: ignore[arg-type]  # it breaks before it needs one
         store=None,  # type: ignore[arg-type]
@@ -213,6 +215,6 @@ def test_an_error_of_ours_says_nothing_internal_and_is_counted(world: World) -> 
     assert b"forewarn_operator_errors_total 1.0" in measures.exposition()
 
 
-def test_every_answer_tells_the_time_of_the_clock_that_decides(world: World) -> None:
+def test_every_answer_tells_the_time_of_the_clock_that_decides(world: OperatorWorld) -> None:
     assert world.call("GET", "/v1/vms").headers["forewarn-now"] == "2026-03-03T10:00:00.000Z"
     assert world.get("/v1/health")["now"] == "2026-03-03T10:00:00.000Z"

@@ -7,32 +7,36 @@ import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from cli_runner import ask
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.control import adoptions
 from forewarn.control.sightings import Sightings
 from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound, Unavailable
-from forewarn.core.machines import SeenVm, Traits, WhenHostGoesDown
-from forewarn.core.model import MINUTE_MS, EventType, Priority
+from forewarn.core.inventory.host_report import SeenVm, Traits, WhenHostGoesDown
+from forewarn.core.model import MINUTE_MS, EventType
+from forewarn.core.principal import operator_named
+from forewarn.core.vm_profile import Priority
 from forewarn.wire.link import Adoption
 from forewarn.wire.link_values import traits_of
-from operator_world import HOSTS, StillClock, World, running
-from sighting_fleet import seen, web
+from support import ordered, profiles
+from support.cli_runner import ask
+from support.clock import ManualClock
+from support.operator_world import HOSTS, OperatorWorld, running
+from support.sighting_fleet import seen, web
 
 WAIT_S = 60
+ADA = operator_named("ada")
 
 
 class Place:
     """A world whose host h1 has joined and shows VMs. Belongs to the world's loop."""
 
-    def __init__(self, world: World, sightings: Sightings) -> None:
+    def __init__(self, world: OperatorWorld, sightings: Sightings) -> None:
         self.world = world
         self.sightings = sightings
         self.vms: dict[str, SeenVm] = {}
@@ -47,8 +51,13 @@ class Place:
     async def _show(self) -> None:
         await self.sightings.take(self.world.control, "h1", tuple(self.vms.values()))
 
-    def writes(self, problem: str = "", *, shows: bool = True) -> Future[None]:
-        """The host takes the next adoption, and writes it unless it has a problem."""
+    def writes(
+        self, problem: str = "", *, shows: bool = True, leaves: bool = False
+    ) -> Future[None]:
+        """The host takes the next adoption, and writes it unless it has a problem.
+
+        The VM stays, or `leaves` once it is written.
+        """
 
         async def work() -> None:
             async with asyncio.timeout(WAIT_S):
@@ -61,6 +70,9 @@ class Place:
                 vm = self.vms[adoption.vm]
                 if not problem:
                     self.vms[adoption.vm] = replace(vm, traits=traits_of(adoption.traits))
+            if leaves:
+                self.vms.clear()
+                await self._show()
             if shows:
                 await self._show()
 
@@ -70,12 +82,12 @@ class Place:
 @pytest.fixture
 def place() -> Iterator[Place]:
     volatile = Volatile(0)
-    sightings = Sightings(StillClock(), volatile)
+    sightings = Sightings(ManualClock(), volatile)
     made: list[Place] = []
 
     with running(
         fleet="",
-        with_control=lambda control: AdoptRoutes(control, sightings).table(),
+        with_control=lambda control: AdoptRoutes(control, sightings, by=ADA).table(),
         volatile=volatile,
     ) as world:
         for host in HOSTS:
@@ -110,7 +122,7 @@ def test_adopting_writes_the_traits_and_the_vm_is_in_its_scope(place: Place) -> 
     )
     assert (answer["freeze_by_move"], answer["when_host_goes_down"]) == (True, "move")
     [adoption] = place.written
-    assert traits_of(adoption.traits) == Traits(
+    assert traits_of(adoption.traits) == profiles.traits(
         scope="web",
         update_domain=2,
         terminate_notice_ms=10 * MINUTE_MS,
@@ -122,6 +134,45 @@ def test_adopting_writes_the_traits_and_the_vm_is_in_its_scope(place: Place) -> 
         when_host_goes_down=WhenHostGoesDown.MOVE,
     )
     assert place.world.get("/v1/scopes/web")["terminate_notice_seconds"] == 600
+
+
+def test_the_journal_says_who_adopted_a_vm_and_what_they_said_of_it(place: Place) -> None:
+    place.shows(web(0, zone="1"))
+    writing = place.writes()
+    place.world.order("/v1/vms/web-0/adopt", {"update_domain": 5})
+    writing.result(WAIT_S)
+    lines = place.world.get("/v1/journal")["items"]
+    [line] = [one for one in lines if one["kind"] == "adoption-ordered"]
+    assert (line["by"], line["host"], line["vm"], line["scope"]) == (ADA.name, "h1", "web-0", "web")
+    assert line["detail"] == {"traits": {"scope": "web", "update_domain": 5, "zone": "1"}}
+
+
+def test_an_adoption_that_may_have_been_written_is_in_the_journal_too(
+    place: Place,
+) -> None:
+    """The VM has left its host since; whoever finds it elsewhere reads who said that of it."""
+    place.shows(web(0))
+    writing = place.writes(leaves=True)
+    answer = place.world.call("POST", "/v1/vms/web-0/adopt", {"zone": "2"})
+    writing.result(WAIT_S)
+    assert answer.status == 404, answer.body
+    lines = place.world.get("/v1/journal")["items"]
+    assert [one["by"] for one in lines if one["kind"] == "adoption-ordered"] == [ADA.name]
+
+
+@pytest.mark.parametrize(
+    ("vm", "body"),
+    [("web-9", {"scope": "a"}), ("web-0", {"scope": "a b"}), ("web-0", {"zone": "2"})],
+)
+def test_an_adoption_that_is_refused_is_not_in_the_journal(
+    place: Place, vm: str, body: dict[str, str]
+) -> None:
+    place.shows(web(0))
+    writing = place.writes("libvirt says: the domain is gone.")
+    assert place.world.call("POST", f"/v1/vms/{vm}/adopt", body).status in (400, 404, 409)
+    writing.cancel()
+    kinds = {one["kind"] for one in place.world.get("/v1/journal")["items"]}
+    assert "adoption-ordered" not in kinds
 
 
 def test_what_is_left_out_stays_and_null_says_nothing_any_more(place: Place) -> None:
@@ -147,6 +198,7 @@ def test_what_is_left_out_stays_and_null_says_nothing_any_more(place: Place) -> 
         b'{"priority": "low"}',
         b'{"address": "nowhere"}',
         b'{"tags": {"a;b": "c"}}',
+        b'{"tags": {"a": "b", "a": "c"}}',
         b'{"when_host_goes_down": "explode"}',
         b"\xff",
     ],
@@ -304,6 +356,6 @@ def test_the_route_is_in_the_document_of_a_control(place: Place) -> None:
     document = place.world.get("/v1/openapi.json")
     assert "/v1/vms/{name}/adopt" in document["paths"]
     schemas: dict[str, Any] = document["components"]["schemas"]
-    assert schemas["AdoptWords"]["additionalProperties"] is False
+    assert schemas["AdoptRequest"]["additionalProperties"] is False
     named = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
     assert named == {ref for ref in named if ref.removeprefix("#/components/schemas/") in schemas}

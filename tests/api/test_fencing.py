@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forewarn.core.machines import Power, SeenVm
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.wire import link as wire
-from link_world import control_running, run
-from shown_scopes import sighting
+from support.link_world import control_running, run
+from support.shown_scopes import sighting
 
 VM_ID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 

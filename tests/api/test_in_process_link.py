@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from core_fleet import WEB, Cloud, scope
-from forewarn.api.in_process_link import InProcessLink
-from forewarn.api.link_routes import EVENT_IDS_MAX, LinkRoutes
+from forewarn.api.link.in_process import InProcessLink
+from forewarn.api.link.routes import EVENT_IDS_MAX, LinkRoutes
+from forewarn.control.host_feed import HostFeed
 from forewarn.control.sightings import Sightings
-from forewarn.control.views import Views
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
 from forewarn.wire.link import HOLDING_MAX, ReadBefore, Since, Turn
-from inline_control import run_now
-from said import Saying
+from support.control import run_now
+from support.core_fleet import WEB, Cloud, scope
+from support.said import Saying
 
 
 class Linked:
@@ -26,12 +26,12 @@ class Linked:
 
     def __init__(self) -> None:
         self.cloud = Cloud(scope("web", WEB))
-        self.views = Views()
-        self.views.load(self.cloud.published.scopes.values(), ())
-        self.cloud.published.on_publish(self.views.published)
+        self.host_feed = HostFeed()
+        self.host_feed.load(self.cloud.published.scopes.values(), ())
+        self.cloud.published.on_publish(self.host_feed.published)
         self.routes = LinkRoutes(
             self.cloud.control,
-            views=self.views,
+            host_feed=self.host_feed,
             sightings=Sightings(self.cloud.clock, self.cloud.volatile),
         )
 
@@ -45,18 +45,18 @@ def linked() -> Linked:
 
 
 def test_what_is_committed_is_told_without_waiting_and_only_once(linked: Linked) -> None:
-    first = linked.views.now("h1", None)
+    first = linked.host_feed.now("h1", None)
     assert first is not None
     assert [one.name for one in first.scopes] == ["web"]
     assert [vm.name for vm in first.scopes[0].vms] == ["web_0"]
     since = Since(first.epoch, first.position)
-    assert linked.views.now("h1", since) is None
+    assert linked.host_feed.now("h1", since) is None
     linked.cloud.order("web_0", EventType.REBOOT)
-    assert "h1" in linked.views.take_rung()
-    news = linked.views.now("h1", since)
+    assert "h1" in linked.host_feed.take_rung()
+    news = linked.host_feed.now("h1", since)
     assert news is not None
     assert [event.resources for event in news.scopes[0].events] == [("web_0",)]
-    assert linked.views.take_rung() == []
+    assert linked.host_feed.take_rung() == []
 
 
 def test_a_whole_order_goes_over_the_link(linked: Linked) -> None:
@@ -123,7 +123,7 @@ def test_a_repeated_report_is_taken_and_one_of_a_lapsed_claim_is_refused(linked:
 def test_who_needs_no_other_machine_loads_nothing_to_reach_one(module: str) -> None:
     code = (
         f"import sys, {module}; "
-        "print([name for name in ('httpx', 'cryptography') if name in sys.modules])"
+        "print([name for name in ('httpcore', 'cryptography') if name in sys.modules])"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

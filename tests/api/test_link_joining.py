@@ -15,15 +15,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from forewarn.adapters.authority import HOST_FOR, Authority
-from forewarn.adapters.data_folder import DatabaseRefused
-from forewarn.adapters.membership import MembersFile
-from forewarn.core.machines import Power, SeenVm
+from forewarn.adapters.members_file import MembersFile
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.membership import Members
 from forewarn.core.model import FactKind
 from forewarn.host.listeners import ListenFailed
 from forewarn.wire import link as wire
-from link_world import VERSION, ControlWorld, Machine, control_running, run, until
-from shown_scopes import sighting
+from support.link_world import VERSION, ControlWorld, Machine, control_running, run
+from support.shown_scopes import sighting
+from support.waiting import until
 
 
 async def token_for(world: ControlWorld, name: str, **more: object) -> str:
@@ -177,7 +178,7 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
             known = await machine.changes()
             asked = wire.AskChanges(wire.Since(known.epoch, known.position), 25)
             waiting = asyncio.ensure_future(machine.say("changes", asked))
-            view = world.service.views._view("h1")
+            view = world.service.host_feed._view("h1")
             await until(lambda: len(view.waiting), "the host waits")
 
             assert (await world.operator("POST", "/v1/hosts/h1/revoke")).status_code == 200

@@ -10,40 +10,27 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
-import ordered
-from core_fleet import TurnedClock
 from forewarn.adapters.system import SystemClock
-from forewarn.api.link_routes import EVENT_IDS_MAX
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
+from forewarn.api.link.routes import EVENT_IDS_MAX
+from forewarn.control.leases import TWO_DAEMONS_MS
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Outcome
 from forewarn.wire import link as wire
 from forewarn.wiring.operator_server import STOP_GRACE_S
-from link_world import VERSION, ControlWorld, Machine, control_running, run, until
-from shown_scopes import sighting
+from support import fleets, ordered
+from support.clock import ManualClock
+from support.link_world import VERSION, ControlWorld, Machine, control_running, run
+from support.shown_scopes import sighting
+from support.waiting import until
 
-FLEET = """
-[[host]]
-name = "h1"
-[[host]]
-name = "h2"
-
-[[scope]]
-name = "web"
-kind = "availability-set"
-[[vm]]
-name = "web-0"
-scope = "web"
-update_domain = 0
-host = "h1"
-address = "192.0.2.10"
-[[vm]]
-name = "web-1"
-scope = "web"
-update_domain = 1
-host = "h2"
-address = "192.0.2.11"
-"""
+FLEET = (
+    fleets.hosts("h1", "h2")
+    + fleets.scope("web")
+    + fleets.vm("web-0", address="192.0.2.10")
+    + fleets.vm("web-1", update_domain=1, host="h2", address="192.0.2.11")
+)
 XML = "<domain type='qemu'><name>vm-9</name></domain>"
 
 
@@ -115,7 +102,7 @@ def test_an_event_lives_its_whole_life_over_the_link(tmp_path: Path) -> None:
             assert (await h1.ask("holds", held, wire.Held)).holds
             await h1.ask("turn", wire.Turn({action.action_id: action.epoch}), wire.TurnTaken)
             ended = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch, Outcome.DONE),))
-            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken()
+            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken(work=False)
 
             after = await event_of(world, event_id)
             assert after["phase"] == "completed"
@@ -167,7 +154,7 @@ def test_a_host_acts_and_speaks_for_its_own_vms_only(tmp_path: Path) -> None:
             late = wire.Turn(ended=(wire.Ended(action.action_id, action.epoch + 1, Outcome.DONE),))
             refused = (await h1.ask("turn", late, wire.TurnTaken)).refused_ended
             assert refused[action.action_id].code == "stale-report"
-            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken()
+            assert await h1.ask("turn", ended, wire.TurnTaken) == wire.TurnTaken(work=False)
 
     run(story)
 
@@ -258,6 +245,106 @@ def test_a_host_that_has_not_seen_what_this_control_shows_is_given_nothing_to_do
     run(story)
 
 
+def test_the_operator_reads_that_two_daemons_speak_as_one_host_and_what_to_do(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        clock = ManualClock()
+        async with control_running(tmp_path, fleet=FLEET, lease_clock=clock) as world:
+            h1, h2 = await two_hosts(world)
+
+            async def says(daemon: str) -> None:
+                clock.pass_ms(1_000)
+                for host, name in ((h1, daemon), (h2, "other")):
+                    await host.ask("turn", wire.Turn(daemon=name), wire.TurnTaken)
+
+            with capture_logs() as logs:
+                for daemon in ("true", "copy", "true", "copy"):
+                    await says(daemon)
+            told = [one for one in logs if one["event"] == "host_has_two_daemons"]
+            assert [(one["host"], "host.pem" in one["remedy"]) for one in told] == [("h1", True)]
+
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert shown["placement"] == "two daemons"
+            assert shown["two_daemons"].startswith("Two daemons speak as host h1: neither is given")
+            assert "stop its daemon" in shown["two_daemons"]
+            listed = (await world.operator("GET", "/v1/hosts")).json()["items"]
+            assert [bool(one["two_daemons"]) for one in listed] == [True, False]
+            text = (await world.operator("GET", "/metrics")).text
+            assert 'forewarn_link_two_daemons{host="h1"} 1.0' in text
+            assert 'forewarn_link_two_daemons{host="h2"} 0.0' in text
+            event_id = (await world.order("/v1/vms/web-0/restart"))["event_id"]
+            await h1.ask("approve", wire.Approve("web-0", (event_id,)), wire.Done)
+            held = (await world.operator("GET", f"/v1/events/{event_id}/explain")).json()["holds"]
+            assert [one["reason"] for one in held] == ["two-daemons"]
+
+            with capture_logs() as logs:
+                for _ in range(TWO_DAEMONS_MS // 1_000):
+                    await says("true")
+            assert [one["event"] for one in logs if "daemon" in one["event"]] == [
+                "host_has_one_daemon"
+            ]
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], shown["two_daemons"]) == ("open", "")
+
+    run(story)
+
+
+@pytest.mark.parametrize("begins", ["anew", "from another control"])
+def test_a_host_that_does_not_say_whom_it_follows_obeys_nobody_until_it_has_asked(
+    tmp_path: Path, begins: str
+) -> None:
+    """An older daemon leaves `epoch` out. It may still show what another control said."""
+
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.machine("h1").join(await world.token("h1"))
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
+            await host.ask("sight", sighting((seen("vm-9"),)), wire.Sighted)
+            event_id = (await world.order("/v1/vms/vm-9/restart"))["event_id"]
+            await host.ask("approve", wire.Approve("vm-9", (event_id,)), wire.Done)
+            if begins == "from another control":
+                told = await host.changes(wire.Since("of another control", 7))
+
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], "has not asked yet" in shown["refuses"]) == (
+                "refusing",
+                True,
+            )
+            held = (await world.operator("GET", f"/v1/events/{event_id}/explain")).json()
+            assert "host-refuses" in {hold["reason"] for hold in held["holds"]}
+            confirms = wire.Turn(confirms={"vm-9": 2})
+            taken = await host.ask("turn", confirms, wire.TurnTaken)
+            assert taken.refused_confirms["vm-9"].code == "conflict"
+            assert (await host.ask("claim", wire.Claim("boot-1"), wire.Claimed)).work == ()
+
+            if begins == "anew":
+                await host.changes()
+            else:  # what it was told it has taken over by now
+                await host.changes(since(told))
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert (shown["placement"], shown["refuses"]) == ("open", "")
+            action = await claimed(host)
+            assert (action.kind, action.vm) == ("reboot-vm", "vm-9")
+
+    run(story)
+
+
+def test_a_host_that_was_shut_out_and_joins_again_has_to_ask_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            host = await world.joined("h1")
+            await host.ask("turn", wire.Turn(), wire.TurnTaken)
+            assert (await world.operator("GET", "/v1/hosts/h1")).json()["refuses"] == ""
+            await world.order("/v1/hosts/h1/revoke")
+            another = await world.machine("h1", "another").join(await world.token("h1"))
+            await another.ask("turn", wire.Turn(), wire.TurnTaken)
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert "has not asked yet" in shown["refuses"]
+
+    run(story)
+
+
 def test_a_host_whose_hypervisor_is_away_gets_no_vms_and_the_operator_reads_why(
     tmp_path: Path,
 ) -> None:
@@ -271,12 +358,15 @@ def test_a_host_whose_hypervisor_is_away_gets_no_vms_and_the_operator_reads_why(
             asked = wire.AskTargets(("vm-9",))
             assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": None}
             shown = (await world.operator("GET", "/v1/hosts/h2")).json()
-            assert (shown["placement"], shown["blind"]) == ("blind", "Libvirt cannot be reached.")
+            assert (shown["placement"], shown["hypervisor_unreachable"]) == (
+                "hypervisor-unreachable",
+                "Libvirt cannot be reached.",
+            )
 
             await h2.ask("sight", nothing, wire.Sighted)  # the same as before, and no longer blind
             assert (await h1.ask("targets", asked, wire.Targets)).targets == {"vm-9": "h2"}
             shown = (await world.operator("GET", "/v1/hosts/h2")).json()
-            assert (shown["placement"], shown["blind"]) == ("open", "")
+            assert (shown["placement"], shown["hypervisor_unreachable"]) == ("open", "")
 
     run(story)
 
@@ -329,9 +419,37 @@ def test_a_version_of_the_link_that_is_not_ours_says_which_side_to_upgrade(
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("version", "said", "why"),
+    [
+        ("2.0", b"{}", "The host speaks '2.0' of the link"),
+        (wire.LINK_VERSION, b'{"holding": 5}', "The question was not understood"),
+    ],
+    ids=["another version", "not understood"],
+)
+def test_a_host_that_is_refused_for_what_it_says_is_heard_and_is_not_fenced(
+    tmp_path: Path, version: str, said: bytes, why: str
+) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path) as world:
+            host = await world.joined("h1")
+            answer = await host.say("turn", said, headers={wire.VERSION_HEADER: version})
+            assert answer.status_code == 400
+            shown = (await world.operator("GET", "/v1/hosts/h1")).json()
+            assert shown["placement"] == "refusing"
+            assert why in shown["refuses"]
+            failed = await world.operator("POST", "/v1/hosts/h1/fail", {"fenced": True})
+            assert failed.status_code == 409
+            assert "is not off: it was heard" in failed.json()["detail"]
+            assert (await host.say("turn", wire.Turn())).status_code == 200
+            assert (await world.operator("GET", "/v1/hosts/h1")).json()["refuses"] == ""
+
+    run(story)
+
+
 def test_every_answer_says_what_time_it_is_at_control(tmp_path: Path) -> None:
     async def story() -> None:
-        clock = TurnedClock()
+        clock = ManualClock()
         async with control_running(tmp_path, clock=clock) as world:
             host = await world.joined("h1")
             stranger = world.machine("h2")
@@ -502,7 +620,7 @@ def test_whoever_waits_is_answered_when_control_stops(tmp_path: Path) -> None:
             known = since(await host.changes())
             waits_s = wire.CHANGES_WAIT_S_MAX
             waiting = asyncio.ensure_future(host.changes(known, wait_s=waits_s))
-            view = world.service.views._view("h1")
+            view = world.service.host_feed._view("h1")
             await until(lambda: view.waiting, "the host waits")
         assert (await waiting).scopes == ()
 
@@ -516,9 +634,9 @@ def test_nothing_waits_in_the_name_of_a_host_that_has_hung_up(tmp_path: Path) ->
             known = since(await host.changes())
             for _ in range(3):
                 waiting = asyncio.ensure_future(host.changes(known, wait_s=25))
-                await until(world.service.views.waiting, "the host waits")
+                await until(world.service.host_feed.waiting, "the host waits")
                 waiting.cancel()
-                await until(lambda: not world.service.views.waiting(), "nobody waits")
+                await until(lambda: not world.service.host_feed.waiting(), "nobody waits")
                 assert waiting.cancelled()
 
     run(story)
@@ -548,12 +666,11 @@ def test_the_link_is_in_the_metrics(tmp_path: Path) -> None:
 
 def test_a_step_of_controls_wall_clock_takes_no_host_for_silent(tmp_path: Path) -> None:
     async def story() -> None:
-        clock = TurnedClock()
+        clock = ManualClock()
         async with control_running(tmp_path, clock=clock) as world:
             host = await world.joined("h1")
             await host.ask("turn", wire.Turn(), wire.TurnTaken)
-            clock.wall += 3_600_000
-            clock.monotonic += 3_600_000
+            clock.pass_ms(3_600_000)
             hosts = (await world.operator("GET", "/v1/members")).json()["items"]
             assert [one["alive"] for one in hosts] == [True]  # leases follow the machine's clock
             assert hosts[0]["heard_seconds"] < 60
@@ -580,12 +697,12 @@ def test_the_clock_of_certificates_and_tokens_is_the_machines(tmp_path: Path) ->
     """A control whose rules live in another time still lets hosts in."""
 
     async def story() -> None:
-        clock = TurnedClock()
+        clock = ManualClock()
         clock.wall = SystemClock().now_ms() + 40 * 365 * 86_400_000
         async with control_running(tmp_path, clock=clock) as world:
             host = await world.joined("h1")
             answer = await host.say("turn", wire.Turn(), headers=VERSION)
             assert answer.headers[wire.NOW_HEADER] == str(clock.now_ms())
-            assert msgspec.json.decode(answer.content) == {}
+            assert msgspec.json.decode(answer.content) == {"work": False}
 
     run(story)

@@ -13,10 +13,10 @@ import pytest
 
 import link_recording
 from forewarn.adapters.control_link import NotAdmitted, problem
-from forewarn.api.link_routes import LinkRoutes
+from forewarn.api.link.routes import LinkRoutes
 from forewarn.core.errors import Refusal
 from forewarn.wire import link as wire
-from link_messages import MESSAGES, default_of, differences, kinds, structs_in
+from support.link_messages import MESSAGES, default_of, differences, kinds, structs_in
 
 ANSWERED = 200
 HERE = link_recording.FOLDERS / wire.LINK_VERSION
@@ -103,7 +103,7 @@ def test_control_and_hosts_say_what_this_version_said(tmp_path: Path) -> None:
 
 def test_every_kind_of_message_is_in_the_recording() -> None:
     nothing = cast("Any", None)
-    routes = LinkRoutes(nothing, views=nothing, sightings=nothing)
+    routes = LinkRoutes(nothing, host_feed=nothing, sightings=nothing)
     asked = {name: asking.kind for name, asking in routes.table().items()}
     known = {name: question for name, (question, _) in MESSAGES.items()}
     assert known == {**asked, "join": wire.Join, "renew": wire.Renew}

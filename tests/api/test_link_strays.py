@@ -11,22 +11,11 @@ import msgspec
 import pytest
 
 from forewarn.wire import link as wire
-from host_world import until
-from link_world import ControlWorld, Machine, control_running, run
+from support import fleets
+from support.link_world import ControlWorld, Machine, control_running, run
+from support.waiting import until
 
-FLEET = """
-[[host]]
-name = "h1"
-[[scope]]
-name = "web"
-kind = "availability-set"
-[[vm]]
-name = "web-0"
-scope = "web"
-update_domain = 0
-host = "h1"
-address = "192.0.2.10"
-"""
+FLEET = fleets.hosts("h1") + fleets.scope("web") + fleets.vm("web-0", address="192.0.2.10")
 # So many turns of the event loop after it has asked, a host hangs up: before its question is read,
 # while it is answered, or after that.
 HANGS_UP_AFTER = range(0, 300, 12)
@@ -50,23 +39,23 @@ def test_a_question_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "field", "kind"),
+    ("name", "body", "field", "fields"),
     [
-        ("claim", {}, "`boot_id`", "Claim"),
-        ("holds", {"action_id": "a"}, "`epoch`", "Holds"),
-        ("changes", {"wait_s": 0}, "`since`", "AskChanges"),
-        ("approve", {"vm": "web-0"}, "`event_ids`", "Approve"),
-        ("sight", {"vms": [{"name": "a"}]}, "`vm_id` - at `$.vms[0]`", "Sighting"),
+        ("claim", {}, "`boot_id`", "boot_id; optional: daemon, epoch"),
+        ("holds", {"action_id": "a"}, "`epoch`", "action_id, epoch ("),
+        ("changes", {"wait_s": 0}, "`since`", "since"),
+        ("approve", {"vm": "web-0"}, "`event_ids`", "vm, event_ids ("),
+        ("sight", {"vms": [{"name": "a"}]}, "`vm_id` - at `$.vms[0]`", "vms"),
         (
             "turn",
             {"ended": [{"action_id": "a", "epoch": 1}]},
             "`outcome` - at `$.ended[0]`",
-            "Turn",
+            "optional: holding, ",
         ),
     ],
 )
 def test_a_field_that_is_missing_is_named(
-    tmp_path: Path, name: str, body: dict[str, object], field: str, kind: str
+    tmp_path: Path, name: str, body: dict[str, object], field: str, fields: str
 ) -> None:
     async def story() -> None:
         async with control_running(tmp_path) as world:
@@ -75,7 +64,7 @@ def test_a_field_that_is_missing_is_named(
             said = answer.json()
             assert (answer.status_code, said["code"]) == (400, "invalid")
             assert f"missing required field {field}" in said["detail"]
-            assert f"Accepted: {kind} of version {wire.LINK_VERSION}" in said["remedy"]
+            assert said["remedy"].startswith(f"Accepted: a JSON object with {fields}")
 
     run(story)
 
@@ -167,12 +156,65 @@ def test_a_host_that_leaves_before_its_answer_has_said_it_once_when_it_says_it_a
             done = wire.Turn(ended=(wire.Ended(work.action_id, work.epoch, "done"),))
             for turns in HANGS_UP_AFTER:
                 await says_and_leaves(host, "turn", done, turns)
-            assert await host.ask("turn", done, wire.TurnTaken) == wire.TurnTaken()
+            assert await host.ask("turn", done, wire.TurnTaken) == wire.TurnTaken(work=False)
             told = await kinds(world, event_id)
             for kind in ("approved", "started", "claimed", "reported", "completed"):
                 assert told.count(kind) == 1, told
-            assert not world.service.views.waiting()
+            assert not world.service.host_feed.waiting()
 
     run(story)
     said = capsys.readouterr()
     assert "link_request_failed" not in said.out + said.err
+
+
+def test_a_turn_that_comes_many_times_at_once_is_taken_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            host = await world.joined("h1")
+            event_id = await ordered(world, host)
+            work = await claimed(host, event_id)
+            done = wire.Turn(
+                holding={work.action_id: work.epoch},
+                first_reads=(wire.ReadBefore("web", event_id, "web-0", 40),),
+                ended=(wire.Ended(work.action_id, work.epoch, "done"),),
+            )
+            asked = [host.ask("turn", done, wire.TurnTaken) for _ in range(8)]
+            answers = await asyncio.gather(*asked)
+            assert [taken.refused_ended for taken in answers] == [{}] * 8
+            # Who comes second is told that the claim is over, and never that it is refused.
+            assert sorted(taken.lost for taken in answers) == [(), *[(work.action_id,)] * 7]
+            told = await kinds(world, event_id)
+            assert (told.count("reported"), told.count("completed")) == (1, 1)
+
+    run(story)
+
+
+def test_an_operator_who_leaves_before_the_answer_has_ordered_once(tmp_path: Path) -> None:
+    """The order is carried out or it is not; who sends it again under its key gets its answer."""
+
+    async def story() -> None:
+        async with control_running(tmp_path, fleet=FLEET) as world:
+            await ordered(world, await world.joined("h1"))
+            token = (world.where.data / "operator.token").read_text().strip()
+            address, _, port = world.where.operator_url.removeprefix("http://").rpartition(":")
+            head = (
+                f"POST /v1/vms/web-0/redeploy HTTP/1.1\r\nHost: control\r\nContent-Length: 0\r\n"
+                f"Authorization: Bearer {token}\r\nIdempotency-Key: once\r\n"
+            )
+            for turns in HANGS_UP_AFTER:
+                _, writer = await asyncio.open_connection(address, int(port))
+                writer.write(f"{head}\r\n".encode())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                writer.transport.abort()
+            reader, writer = await asyncio.open_connection(address, int(port))
+            writer.write(f"{head}Connection: close\r\n\r\n".encode())
+            answer = (await reader.read()).decode()
+            writer.close()
+            assert answer.startswith("HTTP/1.1 200"), answer
+            event_id = msgspec.json.decode(answer.partition("\r\n\r\n")[2])["event_id"]
+            assert (await kinds(world, event_id)).count("scheduled") == 1
+            events = (await world.operator("GET", "/v1/events")).json()["items"]
+            assert [one["event_type"] for one in events].count("Redeploy") == 1
+
+    run(story)

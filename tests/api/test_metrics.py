@@ -7,22 +7,22 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import ordered
-from core_fleet import Cloud, scope
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.model import EventType, FactKind
-from forewarn.endpoint.measures import EndpointMeasures
+from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.endpoint.service import Counters
-from operator_world import World, running
+from support import ordered
+from support.core_fleet import Cloud, scope
+from support.operator_world import OperatorWorld, running
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
 
-def numbers(world: World) -> dict[tuple[str, tuple[str, ...]], float]:
+def numbers(world: OperatorWorld) -> dict[tuple[str, tuple[str, ...]], float]:
     """Every number by its name and the values of its labels."""
     answer = world.call("GET", "/metrics")
     assert answer.status == 200
@@ -38,7 +38,7 @@ def parsed(exposition: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_delivered_notice_is_a_histogram_by_event_type(world: World) -> None:
+def test_delivered_notice_is_a_histogram_by_event_type(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
     world.hosts_beat()
@@ -57,7 +57,7 @@ def test_delivered_notice_is_a_histogram_by_event_type(world: World) -> None:
     assert ("forewarn_notice_short_total", ("Reboot",)) not in found
 
 
-def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: World) -> None:
+def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: OperatorWorld) -> None:
     world.order("/v1/vms/lonely/restart")
     world.tick()
     world.order("/v1/hosts/h2/fail")
@@ -69,7 +69,9 @@ def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: World) ->
     assert ("forewarn_notice_seconds_count", ("Reboot",)) not in found
 
 
-def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(world: World) -> None:
+def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(
+    world: OperatorWorld,
+) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
     world.order("/v1/vms/web-1/redeploy")
@@ -88,17 +90,17 @@ def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(world: 
     assert ended["forewarn_events_ended_total", ("Reboot", "completed")] == 1
 
 
-def test_open_events_are_counted_after_a_restart_too(world: World) -> None:
+def test_open_events_are_counted_after_a_restart_too(world: OperatorWorld) -> None:
     world.order("/v1/vms/web-0/restart")
     scopes = world.submit(lambda tx: list(tx.scopes.values()))
-    measures = Measures()
+    measures = ControlMetrics()
 
     measures.loaded(scopes)
 
     assert parsed(measures.exposition())["forewarn_events", ("Reboot", "scheduled")] == 1
 
 
-def test_approvals_exemptions_and_orders_are_counted(world: World) -> None:
+def test_approvals_exemptions_and_orders_are_counted(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart", key="k")["event_id"]
     world.order("/v1/vms/web-0/restart", key="k")
@@ -118,7 +120,7 @@ def test_approvals_exemptions_and_orders_are_counted(world: World) -> None:
     assert found["forewarn_operator_answers_total", ("404",)] == 1
 
 
-def test_an_approval_by_a_guest_is_counted_apart(world: World) -> None:
+def test_an_approval_by_a_guest_is_counted_apart(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
 
@@ -131,7 +133,7 @@ def test_an_approval_by_a_guest_is_counted_apart(world: World) -> None:
 def test_approvals_are_counted_by_what_approved_and_not_by_its_name(name: str) -> None:
     """An operator may have the name of a VM; who is a VM is a guest, whatever its name."""
     cloud = Cloud(scope("web", {"web-0": (0, "h1"), "web-1": (1, "h2")}))
-    measures = Measures()
+    measures = ControlMetrics()
     first, second = cloud.order("web-0", EventType.REBOOT), cloud.order("web-1", EventType.REBOOT)
     cloud.show()
     cloud.commits.clear()
@@ -152,7 +154,7 @@ def test_approvals_are_counted_by_what_approved_and_not_by_its_name(name: str) -
 def test_an_approval_by_policy_is_counted_apart() -> None:
     approves = frozenset({EventType.REBOOT})
     cloud = Cloud(scope("web", {"web-0": (0, "h1")}, auto_approve=approves))
-    measures = Measures()
+    measures = ControlMetrics()
     cloud.commits.clear()
     cloud.order("web-0", EventType.REBOOT)
     measures.committed(cloud.commits)
@@ -161,7 +163,7 @@ def test_an_approval_by_policy_is_counted_apart() -> None:
 
 
 def test_ticker_lag_and_store_failures_are_shown() -> None:
-    measures = Measures()
+    measures = ControlMetrics()
     measures.tick(1.5)
     measures.store_failed()
 
@@ -172,8 +174,8 @@ def test_ticker_lag_and_store_failures_are_shown() -> None:
 
 
 def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
-    measures, counters = Measures(), Counters()
-    measures.add(EndpointMeasures(counters))
+    measures, counters = ControlMetrics(), Counters()
+    measures.add(EndpointMetrics(counters))
     counters.polls_200 += 3
     counters.polls_304 += 2
     counters.parked = 7
@@ -190,7 +192,7 @@ def test_the_endpoints_counters_are_read_at_every_scrape() -> None:
 
 
 def test_numbers_that_others_count_are_asked_for_at_every_scrape() -> None:
-    measures, counted = Measures(), [3]
+    measures, counted = ControlMetrics(), [3]
     measures.count("forewarn_example", "An example.", lambda: counted[0])
     assert b"forewarn_example_total 3.0" in measures.exposition()
     counted[0] = 4

@@ -23,8 +23,8 @@ from forewarn.control.commands import (
 )
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR
-from forewarn.wire.instants import Instant
-from operator_world import FLEET, World, running
+from forewarn.wire.instants import TimeInput
+from support.operator_world import FLEET, OperatorWorld, running
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -38,13 +38,13 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
 
 @pytest.fixture(scope="module")
-def document(world: World) -> dict[str, Any]:
+def document(world: OperatorWorld) -> dict[str, Any]:
     found: dict[str, Any] = world.get("/v1/openapi.json")
     return found
 
@@ -81,7 +81,7 @@ def of_object(value: Any, schema: dict[str, Any], document: dict[str, Any], at: 
     return found
 
 
-def test_every_route_is_in_the_document(world: World, document: dict[str, Any]) -> None:
+def test_every_route_is_in_the_document(world: OperatorWorld, document: dict[str, Any]) -> None:
     routes = OperatorRoutes(
         world.control,
         measures=world.measures,
@@ -97,7 +97,9 @@ def test_every_route_is_in_the_document(world: World, document: dict[str, Any]) 
     assert document["openapi"].startswith("3.1")
 
 
-def test_every_route_in_the_document_is_there(world: World, document: dict[str, Any]) -> None:
+def test_every_route_in_the_document_is_there(
+    world: OperatorWorld, document: dict[str, Any]
+) -> None:
     for path, verbs in document["paths"].items():
         (verb,) = verbs
         other = "POST" if verb == "get" else "GET"
@@ -132,7 +134,7 @@ def test_every_order_takes_an_idempotency_key(document: dict[str, Any]) -> None:
             assert "Idempotency-Key" in names, path
 
 
-def answers(world: World) -> Iterator[tuple[str, str, Any]]:
+def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     """(verb, path of the document, answer) of every route that answers JSON, in a busy fleet."""
 
     def order(path: str, body: dict[str, object] | None = None, **names: str) -> Any:
@@ -184,7 +186,7 @@ def answers(world: World) -> Iterator[tuple[str, str, Any]]:
 
 
 def test_every_answer_has_the_documented_keys_and_no_others(
-    world: World, document: dict[str, Any]
+    world: OperatorWorld, document: dict[str, Any]
 ) -> None:
     with running() as busy:
         given = list(answers(busy))
@@ -197,7 +199,7 @@ def test_every_answer_has_the_documented_keys_and_no_others(
     assert {(verb, path) for verb, path, _ in given} == documented - not_json
 
 
-def test_a_problem_has_the_documented_keys(world: World, document: dict[str, Any]) -> None:
+def test_a_problem_has_the_documented_keys(world: OperatorWorld, document: dict[str, Any]) -> None:
     problem = world.call("GET", "/v1/nothing").json
 
     schema = {"$ref": "#/components/schemas/Problem"}
@@ -205,7 +207,7 @@ def test_a_problem_has_the_documented_keys(world: World, document: dict[str, Any
 
 
 def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
-    world: World, document: dict[str, Any]
+    world: OperatorWorld, document: dict[str, Any]
 ) -> None:
     schema = document["components"]["schemas"]["InventoryApplied"]
     answer = world.call("POST", "/v1/inventory", FLEET).json
@@ -221,7 +223,7 @@ def test_what_of_an_inventory_has_to_wait_is_in_the_answer_only_then(
     assert mistakes(replaced, schema, document, "answer") == []
 
 
-def test_every_order_names_its_command_and_everything_its_right(world: World) -> None:
+def test_every_order_names_its_command_and_everything_its_right(world: OperatorWorld) -> None:
     specs = table(
         OperatorRoutes(
             world.control, measures=world.measures, doorbell=Doorbell(), scratch=None, version="t"
@@ -246,14 +248,14 @@ def test_every_order_names_its_command_and_everything_its_right(world: World) ->
                 by=OPERATOR,
                 host="h1",
                 event_type=EventType.FREEZE,
-                not_before=Instant(said="+1h", from_now_ms=3_600_000),
+                not_before=TimeInput(said="+1h", from_now_ms=3_600_000),
                 duration_s=5,
             ),
         ),
     ],
 )
 def test_a_request_means_the_command_that_the_table_names(
-    world: World, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes, command: object
+    world: OperatorWorld, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes, command: object
 ) -> None:
     asked: list[object] = []
 

@@ -8,29 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.adapters.sqlite_database import Database
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.database import Database
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control.event_ids import only_one
 from forewarn.core.errors import Invalid
 from forewarn.core.model import Outcome
 from forewarn.ports import StoreFailed
-from operator_world import FLEET, World, running
-
-KEYS_OF_AN_EVENT = {
-    "event_id",
-    "event_type",
-    "event_source",
-    "phase",
-    "not_before",
-    "resources",
-    "scope",
-    "update_domain",
-    "host",
-}
+from support.events import KEYS_OF_AN_EVENT
+from support.operator_world import FLEET, OperatorWorld, running
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
@@ -45,7 +34,7 @@ def world() -> Iterator[World]:
     ],
 )
 def test_an_order_for_a_vm_answers_its_event(
-    world: World, vm: str, verb: str, event_type: str, source: str
+    world: OperatorWorld, vm: str, verb: str, event_type: str, source: str
 ) -> None:
     answer = world.order(f"/v1/vms/{vm}/{verb}")
 
@@ -56,7 +45,7 @@ def test_an_order_for_a_vm_answers_its_event(
     assert world.get("/v1/events")["items"][0]["event_id"] == answer["event_id"]
 
 
-def test_an_order_tells_who_is_silent(world: World) -> None:
+def test_an_order_tells_who_is_silent(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
 
     assert world.order("/v1/vms/web-0/restart")["silent_scopes"] == []
@@ -64,7 +53,7 @@ def test_an_order_tells_who_is_silent(world: World) -> None:
 
 
 def test_maintaining_a_host_answers_the_operation_its_events_and_who_is_silent(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     world.polls("web", "web-0")
 
@@ -81,7 +70,7 @@ def test_maintaining_a_host_answers_the_operation_its_events_and_who_is_silent(
     ]
 
 
-def test_a_freeze_may_say_its_length_and_its_description(world: World) -> None:
+def test_a_freeze_may_say_its_length_and_its_description(world: OperatorWorld) -> None:
     said = {"event_type": "Freeze", "duration_seconds": 30, "description": "New firmware."}
 
     answer = world.order("/v1/hosts/h1/maintain", said)
@@ -93,7 +82,7 @@ def test_a_freeze_may_say_its_length_and_its_description(world: World) -> None:
 
 
 def test_only_a_freeze_has_a_length_and_no_description_has_control_characters(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     for said in (
         {"event_type": "Reboot", "duration_seconds": 30},
@@ -106,8 +95,22 @@ def test_only_a_freeze_has_a_length_and_no_description_has_control_characters(
     assert world.get("/v1/operations")["items"] == []
 
 
+@pytest.mark.parametrize("twice", ["Freeze", "Reboot"])
+def test_a_body_that_has_a_key_twice_is_refused_with_the_key_and_orders_nothing(
+    world: OperatorWorld, twice: str
+) -> None:
+    body = f'{{"event_type": "Freeze", "event\\u005ftype": "{twice}"}}'  # the same key, escaped
+
+    refused = world.call("POST", "/v1/hosts/h1/maintain", body)
+
+    assert (refused.status, refused.json["code"]) == (400, "invalid")
+    assert "'event_type' twice" in refused.json["detail"]
+    assert refused.json["remedy"] == "Say each key once."
+    assert world.get("/v1/operations")["items"] == []
+
+
 def test_the_last_second_that_dates_can_hold_is_taken_and_what_follows_is_refused(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     world.polls("web", "web-0")
     last = {"event_type": "Freeze", "not_before": "9999-12-31T23:59:59Z"}
@@ -121,7 +124,7 @@ def test_the_last_second_that_dates_can_hold_is_taken_and_what_follows_is_refuse
 
 
 def test_a_host_that_carries_two_domains_is_refused_unless_the_operator_accepts(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     both = FLEET.replace('host = "h2"', 'host = "h1"')
     with running(fleet=both) as crowded:
@@ -135,7 +138,7 @@ def test_a_host_that_carries_two_domains_is_refused_unless_the_operator_accepts(
     assert accepted["broke_domains_by"] == "operator"
 
 
-def test_a_host_is_closed_and_opened_again(world: World) -> None:
+def test_a_host_is_closed_and_opened_again(world: OperatorWorld) -> None:
     closed = world.order("/v1/hosts/h2/close")
 
     assert closed["closed"] is True
@@ -144,7 +147,7 @@ def test_a_host_is_closed_and_opened_again(world: World) -> None:
     assert world.order("/v1/hosts/h2/open")["closed"] is False
 
 
-def test_a_failed_host_answers_the_events_of_its_vms(world: World) -> None:
+def test_a_failed_host_answers_the_events_of_its_vms(world: OperatorWorld) -> None:
     answer = world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
 
     assert (answer["health"], answer["fenced"]) == ("failed", True)
@@ -154,14 +157,14 @@ def test_a_failed_host_answers_the_events_of_its_vms(world: World) -> None:
     assert world.order("/v1/hosts/h1/repair")["health"] == "ok"
 
 
-def test_degrading_a_host_moves_its_vms_a_week_ahead(world: World) -> None:
+def test_degrading_a_host_moves_its_vms_a_week_ahead(world: OperatorWorld) -> None:
     answer = world.order("/v1/hosts/h1/degrade")
 
     assert (answer["event_type"], answer["cause"]) == ("Redeploy", "degraded")
     assert {event["not_before"] for event in answer["events"]} == {"2026-03-10T10:00:00.000Z"}
 
 
-def test_approving_and_canceling_answer_the_event_as_it_is_then(world: World) -> None:
+def test_approving_and_canceling_answer_the_event_as_it_is_then(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
 
@@ -174,7 +177,9 @@ def test_approving_and_canceling_answer_the_event_as_it_is_then(world: World) ->
     assert world.call("POST", f"/v1/events/{event_id}/cancel").status == 409
 
 
-def test_an_event_is_named_by_six_characters_in_any_case_and_not_by_fewer(world: World) -> None:
+def test_an_event_is_named_by_six_characters_in_any_case_and_not_by_fewer(
+    world: OperatorWorld,
+) -> None:
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
     world.order("/v1/vms/lonely/restart")
 
@@ -187,7 +192,7 @@ def test_a_beginning_that_several_events_share_is_refused_with_their_ids() -> No
         only_one("ABCDEF", ["ABCDEF01", "ABCDEF02", "0BCDEF03"], noun="event")
 
 
-def test_a_held_scope_is_released(world: World) -> None:
+def test_a_held_scope_is_released(world: OperatorWorld) -> None:
     world.order("/v1/hosts/h3/maintain", {"event_type": "Redeploy"})
     world.tick()
     world.hosts_work(Outcome.FAILED)
@@ -203,7 +208,7 @@ def test_a_held_scope_is_released(world: World) -> None:
 # Idempotency.
 
 
-def test_a_replay_of_an_inventory_that_another_replaced_says_so(world: World) -> None:
+def test_a_replay_of_an_inventory_that_another_replaced_says_so(world: OperatorWorld) -> None:
     def send(text: str, key: str) -> tuple[dict[str, object], bool]:
         answer = world.call("POST", "/v1/inventory", text, headers={"Idempotency-Key": key})
         assert answer.status == 200
@@ -233,7 +238,7 @@ def test_a_replay_of_an_inventory_that_another_replaced_says_so(world: World) ->
     assert send(with_host("h8"), "one") == (first, True)
 
 
-def test_the_same_key_and_order_get_the_same_answer_and_one_event(world: World) -> None:
+def test_the_same_key_and_order_get_the_same_answer_and_one_event(world: OperatorWorld) -> None:
     first = world.call("POST", "/v1/vms/spotty/evict", headers={"Idempotency-Key": "k1"})
     world.order(f"/v1/events/{first.json['event_id']}/cancel")
     again = world.call("POST", "/v1/vms/spotty/evict", headers={"Idempotency-Key": "k1"})
@@ -266,7 +271,7 @@ def test_a_key_is_remembered_after_a_restart(tmp_path: Path) -> None:
     ],
 )
 def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
-    world: World, path: str, body: dict[str, object] | None
+    world: OperatorWorld, path: str, body: dict[str, object] | None
 ) -> None:
     world.order("/v1/hosts/h1/maintain", {"event_type": "Reboot"}, key="k")
     before = world.get("/v1/journal")["end"]
@@ -277,7 +282,7 @@ def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
     assert world.get("/v1/journal")["end"] == before
 
 
-def test_a_refused_order_is_not_remembered(world: World) -> None:
+def test_a_refused_order_is_not_remembered(world: OperatorWorld) -> None:
     world.order("/v1/hosts/h1/fail")
     headers = {"Idempotency-Key": "k"}
     body = {"event_type": "Reboot"}
@@ -288,7 +293,7 @@ def test_a_refused_order_is_not_remembered(world: World) -> None:
     assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 200
 
 
-def test_the_same_order_sent_many_times_at_once_is_carried_out_once(world: World) -> None:
+def test_the_same_order_sent_many_times_at_once_is_carried_out_once(world: OperatorWorld) -> None:
     def send(_: int) -> bytes:
         headers = {"Idempotency-Key": "k"}
         return world.call("POST", "/v1/vms/web-0/restart", headers=headers).body
@@ -328,7 +333,7 @@ def test_an_order_that_cannot_be_kept_is_503_and_can_be_sent_again() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 129, "\xe4"])
-def test_a_bad_key_is_refused(world: World, key: str) -> None:
+def test_a_bad_key_is_refused(world: OperatorWorld, key: str) -> None:
     answer = world.call("POST", "/v1/hosts/h1/close", headers={"Idempotency-Key": key})
 
     assert (answer.status, answer.json["code"]) == (400, "invalid")
@@ -338,7 +343,7 @@ def test_a_bad_key_is_refused(world: World, key: str) -> None:
 # Inventory.
 
 
-def test_an_inventory_is_applied_once_and_says_what_it_changed(world: World) -> None:
+def test_an_inventory_is_applied_once_and_says_what_it_changed(world: OperatorWorld) -> None:
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
 
     answer = world.call("POST", "/v1/inventory", more).json
@@ -349,7 +354,7 @@ def test_an_inventory_is_applied_once_and_says_what_it_changed(world: World) -> 
     assert world.get("/v1/hosts/h4")["name"] == "h4"
 
 
-def test_a_bad_inventory_is_refused_whole_with_the_line(world: World) -> None:
+def test_a_bad_inventory_is_refused_whole_with_the_line(world: OperatorWorld) -> None:
     bad = f'[[host]]\nname = "h9"\n{FLEET}\n[[vm]]\nname = "x"\nhost = 7\n'
 
     answer = world.call("POST", "/v1/inventory", bad)
@@ -359,14 +364,16 @@ def test_a_bad_inventory_is_refused_whole_with_the_line(world: World) -> None:
     assert world.call("GET", "/v1/hosts/h9").status == 404
 
 
-def test_an_inventory_that_is_not_utf_8_is_refused_with_the_line(world: World) -> None:
+def test_an_inventory_that_is_not_utf_8_is_refused_with_the_line(world: OperatorWorld) -> None:
     answer = world.call("POST", "/v1/inventory", b"# one\n# \xff\n")
 
     assert answer.status == 400
     assert "Line 2" in answer.json["detail"]
 
 
-def test_canceling_one_event_of_an_operation_names_every_event_it_took_along(world: World) -> None:
+def test_canceling_one_event_of_an_operation_names_every_event_it_took_along(
+    world: OperatorWorld,
+) -> None:
     operation = world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze"})
     members = [event["event_id"] for event in operation["events"]]
     assert len(members) > 1

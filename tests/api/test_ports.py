@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from forewarn.api.crowds import PortLimits, Unfinished, source_of
+from forewarn.api.connection_limits import PendingHandshakes, PortLimits, source_of
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
 from forewarn.api.guarded_server import ACCEPT_AGAIN_S, GuardedServer
-from forewarn.api.link_protocol import (
+from forewarn.api.link.protocol import (
     HANDSHAKES_MAX,
     KEPT_FREE,
     LINK_CONNECTIONS_MAX,
@@ -30,7 +30,8 @@ from forewarn.api.link_protocol import (
     link_limits,
 )
 from forewarn.wire import link as wire
-from link_world import LIMIT_S, ControlWorld, control_running, until
+from support.link_world import LIMIT_S, ControlWorld, control_running
+from support.waiting import until
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 LONG_S = 600.0
@@ -49,8 +50,8 @@ HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01"
 # What is counted.
 
 
-def unfinished(*, most: int, of_source: int) -> Unfinished[str]:
-    return Unfinished(
+def unfinished(*, most: int, of_source: int) -> PendingHandshakes[str]:
+    return PendingHandshakes(
         PortLimits(
             connections_max=1,
             handshakes_max=most,
@@ -183,7 +184,9 @@ def test_connections_that_never_finish_tls_keep_neither_hosts_nor_operators_out(
                 await crowd.come(3 * OF_SOURCE, says=says)  # from where the host is as well
                 await until(lambda: crowd.still_there() <= ALL, "the crowd is cut")
                 assert crowd.still_there() > 0
-                assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken()
+                assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken(
+                    work=False
+                )
                 assert (await world.operator("GET", "/v1/health")).status_code == 200
                 await until(lambda: crowd.still_there() <= ALL, "nobody came back")
 
@@ -218,7 +221,7 @@ def test_a_handshake_that_does_not_end_in_time_ends_the_connection(
                 await crowd.come(4, says=says)
                 await until(lambda: crowd.still_there() == 0, "the silent ones are cut")
             # They alone: the port is open, and who shows itself is heard.
-            assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken()
+            assert await host.ask("turn", wire.Turn(), wire.TurnTaken) == wire.TurnTaken(work=False)
 
     told(story, new_loop)
 

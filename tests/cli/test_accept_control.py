@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import Ran, forewarn
 from forewarn.adapters import host_credentials, marks_file
 from forewarn.adapters.authority import Authority
-from forewarn.core.marks import Marks
-from forewarn.wiring.host_accepting import accept_control
+from forewarn.core.incarnation_marks import Marks
+from forewarn.wiring.accept_control import accept_control
+from support.cli_runner import Ran, forewarn
 
 MARKS = Marks(of_vm={("web_0", "id-0"): 1_000_009, ("web_1", "id-1"): 7})
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import typer
 
-from cli_runner import ask, forewarn
 from forewarn.cli.main import app
-from operator_world import FLEET, World, running
+from support.cli_runner import ask, forewarn
+from support.operator_world import FLEET, OperatorWorld, running
 
 LONG = "a-virtual-machine-with-a-name-that-somebody-thought-about"
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
@@ -35,7 +35,7 @@ def column(table: str, name: str) -> str:
     return "".join(line[begin:end].strip() for line in lines[head + 1 :])
 
 
-def restarted(world: World) -> str:
+def restarted(world: OperatorWorld) -> str:
     world.polls("web", "web-0")
     event_id: str = ask(world, "vm", "restart", "web-0", "--json").json["event_id"]
     world.hosts_beat()
@@ -72,7 +72,7 @@ def test_every_command_takes_json() -> None:
         ("--json", "vm", "list"),
     ],
 )
-def test_json_may_stand_anywhere(world: World, arguments: tuple[str, ...]) -> None:
+def test_json_may_stand_anywhere(world: OperatorWorld, arguments: tuple[str, ...]) -> None:
     assert ask(world, *arguments).json == world.get("/v1/vms")
 
 
@@ -90,13 +90,15 @@ def test_json_may_stand_anywhere(world: World, arguments: tuple[str, ...]) -> No
         (("journal",), "/v1/journal"),
     ],
 )
-def test_json_is_the_json_of_the_api(world: World, arguments: tuple[str, ...], path: str) -> None:
+def test_json_is_the_json_of_the_api(
+    world: OperatorWorld, arguments: tuple[str, ...], path: str
+) -> None:
     restarted(world)
 
     assert ask(world, *arguments, "--json").json == world.get(path)
 
 
-def test_lists_are_read_to_their_end(world: World) -> None:
+def test_lists_are_read_to_their_end(world: OperatorWorld) -> None:
     many = FLEET + "".join(
         f'[[vm]]\nname = "m{n:04}"\nhost = "h3"\naddress = "10.1.{n // 200}.{n % 200}"\n'
         for n in range(1_200)
@@ -149,9 +151,9 @@ def test_tables_fit_80_columns_and_cut_no_name_off() -> None:
     assert LONG in column(tables[2], "VM")
 
 
-def test_a_list_of_events_counts_down(world: World) -> None:
+def test_a_list_of_events_counts_down(world: OperatorWorld) -> None:
     event_id = restarted(world)
-    world.clock.passed_ms += 28_000
+    world.clock.pass_ms(28_000)
 
     ran = ask(world, "event", "list")
 
@@ -160,13 +162,13 @@ def test_a_list_of_events_counts_down(world: World) -> None:
     assert "in 14m 32s" in ran.out
 
 
-def test_names_are_printed_as_they_are_and_not_as_markup(world: World) -> None:
+def test_names_are_printed_as_they_are_and_not_as_markup(world: OperatorWorld) -> None:
     ran = ask(world, "vm", "show", "[bold]x")
 
     assert "There is no VM [bold]x." in ran.err
 
 
-def test_event_show_prints_the_receipt(world: World) -> None:
+def test_event_show_prints_the_receipt(world: OperatorWorld) -> None:
     event_id = restarted(world)
     world.pass_minutes(1)
     world.reads("web", event_id, "web-0")
@@ -184,7 +186,7 @@ def test_event_show_prints_the_receipt(world: World) -> None:
     assert fits(ran.out)
 
 
-def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: World) -> None:
+def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: OperatorWorld) -> None:
     event_id = restarted(world)
 
     ran = ask(world, "event", "explain", event_id)
@@ -194,7 +196,7 @@ def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: Wor
     assert "forewarn event approve" in ran.out
 
 
-def test_operation_explain_says_what_the_host_waits_for(world: World) -> None:
+def test_operation_explain_says_what_the_host_waits_for(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     operation = ask(world, "host", "maintain", "h1", "--type", "Reboot", "--json").json
     world.hosts_beat()
@@ -218,7 +220,7 @@ def test_operation_explain_says_what_the_host_waits_for(world: World) -> None:
     ],
 )
 def test_an_order_for_a_vm_prints_the_id_of_its_event(
-    world: World, verb: str, vm: str, event_type: str
+    world: OperatorWorld, verb: str, vm: str, event_type: str
 ) -> None:
     ran = ask(world, "vm", verb, vm)
 
@@ -228,16 +230,16 @@ def test_an_order_for_a_vm_prints_the_id_of_its_event(
     assert event["event_id"] in ran.out
 
 
-def test_an_operator_is_told_which_scopes_are_silent(world: World) -> None:
+def test_an_operator_is_told_which_scopes_are_silent(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
 
     ran = ask(world, "host", "maintain", "h1", "--type", "Freeze")
 
-    assert "Nobody is told in lonely" in ran.out
+    assert "No guest is told in lonely" in ran.out
     assert "web/0" in ran.out
 
 
-def test_maintain_passes_time_and_consent_to_break_domains(world: World) -> None:
+def test_maintain_passes_time_and_consent_to_break_domains(world: OperatorWorld) -> None:
     order = ("host", "maintain", "h1", "--type", "Reboot")
 
     ran = ask(world, *order, "--not-before", "+2h", "--break-domains", "--json")
@@ -246,7 +248,7 @@ def test_maintain_passes_time_and_consent_to_break_domains(world: World) -> None
     assert ran.json["events"][0]["event_type"] == "Reboot"
 
 
-def test_maintain_passes_the_length_and_the_description_of_a_freeze(world: World) -> None:
+def test_maintain_passes_the_length_and_the_description_of_a_freeze(world: OperatorWorld) -> None:
     order = ("host", "maintain", "h1", "--type", "Freeze")
 
     ran = ask(world, *order, "--duration", "30", "--description", "New firmware.", "--json")
@@ -255,7 +257,7 @@ def test_maintain_passes_the_length_and_the_description_of_a_freeze(world: World
     assert (event["duration_seconds"], event["description"]) == (30, "New firmware.")
 
 
-def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: World) -> None:
+def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWorld) -> None:
     assert ask(world, "host", "close", "h1", "--json").json["closed"] is True
     assert ask(world, "host", "open", "h1", "--json").json["closed"] is False
     degraded = ask(world, "host", "degrade", "h1", "--not-before", "+1d", "--json").json
@@ -269,7 +271,7 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: World) -> N
     assert ask(world, "host", "repair", "h1", "--json").json["health"] == "ok"
 
 
-def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: World) -> None:
+def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: OperatorWorld) -> None:
     event_id = restarted(world)
 
     approved = ask(world, "event", "approve", event_id[:6].lower())
@@ -279,7 +281,7 @@ def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: Worl
     assert canceled.json["phase"] == "canceled"
 
 
-def test_an_inventory_file_is_applied(world: World, tmp_path: Any) -> None:
+def test_an_inventory_file_is_applied(world: OperatorWorld, tmp_path: Any) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text(f'{FLEET}\n[[host]]\nname = "h4"\n')
 
@@ -287,7 +289,7 @@ def test_an_inventory_file_is_applied(world: World, tmp_path: Any) -> None:
     assert "Nothing changed" in ask(world, "inventory", "apply", str(file)).out
 
 
-def test_a_bad_inventory_file_is_refused_with_its_line(world: World, tmp_path: Any) -> None:
+def test_a_bad_inventory_file_is_refused_with_its_line(world: OperatorWorld, tmp_path: Any) -> None:
     file = tmp_path / "fleet.toml"
     file.write_text('[[host]]\nname = "h1"\nplaces = 3\n')
 
@@ -297,7 +299,7 @@ def test_a_bad_inventory_file_is_refused_with_its_line(world: World, tmp_path: A
     assert "line 3" in ran.err
 
 
-def test_the_journal_can_be_cut_to_its_newest_lines(world: World) -> None:
+def test_the_journal_can_be_cut_to_its_newest_lines(world: OperatorWorld) -> None:
     restarted(world)
     whole = ask(world, "journal", "--json").json["items"]
 

@@ -68,7 +68,8 @@ HOST: dict[str, Any] = {
     "joined": True,
     "placement": "refusing",
     "refuses": "The document of scope web would go back.",
-    "blind": "",
+    "two_daemons": "",
+    "hypervisor_unreachable": "",
     "capacity": None,
     "vm_count": 1,
     "open_operations": 0,
@@ -95,6 +96,19 @@ def test_a_host_that_refuses_control_is_seen_in_the_list_and_says_why_when_it_is
     obeys = {**HOST, "refuses": "", "placement": "open"}
     assert "refus" not in printed(tables.hosts([obeys], now))
     assert "refus" not in printed(details.host(obeys, now))
+
+
+def test_a_host_as_which_two_daemons_speak_is_seen_in_the_list_and_says_what_to_do() -> None:
+    now = datetime(2026, 3, 3, tzinfo=UTC)
+    words = "Two daemons speak as host h1: stop one."
+    host = {**HOST, "refuses": "", "two_daemons": words, "placement": "two daemons"}
+    listed = printed(tables.hosts([host], now))
+    assert "yes, two daemons" in listed
+    assert "no: two daemons" in listed
+    assert words in printed(details.host(host, now))
+    assert "daemons" not in printed(details.host(HOST, now))
+    silent = {**host, "alive": False, "silent_seconds": 20}
+    assert "none for 20s" in printed(tables.hosts([silent], now))
 
 
 def test_a_vm_that_may_be_on_two_hosts_names_both() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import forewarn
+from support.cli_runner import forewarn
 
 NOWHERE = "https://127.0.0.1:1"
 
@@ -70,7 +70,7 @@ def test_what_is_no_token_and_no_url_is_said_in_words(tmp_path: Path) -> None:
     token.write_text("x")
     options = ("--control", NOWHERE, "--name", "h1", "--token-file", str(token))
     ran = forewarn("host", *options, "--data", str(tmp_path))
-    assert (ran.code, "That is no token to join with." in ran.err) == (78, True)
+    assert (ran.code, "That is not a token to join with." in ran.err) == (78, True)
 
     ran = forewarn("host", "--control", "ctl.example", "--data", str(tmp_path))
     assert ran.code == 2
@@ -88,7 +88,7 @@ def test_settings_come_from_the_environment_and_mistakes_stop_the_start(tmp_path
 
 def test_without_the_libraries_of_hosts_it_says_what_to_install(tmp_path: Path) -> None:
     program = (
-        "import sys; sys.modules['httpx'] = None\n"
+        "import sys; sys.modules['httpcore'] = None\n"
         "from forewarn.cli.main import main\n"
         f"main(['host', '--control', {NOWHERE!r}, '--data', {str(tmp_path)!r}])"
     )

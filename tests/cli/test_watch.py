@@ -7,21 +7,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cli_runner import ask
 from forewarn.cli import times
 from forewarn.cli.watch import Picture
-from operator_world import World, running
+from forewarn.text.durations import span
+from support.cli_runner import ask
+from support.operator_world import OperatorWorld, running
 
 NOW = datetime(2026, 3, 3, 10, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
 
-def test_the_view_shows_open_events_operations_and_the_newest_lines(world: World) -> None:
+def test_the_view_shows_open_events_operations_and_the_newest_lines(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
     operation_id = world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze"})["operation_id"]
@@ -42,7 +43,7 @@ def test_countdowns_tick_between_looks() -> None:
     assert picture.time_now(101.0) == NOW + timedelta(seconds=1)
 
 
-def test_the_view_as_json_is_one_line_for_each_change(world: World) -> None:
+def test_the_view_as_json_is_one_line_for_each_change(world: OperatorWorld) -> None:
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
 
     ran = ask(world, "watch", "--for", "0", "--json")
@@ -66,7 +67,7 @@ def test_the_view_as_json_is_one_line_for_each_change(world: World) -> None:
     ],
 )
 def test_a_length_of_time_is_said_by_its_two_largest_units(seconds: float, text: str) -> None:
-    assert times.span(seconds) == text
+    assert span(seconds) == text
 
 
 def test_times_are_utc_with_how_far_away_they_are() -> None:

@@ -13,19 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import ask, at, forewarn
 from forewarn import unix_sockets
 from forewarn.unix_sockets import short_path
-from operator_world import TOKEN, World, running
+from support.cli_runner import ask, at, forewarn
+from support.operator_world import TOKEN, OperatorWorld, running
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[OperatorWorld]:
     with running() as world:
         yield world
 
 
-def test_the_token_of_a_data_folder_is_sent_to_no_port(world: World, tmp_path: Path) -> None:
+def test_the_token_of_a_data_folder_is_sent_to_no_port(
+    world: OperatorWorld, tmp_path: Path
+) -> None:
     """What a killed service left behind names a port that may be another program's by now."""
     (tmp_path / "operator.url").write_text(f"{world.url}\n")
     (tmp_path / "operator.token").write_text(f"{TOKEN}\n")
@@ -36,7 +38,7 @@ def test_the_token_of_a_data_folder_is_sent_to_no_port(world: World, tmp_path: P
 
 
 def test_url_and_token_of_the_environment_win_over_the_data_folder(
-    world: World, tmp_path: Path
+    world: OperatorWorld, tmp_path: Path
 ) -> None:
     (tmp_path / "operator.url").write_text("http://127.0.0.1:1\n")
     (tmp_path / "operator.token").write_text("old\n")
@@ -126,7 +128,7 @@ def test_a_service_that_is_away_is_named_and_the_exit_code_is_3() -> None:
     ],
 )
 def test_what_is_refused_is_said_on_stderr_with_the_remedy_and_an_exit_code(
-    world: World, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
+    world: OperatorWorld, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
     ran = ask(world, *arguments)
 
@@ -135,7 +137,7 @@ def test_what_is_refused_is_said_on_stderr_with_the_remedy_and_an_exit_code(
         assert word in ran.err
 
 
-def test_what_a_terminal_would_obey_is_said_in_words(world: World, tmp_path: Path) -> None:
+def test_what_a_terminal_would_obey_is_said_in_words(world: OperatorWorld, tmp_path: Path) -> None:
     script = tmp_path / "odd\x1b[31m\x9b31m.toml"
     script.write_text("nothing")
     for ran in (ask(world, "vm", "restart", "\x1b[31m"), forewarn("scenario", "show", str(script))):
@@ -144,7 +146,7 @@ def test_what_a_terminal_would_obey_is_said_in_words(world: World, tmp_path: Pat
         assert ran.err.replace("\n", "").isprintable()
 
 
-def test_a_wrong_token_is_refused_with_where_the_right_one_is(world: World) -> None:
+def test_a_wrong_token_is_refused_with_where_the_right_one_is(world: OperatorWorld) -> None:
     ran = forewarn("vm", "list", environment={**at(world), "FOREWARN_TOKEN": "wrong"})
 
     assert ran.code == 1
@@ -160,14 +162,14 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["t\xf6ken", "two\nlines", "\u2603"])
-def test_a_token_that_cannot_be_one_is_refused(world: World, token: str) -> None:
+def test_a_token_that_cannot_be_one_is_refused(world: OperatorWorld, token: str) -> None:
     ran = forewarn("vm", "list", environment={**at(world), "FOREWARN_TOKEN": token})
 
     assert (ran.code, ran.out) == (2, "")
     assert "operator.token" in ran.err
 
 
-def test_proxies_of_the_environment_are_never_used(world: World) -> None:
+def test_proxies_of_the_environment_are_never_used(world: OperatorWorld) -> None:
     proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
 
     assert forewarn("vm", "list", environment={**at(world), **proxy}).code == 0
@@ -278,7 +280,7 @@ def test_a_backup_is_cut_off_and_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_backup_replaces_no_file(world: World, tmp_path: Path) -> None:
+def test_a_backup_replaces_no_file(world: OperatorWorld, tmp_path: Path) -> None:
     there = tmp_path / "b.db"
     there.write_text("mine")
 
@@ -288,14 +290,16 @@ def test_a_backup_replaces_no_file(world: World, tmp_path: Path) -> None:
     assert there.read_text() == "mine"
 
 
-def test_a_backup_where_nobody_may_write_is_refused(world: World, tmp_path: Path) -> None:
+def test_a_backup_where_nobody_may_write_is_refused(world: OperatorWorld, tmp_path: Path) -> None:
     ran = ask(world, "backup", str(tmp_path / "no" / "such" / "folder.db"))
 
     assert ran.code == 1
     assert "cannot be written" in ran.err
 
 
-def test_a_backup_can_be_restored_into_an_empty_folder(world: World, tmp_path: Path) -> None:
+def test_a_backup_can_be_restored_into_an_empty_folder(
+    world: OperatorWorld, tmp_path: Path
+) -> None:
     file, folder = tmp_path / "b.db", tmp_path / "new"
 
     saved = ask(world, "backup", str(file), "--json").json
@@ -311,7 +315,9 @@ def test_a_backup_can_be_restored_into_an_empty_folder(world: World, tmp_path: P
         assert again.get("/v1/scopes/web")["incarnation"] > 1_000_000
 
 
-def test_a_restore_over_a_database_is_refused_unless_forced(world: World, tmp_path: Path) -> None:
+def test_a_restore_over_a_database_is_refused_unless_forced(
+    world: OperatorWorld, tmp_path: Path
+) -> None:
     file, folder = tmp_path / "b.db", tmp_path / "new"
     ask(world, "backup", str(file))
     restore = ("--data", str(folder), "restore", str(file))
@@ -334,7 +340,7 @@ def test_a_restore_of_what_is_no_backup_is_refused(tmp_path: Path) -> None:
     assert "b.db" in ran.err
 
 
-def _process(world: World, *arguments: str) -> subprocess.Popen[str]:
+def _process(world: OperatorWorld, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "forewarn.cli.main", *arguments],
         env={**os.environ, **at(world), "COLUMNS": "80"},
@@ -345,7 +351,7 @@ def _process(world: World, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_following_the_journal_prints_one_json_line_for_each_fact_as_it_happens(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     end = world.get("/v1/journal?limit=1000")["end"]
     with _process(world, "journal", "--follow", "--last", "1", "--json") as following:
@@ -362,7 +368,7 @@ def test_following_the_journal_prints_one_json_line_for_each_fact_as_it_happens(
     assert (second["number"], second["kind"]) == (end + 1, "host-closed")
 
 
-def test_a_reader_that_goes_away_is_no_traceback(world: World) -> None:
+def test_a_reader_that_goes_away_is_no_traceback(world: OperatorWorld) -> None:
     with _process(world, "journal") as printing:
         assert printing.stdout is not None
         assert printing.stderr is not None

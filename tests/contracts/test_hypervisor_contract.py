@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import TurnedClock
-from forewarn.adapters.libvirt_hypervisor import LibvirtHypervisor
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.libvirt.hypervisor import LibvirtHypervisor
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.model import ActionKind
 from forewarn.ports import Hypervisor, HypervisorFailed, Sight, SightKind, SwitchedOn, WorkOrder
-from libvirt_world import World, domain_xml, refusal
+from support.clock import ManualClock
+from support.libvirt_world import LibvirtWorld, domain_xml, refusal
+from support.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class Bench(Protocol):
 
 class SimulatedBench:
     def __init__(self, folder: Path | None = None) -> None:  # noqa: ARG002 - it needs none
-        self._clock = TurnedClock()
+        self._clock = ManualClock()
         self.simulated = SimulatedHypervisor(self._clock)
         self.hypervisor: Hypervisor = self.simulated
         self.simulated.place("vm", "h1")
@@ -91,7 +92,7 @@ class LibvirtBench:
     """Libvirt on two test drivers. What it does is held until the test waits for the end."""
 
     def __init__(self, folder: Path) -> None:
-        self.world = World(folder)
+        self.world = LibvirtWorld(folder)
         self.hypervisor: Hypervisor = _OnItsLoop(self.world)
         self.world.define("h1", domain_xml("vm"), start=True)
         self.world.hold()
@@ -103,12 +104,12 @@ class LibvirtBench:
                 self._reboots(host)
                 continue
             if hypervisor.works_on(ActionKind.FREEZE_HOST):
-                self.world.wait_for(
+                wait_until(
                     lambda: any(told.startswith("thaw") for told in self.world.guard_told),
                     "the guard is told",
                 )
             self.world.clock.pass_ms(DURATION_S * 1_000)
-            self.world.wait_for(partial(self._idle, hypervisor), "the end")
+            wait_until(partial(self._idle, hypervisor), "the end")
         self.world.hold()
 
     @staticmethod
@@ -117,7 +118,7 @@ class LibvirtBench:
 
     def _reboots(self, host: str) -> None:
         """The host goes down when its VMs are, and its new daemon brings back what was there."""
-        self.world.wait_for(lambda: not self.world.seen(host).active, "all is off")
+        wait_until(lambda: not self.world.seen(host).active, "all is off")
         self.power_off(host)
         self.power_on(host)
         self.world.run(self.world.hypervisors[host].mend())
@@ -159,7 +160,7 @@ class LibvirtBench:
 class _OnItsLoop:
     """The daemons of a world, each asked on the event loop that its works live on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: LibvirtWorld) -> None:
         self._world = world
 
     async def boot_id(self, host: str) -> str:

@@ -16,19 +16,20 @@ from typing import Any
 
 import pytest
 
-from core_fleet import TurnedClock
 from forewarn.adapters.control_link import ControlLink
-from forewarn.api.in_process_link import InProcessLink
-from forewarn.api.link_routes import LinkRoutes
+from forewarn.api.link.in_process import InProcessLink
+from forewarn.api.link.routes import LinkRoutes
 from forewarn.control.leases import LEASE_MS
 from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unavailable
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import Fact, FactKind, Outcome, Phase, ScheduledEvent
 from forewarn.ports import HostLink
 from forewarn.wire import link as wire
 from forewarn.wire.link import ReadBefore, Since, Work
-from link_world import ControlWorld, control_running, run, until
-from said import Saying
+from support.clock import ManualClock
+from support.link_world import ControlWorld, control_running, run
+from support.said import Saying
+from support.waiting import until
 
 JOURNAL_LINES_MAX = 1_000
 NEVER = 1_000_000
@@ -52,7 +53,7 @@ class Linked:
     """A control plane with two hosts, each with a link, and a VM of scope web on each."""
 
     world: ControlWorld
-    clock: TurnedClock
+    clock: ManualClock
     h1: Saying
     h2: Saying
     event_id: str = ""
@@ -74,7 +75,7 @@ class Linked:
             dict(self.fleet.scopes),
             dict(self.fleet.hosts_by_name),
             dict(self.fleet.operations),
-            [(observed.blind(h), observed.reported(h)) for h in ("h1", "h2")],
+            [(observed.hypervisor_unreachable(h), observed.reported(h)) for h in ("h1", "h2")],
             self.world.service.parts.store.first_reads(self.event_id),
             self.facts(),
         )
@@ -121,12 +122,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def linked(folder: Path, kind: str) -> AsyncIterator[Linked]:
-    clock = TurnedClock()
+    clock = ManualClock()
     async with AsyncExitStack() as stack:
         running = control_running(folder, clock=clock, lease_clock=clock)
         world = await stack.enter_async_context(running)
         service = world.service
-        routes = LinkRoutes(service.parts.control, views=service.views, sightings=service.sightings)
+        routes = LinkRoutes(
+            service.parts.control, host_feed=service.host_feed, sightings=service.sightings
+        )
         links: list[Saying] = []
         for name in ("h1", "h2"):
             machine = await world.joined(name)

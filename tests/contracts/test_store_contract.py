@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.adapters.sqlite_database import Unstorable
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.database import Unstorable
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import (
     Fact,
     FactKind,
@@ -24,8 +24,8 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
-from forewarn.ports import Change, FirstRead, Remembered, StaleRevision, Store, StoreFailed
-from store_values import Values, is_open, open_part
+from forewarn.ports import Change, FirstRead, RememberedAnswer, StaleRevision, Store, StoreFailed
+from support.store_values import Values, is_open, open_part
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def facts(store: Store, *, after: int = 0, limit: int = A_LOT) -> list[Fact]:
     ]
 
 
-class World:
+class StoreWorld:
     """Everything that was saved, beside the store, to compare with."""
 
     def __init__(self, seed: int) -> None:
@@ -121,7 +121,7 @@ class World:
 def test_every_field_of_every_value_survives_any_number_of_changes(
     store: SqliteStore, seed: int
 ) -> None:
-    world = World(seed)
+    world = StoreWorld(seed)
     for turn in range(8):
         change = world.grow() if turn % 4 == 0 else world.evolve()
         commit(store, change)
@@ -136,7 +136,7 @@ def test_every_field_of_every_value_survives_any_number_of_changes(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_reopening_keeps_everything(tmp_path: Path, seed: int) -> None:
-    world = World(seed)
+    world = StoreWorld(seed)
     before = None
     for turn in range(4):
         store = SqliteStore.in_folder(tmp_path)
@@ -471,7 +471,7 @@ def test_a_journal_line_of_a_failed_save_is_not_there(store: SqliteStore) -> Non
 
 
 def test_an_answer_is_remembered_once_also_since_begin(store: SqliteStore) -> None:
-    first = Remembered(key="k", fingerprint="f", answer="{}", at_ms=1)
+    first = RememberedAnswer(key="k", fingerprint="f", answer="{}", at_ms=1)
     store.begin()
     assert store.remembered("k") is None
     store.save(Change(remembered=first))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.adapters.backup import restore
-from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.backup import restore
+from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Host
-from forewarn.ports import Change, Definition, DepartedVm, StaleRevision
+from forewarn.ports import Change, DepartedVm, StaleRevision, VmDefinition
 from forewarn.wire.packed import pack
 
-FIRST = Definition(vm="web-0", host="h1", text="<domain/>", digest="d1", seen_ms=1)
+FIRST = VmDefinition(vm="web-0", host="h1", text="<domain/>", digest="d1", seen_ms=1)
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -36,7 +36,7 @@ def commit(store: SqliteStore, change: Change) -> None:
 
 
 def test_a_definition_is_replaced_kept_and_removed(store: SqliteStore) -> None:
-    other = Definition(vm="web-1", host="h1", text="x" * 262_144, digest="d2", seen_ms=2)
+    other = VmDefinition(vm="web-1", host="h1", text="x" * 262_144, digest="d2", seen_ms=2)
     commit(store, Change(definitions=(FIRST, other)))
     assert (store.definition("web-0"), store.definition("web-1")) == (FIRST, other)
     assert store.load().digests == {"web-0": "d1", "web-1": "d2"}
@@ -78,7 +78,7 @@ def test_a_backup_carries_definitions_and_joined_hosts(tmp_path: Path) -> None:
 
 
 def test_hosts_of_an_older_database_have_not_joined_and_nothing_was_shown(tmp_path: Path) -> None:
-    folder = resources.files("forewarn.adapters").joinpath("sql")
+    folder = resources.files("forewarn.adapters.sqlite").joinpath("sql")
     older = [folder.joinpath(name).read_text("utf-8") for name in MIGRATIONS[:2]]
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, older)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.adapters.data_folder import DATABASE_NAME, MIGRATIONS, migrate
-from forewarn.adapters.sqlite_database import Unstorable
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
+from forewarn.adapters.sqlite.database import Unstorable
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Scope, ScopeKind
 from forewarn.ports import Change, Epoch
 
@@ -108,8 +108,8 @@ def test_numbers_and_lives_are_there_after_the_store_was_opened_anew(tmp_path: P
 
 
 def test_scopes_of_an_older_database_have_changed_before_any_number(tmp_path: Path) -> None:
-    sql = resources.files("forewarn.adapters").joinpath("sql")
-    before = MIGRATIONS[: MIGRATIONS.index("positions.sql")]
+    sql = resources.files("forewarn.adapters.sqlite").joinpath("sql")
+    before = MIGRATIONS[: MIGRATIONS.index("0010_positions.sql")]
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, [sql.joinpath(name).read_text("utf-8") for name in before])
         connection.execute("INSERT INTO lineage VALUES ('an older one', 41)")

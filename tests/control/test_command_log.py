@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, scope
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.control import command_json, inventory
 from forewarn.control.command_log import Batch, Began, TakenBack
@@ -26,23 +24,21 @@ from forewarn.control.commands import (
     Once,
     TakeInventorySlice,
 )
-from forewarn.control.control import Control
-from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
 from forewarn.control.inventories import Inventories
 from forewarn.control.observed import LastHeard, News, Observed, Pulse
-from forewarn.control.published import PublishedFleet
 from forewarn.control.sightings import Sightings
-from forewarn.control.timekeeper import Timekeeper
-from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Writer, WriterThread
+from forewarn.control.writer import WriterThread
 from forewarn.core.errors import Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.model import EventType, Policy
 from forewarn.ports import Change, Store, StoreFailed
-from host_world import until
-from sighting_fleet import seen
 from simulation.replaying import everything, journal, replay
-from watched_store import GatedStore, WatchedStore, disk_full
+from support import ordered
+from support.control import ControlParts
+from support.core_fleet import WEB, Cloud, scope
+from support.sighting_fleet import seen
+from support.waiting import until
+from support.watched_store import GatedStore, WatchedStore, disk_full
 
 HANGS_S = 60  # only ends a hang
 POLICY = Policy(always_enabled=True, domain_recovery_ms=0)
@@ -70,11 +66,12 @@ class Logged:
         clock = SystemClock()
         self.store = GatedStore()
         self.log: list[bytes] = []
-        snapshot = self.store.load()
         self.observed = Observed(clock, power=HostPower())
         self.clock = clock
-        self.volatile = Volatile(self.observed.began_ms)
-        self.fleet = PublishedFleet(snapshot, self.observed, policy=POLICY, clock=clock)
+        parts = ControlParts(
+            self.store, clock=clock, observed=self.observed, policy=POLICY, ids=RandomIds()
+        )
+        self.volatile, self.fleet = parts.volatile, parts.published
         self._keep(
             Began(
                 monotonic_ms=self.observed.began_ms,
@@ -83,28 +80,10 @@ class Logged:
                 powers_hosts=True,
             )
         )
-        writer = Writer(
-            index=FleetIndex(snapshot),
-            observed=self.observed,
-            store=self.store,
-            timekeeper=Timekeeper(clock),
-            lease_clock=clock,
-            volatile=self.volatile,
-            policy=POLICY,
-            ids=RandomIds(),
-            on_commit=self._committed,
-            command_log=self._keep,
-        )
+        writer = parts.writer(self._committed, command_log=self._keep)
         self.thread = WriterThread(writer, publish=self.fleet.publish, on_fatal=pytest.fail)
         self.thread.start()
-        self.control = Control(
-            writer=self.thread,
-            store=self.store,
-            clock=clock,
-            lease_clock=clock,
-            fleet=self.fleet,
-            observed=self.observed,
-        )
+        self.control = parts.control(self.thread)
 
     def _keep(self, entry: Began | Batch | TakenBack) -> None:
         self.log.append(command_json.entry_written(entry))
@@ -233,18 +212,7 @@ class Told(Cloud):
         super().__init__(scope("web", WEB), store=self.watched)
         self.log: list[Batch | TakenBack] = []
         self.log_fails: Exception | None = None
-        self.writer = Writer(
-            index=self.index,
-            observed=self.observed,
-            store=self.store,
-            timekeeper=self.timekeeper,
-            lease_clock=self.clock,
-            volatile=self.volatile,
-            policy=self.policy,
-            ids=self.ids,
-            on_commit=self._committed,
-            command_log=self._told,
-        )
+        self.writer = self.parts.writer(self._committed, command_log=self._told)
 
     def _told(self, entry: Batch | TakenBack) -> None:
         if self.log_fails is not None:
@@ -355,6 +323,21 @@ def test_an_entry_is_read_as_it_was_written_in_one_line(entry: Began | Batch | T
         (
             b'{"entry":"batch","now_ms":1,"monotonic_ms":2,"commands":[{"command":"party"}]}',
             "'party'",
+        ),
+        (
+            (
+                b'{"entry":"batch","now_ms":1,"monotonic_ms":2,"commands":[{'
+                b'"command":"note-heartbeat",'
+                b'"by":{"kind":"control","id":"ticker","name":"ticker","rights":"all"}}]}'
+            ),
+            "unknown field `$.by.rights`",
+        ),
+        (
+            (
+                b'{"entry":"began","monotonic_ms":2,"position":1,"powers_hosts":false,"policy":'
+                b'{"domain_recovery_ms":0,"surprise":1}}'
+            ),
+            "unknown field `$.policy.surprise`",
         ),
         (b"\xff", "not understood"),
     ],

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from enum import Enum
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from msgspec import Struct
 
-import ordered
-from core_fleet import WEB, Cloud, scope, spot
 from forewarn.control import command_json, commands
+from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.commands import Command
-from forewarn.control.deciding import DECIDERS
 from forewarn.control.inventory_file import InventoryClash, Mistake
 from forewarn.control.report_slices import Report, Slice
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
-from forewarn.core.inventory import Applied, Changes
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.entries import Applied, NameChanges
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
-from forewarn.wire.instants import Instant
+from forewarn.wire.instants import TimeInput
+from support import ordered
+from support.core_fleet import WEB, Cloud, scope, spot
+from support.profiles import traits
+from support.value_types import types_in
 
 VM: Any = {"by": OPERATOR, "vm": "web_0"}
 HOST: Any = {"by": OPERATOR, "host": "h1"}
 SAID: Any = {"by": the_host("h1"), "host": "h1"}
 SEEN = SeenVm(
-    name="web_0", vm_id="1", power=Power.OFF, traits=Traits(scope="web"), definition="<domain/>"
+    name="web_0", vm_id="1", power=Power.OFF, traits=traits(scope="web"), definition="<domain/>"
 )
 REPORT = Report(
     host="h1",
@@ -36,9 +41,9 @@ REPORT = Report(
     texts={"web_0": "<domain/>"},
     boot_id="b",
 )
-APPLIED = Applied(differs=True, vms=Changes(added=("web_0",)), still_deleted=("web_1",))
+APPLIED = Applied(differs=True, vms=NameChanges(added=("web_0",)), still_deleted=("web_1",))
 PART = Slice(("web_0",), frozenset({"web"}))
-IN_AN_HOUR = Instant(said="+1h", from_now_ms=3_600_000)
+IN_AN_HOUR = TimeInput(said="+1h", from_now_ms=3_600_000)
 
 KINDS = set(DECIDERS) - {ordered.Acting}
 
@@ -56,11 +61,14 @@ SAMPLES: list[Command[Any]] = [
         description="a new kernel",
         break_domains=True,
     ),
-    commands.DegradeHost(**HOST, not_before=Instant(said="then", at_ms=9_000_000_000_000)),
+    commands.DegradeHost(**HOST, not_before=TimeInput(said="then", at_ms=9_000_000_000_000)),
     commands.FailHost(**HOST, fenced=True, force=True),
     commands.RepairHost(**HOST),
     commands.CloseHost(**HOST),
     commands.OpenHost(**HOST),
+    commands.NoteAdoption(
+        by=OPERATOR, host="h1", vm="v", traits=traits(scope="web", tags=(("a", "b"),))
+    ),
     commands.ApproveEvent(by=OPERATOR, event_id="E"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
@@ -95,6 +103,7 @@ SAMPLES: list[Command[Any]] = [
         ),
     ),
     commands.ClaimActions(**SAID, boot_id="b", daemon="d"),
+    commands.ClaimActions(**SAID, boot_id="b", only=("E/1",)),
     commands.HoldClaim(**SAID, action_id="E/1", epoch=3),
     commands.TakeReport(by=the_host("h1"), report=REPORT, number=1),
     commands.BeginReport(by=the_host("h1"), report=REPORT, number=1, part=PART),
@@ -156,10 +165,61 @@ def test_a_command_with_something_unknown_in_it_is_refused(command: Command[Any]
         command_json.read(json.dumps({k: v for k, v in said.items() if k != "by"}))
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.AllOf(by=OPERATOR, orders=(commands.RestartVm(**VM),)),
+        commands.Once(by=OPERATOR, order=commands.RestartVm(**VM), key=None, fingerprint="f"),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_tag_that_is_unknown_inside_of_a_command_is_refused(command: Command[Any]) -> None:
+    text = command_json.written(command).replace(b'"restart-vm"', b'"party"')
+    with pytest.raises(Invalid, match="'party'"):
+        command_json.read(text)
+
+
+MAPS = {"holding", "confirms", "polls", "deaf", "usable", "unusable", "texts"}  # keys, not fields
+
+
+def values_in(said: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where values with fields are, at any depth."""
+    if isinstance(said, dict):
+        if not (path and path[-1] in MAPS):
+            yield path
+        for key, inner in said.items():
+            yield from values_in(inner, (*path, key))
+    if isinstance(said, list):
+        for number, inner in enumerate(said):
+            yield from values_in(inner, (*path, number))
+
+
+@pytest.mark.parametrize("command", SAMPLES, ids=lambda command: type(command).__name__)
+def test_what_is_unknown_deep_inside_a_command_is_refused_too(command: Command[Any]) -> None:
+    """Values of the core, the principal among them, would ignore it."""
+    text = command_json.written(command)
+    for path in values_in(json.loads(text)):
+        said = inner = json.loads(text)
+        for step in path:
+            inner = inner[step]
+        inner["surprise"] = 1
+        with pytest.raises(Invalid, match=r"unknown field `(\$.*\.)?surprise`"):
+            command_json.read(json.dumps(said))
+
+
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{}", b"\xff", b'{"command": null}'])
 def test_what_is_no_command_is_refused(text: bytes) -> None:
     with pytest.raises(Invalid, match="The command was not understood"):
         command_json.read(text)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS, key=str), ids=lambda kind: kind.__name__)
+def test_no_command_has_room_for_code(kind: type[Command[Any]]) -> None:
+    """Each of its values says its fields; nothing of it is whatever somebody puts there."""
+    found = set(types_in(kind))
+    assert object not in found
+    assert [one for one in found if not issubclass(one, Struct | Enum)] == []
+    assert object in set(types_in(ordered.Acting))  # which is how tests get in
 
 
 def test_a_command_cannot_be_changed() -> None:

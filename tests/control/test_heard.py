@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, TurnedClock, scope
+from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Command, ReportTaken
-from forewarn.control.control import Control
-from forewarn.control.deciding import decide
 from forewarn.control.observed import LastHeard, News, Observed, Pulse
 from forewarn.control.sightings import Sightings
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import WriterThread
 from forewarn.core import notice
 from forewarn.core.errors import Conflict
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import Decision, EventType, Host
 from forewarn.ports import Change, StoreFailed
-from inline_control import run_now
-from sighting_fleet import SightingFleet, seen, web
-from watched_store import GatedStore, WatchedStore, disk_full
+from support import ordered
+from support.clock import ManualClock
+from support.control import run_now
+from support.core_fleet import WEB, Cloud, scope
+from support.sighting_fleet import SightingFleet, seen, web
+from support.watched_store import GatedStore, WatchedStore, disk_full
 
 HANGS_S = 60  # only ends a hang
 LATE_MS = notice.HEARTBEAT_LATE_MS + 1_000
@@ -200,14 +200,7 @@ def test_a_report_is_heard_though_its_host_hung_up_before_the_answer() -> None:
         publish = cloud.published.publish
         cloud.thread = thread = WriterThread(cloud.writer, publish=publish, on_fatal=pytest.fail)
         thread.start()
-        control = Control(
-            writer=thread,
-            store=slow,
-            clock=cloud.clock,
-            lease_clock=cloud.clock,
-            fleet=cloud.published,
-            observed=cloud.observed,
-        )
+        control = cloud.parts.control(thread)
         try:
             shown = [seen("newcomer"), stranger()]
             slow.close_gate()
@@ -240,7 +233,7 @@ def test_a_host_that_left_and_joins_again_is_heard_though_it_reports_the_same() 
 # One moment for a batch.
 
 
-class RestlessClock(TurnedClock):
+class RestlessClock(ManualClock):
     """Time passes whenever somebody looks."""
 
     def monotonic_ms(self) -> int:
@@ -269,16 +262,19 @@ def test_all_commands_of_a_batch_are_decided_by_what_was_heard_at_one_moment() -
 
 def test_the_writer_is_told_of_each_host_what_was_heard_last() -> None:
     """However long nobody asked, and once."""
-    clock = TurnedClock()
+    clock = ManualClock()
     observed = Observed(clock)
     for _ in range(1_000):
         clock.pass_ms(5_000)
         observed.pulse()
         observed.heard("h1", at_ms=clock.monotonic_ms())
-    observed.is_blind("h2", "Libvirt is down.")
+    observed.hypervisor_lost("h2", "Libvirt is down.")
     now_ms = clock.monotonic_ms()
     assert observed.news() == News(
-        {"h1": LastHeard(heard_ms=now_ms), "h2": LastHeard(blind="Libvirt is down.")},
+        {
+            "h1": LastHeard(heard_ms=now_ms),
+            "h2": LastHeard(hypervisor_unreachable="Libvirt is down."),
+        },
         Pulse(now_ms, now_ms),
     )
     assert observed.news() == News()
@@ -289,7 +285,7 @@ def all_of(host: str, heard: Observed | Transaction) -> tuple[object, ...]:
         heard.alive(host),
         heard.silent_ms(host),
         heard.may_be_on(host),
-        heard.blind(host),
+        heard.hypervisor_unreachable(host),
         heard.refuses(host),
         heard.silences(host),
     )
@@ -302,7 +298,7 @@ def test_the_writer_and_the_event_loop_say_the_same_of_what_the_loop_has_heard(
     cloud.run(lambda tx: tx.apply(Decision(hosts=(Host(name="new"),))))
     steps: list[Callable[[], None]] = [
         lambda: observed.heard("h1", at_ms=now_ms(), refuses="it follows another one"),
-        lambda: observed.is_blind("h1", "Libvirt is down."),
+        lambda: observed.hypervisor_lost("h1", "Libvirt is down."),
         lambda: observed.heard("h2", at_ms=now_ms()),
         lambda: observed.lost("h2"),
         lambda: observed.sees("h1"),

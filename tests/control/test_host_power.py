@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, TurnedClock, scope
+from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Answer, FailHost, Once
-from forewarn.control.deciding import decide
 from forewarn.control.host_power import HostPower
 from forewarn.control.observed import Observed
 from forewarn.control.transaction import Transaction
@@ -17,8 +15,11 @@ from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import FactKind, Health
 from forewarn.ports import StoreFailed
-from ordered import Given
-from watched_store import WatchedStore, disk_full
+from support import ordered
+from support.clock import ManualClock
+from support.core_fleet import WEB, Cloud, scope
+from support.ordered import Given
+from support.watched_store import WatchedStore, disk_full
 
 
 class Simulated(Cloud):
@@ -144,7 +145,7 @@ def test_no_power_is_cut_of_hosts_that_are_machines_of_their_own() -> None:
 
 def test_a_fleet_on_another_clock_loses_a_host_at_once() -> None:
     """In the emulator no time passes on the clock of heartbeats."""
-    observed = Observed(TurnedClock())
+    observed = Observed(ManualClock())
     observed.heard("h1", at_ms=1_000_000)
     look: Callable[[str], bool] = observed.alive
     assert look("h1")

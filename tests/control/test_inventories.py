@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
 from forewarn.api.operator_routes import Keyed
 from forewarn.control import inventory
 from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventories import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Applied
-from forewarn.core.machines import Power
+from forewarn.core.inventory.entries import Applied
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
-from host_world import until
-from inventory_fleet import HOSTS, InventoryFleet, alone, vm
-from inventory_slices import (
+from support import ordered
+from support.fleets import HOSTS, alone, vm
+from support.inventory_fleet import InventoryFleet
+from support.inventory_slices import (
     SLICE_VMS,
     Applying,
     Killed,
@@ -40,7 +39,8 @@ from inventory_slices import (
     refuse_what_may_not_be_between_commits,
     scope,
 )
-from sighting_fleet import SightingFleet, seen
+from support.sighting_fleet import SightingFleet, seen
+from support.waiting import until
 
 T = TypeVar("T")
 
@@ -272,11 +272,13 @@ def test_what_waits_is_not_forgotten_when_the_disk_is_full_right_after(
         with pytest.raises(Unavailable, match="goes on later"):
             await applying.apply(text)
         applying.inventories._ring.set()
-        await until(lambda: fleet.scope("s4").vms[0].zone == "b", "the last slice is applied")
+        await until(
+            lambda: fleet.scope("s4").vms[0].profile.zone == "b", "the last slice is applied"
+        )
 
     applying.run(work)
     assert fleet.published.unfinished
-    assert fleet.vm("s0-0").address == "198.51.0.1"
+    assert fleet.vm("s0-0").profile.address == "198.51.0.1"
     (event,) = fleet.scope("s0").events
     fleet.approve(event)
     fleet.tick()
@@ -284,7 +286,7 @@ def test_what_waits_is_not_forgotten_when_the_disk_is_full_right_after(
     fleet.tick()
     applying.writer.before = lambda: None
     applying.finished()
-    assert fleet.vm("s0-0").address == "203.0.113.9"
+    assert fleet.vm("s0-0").profile.address == "203.0.113.9"
 
 
 def test_a_service_that_stops_tells_the_caller_that_it_goes_on(fleet: InventoryFleet) -> None:
@@ -342,7 +344,7 @@ def test_what_an_event_that_began_meanwhile_forbids_waits_and_the_rest_does_not(
     assert changed.scopes.removed == ("s4",)
     assert len(waiting) == 1
     assert "VM s4-0 is not in the file, but the scheduled Reboot event" in waiting[0]
-    assert {vm.zone for n in range(4) for vm in fleet.scope(f"s{n}").vms} == {"b"}
+    assert {vm.profile.zone for n in range(4) for vm in fleet.scope(f"s{n}").vms} == {"b"}
     assert len(fleet.scope("s4").vms) == 2  # whole, as it was
     assert len(facts(fleet)) == 1
     (event,) = fleet.scope("s4").events
@@ -360,7 +362,7 @@ MANY = 20  # VMs: ten scopes of two are one slice
 
 
 def zones(fleet: InventoryFleet) -> dict[str, set[str | None]]:
-    return {name: {vm.zone for vm in one.vms} for name, one in fleet.index.scopes.items()}
+    return {name: {vm.profile.zone for vm in one.vms} for name, one in fleet.index.scopes.items()}
 
 
 @pytest.mark.parametrize("waiting_scopes", [("s3",), ("s0", "s3", "s9"), ("s12", "s13")])
@@ -575,7 +577,7 @@ def test_another_file_takes_the_place_of_one_that_waits(fleet: InventoryFleet) -
     assert again.applied(text)[1] == ()
     assert fleet.published.unfinished == ""
     assert fleet.index.inventory == text
-    assert {vm.zone for n in range(5) for vm in fleet.scope(f"s{n}").vms} == {"c"}
+    assert {vm.profile.zone for n in range(5) for vm in fleet.scope(f"s{n}").vms} == {"c"}
 
 
 @pytest.mark.parametrize("at_a_start", [False, True])
@@ -656,7 +658,7 @@ def test_slices_come_to_the_same_as_one_commit_whatever_the_files_are(seed: int)
         for name in chance.sample(sorted(whole.index.scope_of_vm), 1):
             kind = chance.choice([EventType.REBOOT, EventType.TERMINATE])
             for one in (sliced, whole):
-                one._ids._numbers = itertools.count((turn + 1) * 1_000)  # the same for both
+                one._ids.count = (turn + 1) * 1_000  # the same for both
                 event = one.order(name, kind)
                 if seed % 2:
                     one.approve(event)
@@ -680,7 +682,7 @@ def test_what_is_applied_at_a_start_takes_the_place_of_what_waits(fleet: Invento
     fleet.run(inventory.apply(groups(4, tag="z"), by=ordered.operator("inventory")))
     assert fleet.published.unfinished == ""
     assert fleet.index.scope_of_vm == at_once(groups(4, tag="z")).index.scope_of_vm
-    assert {one.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}
+    assert {one.profile.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}
 
 
 # Beside what hosts show.

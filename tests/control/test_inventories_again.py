@@ -12,22 +12,23 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
-import ordered
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import retries
 from forewarn.control.commands import Answer, FindAnswer
 from forewarn.control.inventories import Inventories
-from forewarn.control.inventory_work import Work
-from forewarn.control.measures import Measures
+from forewarn.control.inventory_work import InventoryWork
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
-from forewarn.core.spelling import MISTAKES_NAMED_MAX
+from forewarn.core.suggestions import MISTAKES_NAMED_MAX
 from forewarn.ports import Change
-from host_world import until
-from inventory_fleet import HOSTS, InventoryFleet, alone
-from inventory_slices import (
+from simulation.faulty_store import FaultyStore
+from support import ordered
+from support.fleets import HOSTS, alone
+from support.inventory_fleet import InventoryFleet
+from support.inventory_slices import (
     WAIT_S,
     Applying,
     applied,
@@ -38,7 +39,7 @@ from inventory_slices import (
     order_after,
     refuse_what_may_not_be_between_commits,
 )
-from simulation.faulty_store import FaultyStore
+from support.waiting import until
 
 Sent = tuple[Answer, tuple[str, ...]]
 
@@ -210,7 +211,7 @@ def test_a_large_file_that_takes_the_place_of_a_large_one_is_logged(fleet: Inven
     applying = Applying(fleet)
     order_after(fleet, applying, 2, "s4-0")
 
-    async def work() -> Work | None:
+    async def work() -> InventoryWork | None:
         assert (await applying.apply(groups(4, tag="b")))[1]
         old = applying.inventories._work
         assert (await applying.apply(groups(5, tag="c")))[1] == ()
@@ -261,7 +262,7 @@ class Waiting:
 
     def look(self, seconds: int = 0) -> bool:
         """Whether a look tries anything, so much later."""
-        self.fleet.clock.now += seconds * 1_000
+        self.fleet.clock.pass_ms(seconds * 1_000)
         before = self.tries
         asyncio.run(self.applying.inventories._go_on_safely())
         return self.tries > before
@@ -379,7 +380,7 @@ def test_what_waits_comes_to_the_same_in_the_end_whatever_the_files_are(seed: in
 
     def members(one: InventoryFleet) -> dict[str, tuple[str, str | None]]:
         found = one.index.scope_of_vm
-        return {name: (scope, one.vm(name).address) for name, scope in found.items()}
+        return {name: (scope, one.vm(name).profile.address) for name, scope in found.items()}
 
     assert members(fleet) == members(at_once(text))
     assert fleet.index.hosts.keys() == at_once(text).index.hosts.keys()
@@ -405,7 +406,7 @@ class BreakingStore(FaultyStore):
 
 
 def breaking(fleet: InventoryFleet, error: Exception, *scopes: str) -> BreakingStore:
-    store = fleet._writer._store = BreakingStore(fleet, error, *scopes)
+    store = fleet.writer._store = BreakingStore(fleet, error, *scopes)
     return store
 
 
@@ -420,7 +421,7 @@ def test_a_slice_that_breaks_is_said_once_and_holds_no_other_up(fleet: Inventory
     async def work() -> tuple[str, ...]:
         _, waiting = await applying.apply(groups(5))
         for _ in range(3):
-            fleet.clock.now += retries.AGAIN_MS_MAX
+            fleet.clock.pass_ms(retries.AGAIN_MS_MAX)
             await applying.inventories.go_on()
         return waiting
 
@@ -437,7 +438,7 @@ def test_a_slice_that_breaks_is_said_once_and_holds_no_other_up(fleet: Inventory
     assert of_kind(lines, "command_failed") == of_kind(lines, "inventory_waits") == []
 
     store.scopes.clear()  # it was mended
-    fleet.clock.now += retries.AGAIN_MS_MAX
+    fleet.clock.pass_ms(retries.AGAIN_MS_MAX)
     applying.finished()
     assert applying.inventories.waits() == ()
     assert content(fleet) == content(at_once(groups(5)))
@@ -477,7 +478,7 @@ def test_a_slice_that_breaks_is_tried_again_later_each_time(fleet: InventoryFlee
 
     async def look_each_second() -> None:
         for second in range(1, 16):
-            fleet.clock.now += 1_000
+            fleet.clock.pass_ms(1_000)
             before = store.met
             await applying.inventories.go_on()
             if store.met > before:
@@ -492,7 +493,7 @@ def test_health_says_what_broke_or_waits(fleet: InventoryFleet) -> None:
     applying = Applying(fleet)
     routes = OperatorRoutes(
         fleet.control,
-        measures=Measures(),
+        measures=ControlMetrics(),
         doorbell=Doorbell(),
         scratch=None,
         version="1",
@@ -522,11 +523,11 @@ def test_an_end_that_breaks_is_tried_again(fleet: InventoryFleet) -> None:
                 raise self.error
             super().save(change)
 
-    store = fleet._writer._store = Unfinishable(fleet, TypeError("unhashable"), "any")
+    store = fleet.writer._store = Unfinishable(fleet, TypeError("unhashable"), "any")
     _, waiting = applying.applied(groups(5))
     assert waiting == ("the end of the inventory broke, and is tried again: TypeError: unhashable",)
     store.scopes.clear()
-    fleet.clock.now += retries.AGAIN_MS_MIN
+    fleet.clock.pass_ms(retries.AGAIN_MS_MIN)
     applying.finished()
     assert content(fleet) == content(at_once(groups(5)))
 
@@ -584,16 +585,16 @@ def test_a_start_that_cannot_compare_says_so_once_and_tries_later(fleet: Invento
     async def looks() -> None:
         for _ in range(3):
             await broken._go_on_safely()
-        fleet.clock.now += retries.AGAIN_MS_MIN
+        fleet.clock.pass_ms(retries.AGAIN_MS_MIN)
         await broken._go_on_safely()
 
     with capture_logs() as lines:
         asyncio.run(looks())
     assert len(reads) == 2
     assert len(of_kind(lines, "inventory_broke")) == 1
-    assert broken.waits() == ("the inventory cannot be gone on with: TypeError: unhashable",)
+    assert broken.waits() == ("the inventory cannot be applied further: TypeError: unhashable",)
     broken.mended = True
-    fleet.clock.now += retries.AGAIN_MS_MAX
+    fleet.clock.pass_ms(retries.AGAIN_MS_MAX)
     asyncio.run(broken._go_on_safely())
     assert "s4-0 is not in the file" in broken.waits()[0]
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-import ordered
 from forewarn import settings
 from forewarn.control import inventory
-from forewarn.control.inventory import Changes
+from forewarn.control.inventory import NameChanges
 from forewarn.core.errors import BadInventory
-from forewarn.core.model import EventType, FactKind, Policy, Priority, ScopeKind
+from forewarn.core.model import EventType, FactKind, Policy, ScopeKind
+from forewarn.core.vm_profile import Priority
 from forewarn.ports import StoreFailed
-from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
+from support import ordered
+from support.fleets import BOTH, HOSTS, WEB, alone, vm
+from support.inventory_fleet import InventoryFleet
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -39,8 +41,8 @@ def test_a_file_becomes_the_fleet_and_says_what_it_added(fleet: InventoryFleet) 
     applied = fleet.apply(settings.demo_inventory())
 
     assert applied.differs
-    assert applied.hosts == Changes(added=("h1", "h2", "h3", "h4"))
-    assert applied.scopes == Changes(added=("batch0", "db", "vm0", "web"))
+    assert applied.hosts == NameChanges(added=("h1", "h2", "h3", "h4"))
+    assert applied.scopes == NameChanges(added=("batch0", "db", "vm0", "web"))
     assert applied.vms.added == (
         "batch0",
         "db-primary",
@@ -53,7 +55,7 @@ def test_a_file_becomes_the_fleet_and_says_what_it_added(fleet: InventoryFleet) 
     assert fleet.scope("db").auto_approve == {EventType.REBOOT}
     assert fleet.scope("db").terminate_notice_ms == 600_000
     assert fleet.scope("vm0").kind is ScopeKind.STANDALONE
-    assert fleet.vm("batch0").priority is Priority.SPOT
+    assert fleet.vm("batch0").profile.priority is Priority.SPOT
     assert fleet.host("h2").capacity == 6
 
 
@@ -155,7 +157,7 @@ def test_two_files_in_one_commit_are_applied_one_after_the_other(fleet: Inventor
     )
 
     assert (first.differs, second.differs) == (True, False)
-    assert third.vms == Changes(removed=("web_1",))
+    assert third.vms == NameChanges(removed=("web_1",))
 
 
 def test_a_file_that_could_not_be_kept_was_not_applied(fleet: InventoryFleet) -> None:
@@ -184,10 +186,14 @@ def test_details_of_a_vm_follow_the_file(fleet: InventoryFleet) -> None:
         + vm("web_1", update_domain=1, host="h2")
     )
 
-    assert applied.vms == Changes(changed=("web_0",))
+    assert applied.vms == NameChanges(changed=("web_0",))
     changed = fleet.vm("web_0")
-    assert (changed.update_domain, changed.address, changed.zone) == (4, "198.51.100.1", "2")
-    assert changed.priority is Priority.SPOT
+    assert (changed.update_domain, changed.profile.address, changed.profile.zone) == (
+        4,
+        "198.51.100.1",
+        "2",
+    )
+    assert changed.profile.priority is Priority.SPOT
     assert fleet.scope("web").incarnation == 1
 
 
@@ -200,7 +206,10 @@ def test_settings_of_a_scope_and_a_host_follow_the_file(fleet: InventoryFleet) -
         ).replace('name = "h1"', 'name = "h1"\ncapacity = 3')
     )
 
-    assert (applied.scopes, applied.hosts) == (Changes(changed=("web",)), Changes(changed=("h1",)))
+    assert (applied.scopes, applied.hosts) == (
+        NameChanges(changed=("web",)),
+        NameChanges(changed=("h1",)),
+    )
     assert fleet.scope("web").kind is ScopeKind.AVAILABILITY_SET
     assert fleet.scope("web").terminate_notice_ms == 540_000
     assert fleet.scope("web").auto_approve == {EventType.REDEPLOY}
@@ -235,7 +244,7 @@ def test_vms_can_change_places_between_scopes(durable: InventoryFleet) -> None:
 
     applied = durable.apply(HOSTS + WEB + db + vm("a", scope="db") + vm("b"))
 
-    assert applied.vms == Changes(changed=("a", "b"))
+    assert applied.vms == NameChanges(changed=("a", "b"))
     assert durable.index.scope_of_vm == {"a": "db", "b": "web"}
     before = durable.everything()
     durable.restart()
@@ -262,7 +271,7 @@ def test_a_vm_moves_from_a_scope_of_its_own_into_a_group_and_back(durable: Inven
     vm_id = durable.vm("a").vm_id
 
     into = durable.apply(HOSTS + WEB + vm("a"))
-    assert into.scopes == Changes(added=("web",), removed=("a",))
+    assert into.scopes == NameChanges(added=("web",), removed=("a",))
     assert durable.vm("a").vm_id == vm_id
 
     durable.apply(HOSTS + WEB + vm("a", zone="1"))
@@ -283,8 +292,8 @@ def test_a_vm_that_is_no_longer_listed_is_removed_with_a_scope_of_its_own(
 
     applied = durable.apply(HOSTS + WEB + vm("web_0"))
 
-    assert applied.vms == Changes(removed=("lonely", "web_1"))
-    assert applied.scopes == Changes(removed=("lonely",))
+    assert applied.vms == NameChanges(removed=("lonely", "web_1"))
+    assert applied.scopes == NameChanges(removed=("lonely",))
     durable.restart()
     assert durable.index.scope_of_vm == {"web_0": "web"}
     assert list(durable.index.scopes) == ["web"]
@@ -338,7 +347,7 @@ def test_a_deleted_vm_stays_deleted_until_a_file_without_it_was_applied(
     durable.restart()
     still = durable.apply(BOTH + vm("web_2"))
     assert still.still_deleted == ("web_1",)
-    assert still.vms == Changes(added=("web_2",))
+    assert still.vms == NameChanges(added=("web_2",))
     assert "web_1" not in durable.index.scope_of_vm
 
     durable.apply(HOSTS + WEB + vm("web_0"))
@@ -346,7 +355,7 @@ def test_a_deleted_vm_stays_deleted_until_a_file_without_it_was_applied(
     durable.restart()
 
     back = durable.apply(BOTH)
-    assert back.vms == Changes(added=("web_1",))
+    assert back.vms == NameChanges(added=("web_1",))
     assert durable.vm("web_1").vm_id != old_id
 
 
@@ -391,7 +400,7 @@ def test_a_scope_that_comes_back_goes_on_where_its_incarnation_was(
     durable.apply(HOSTS + alone("b", zone="1"))
     back = durable.apply(HOSTS + alone("a") + alone("b"))
 
-    assert back.scopes == Changes(added=("a",))
+    assert back.scopes == NameChanges(added=("a",))
     assert durable.scope("a").incarnation == seen
     durable.order("a", EventType.REBOOT)
     assert durable.scope("a").incarnation == seen + 1

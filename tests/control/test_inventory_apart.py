@@ -10,14 +10,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from forewarn.adapters import children
+from forewarn.adapters import child_processes
 from forewarn.control.inventories import Inventories, ReadsOnThread
 from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
@@ -26,13 +25,15 @@ from forewarn.control.sightings import Sightings
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Inventory
+from forewarn.core.inventory.entries import Inventory
 from forewarn.core.membership import Member, Members
 from forewarn.core.model import EventType
 from forewarn.core.principal import OPERATOR
 from forewarn.wiring.inventory_child import MODULE
-from host_world import until
-from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
+from support import ordered
+from support.fleets import BOTH, HOSTS, WEB, alone, vm
+from support.inventory_fleet import InventoryFleet
+from support.waiting import until
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ EVERYTHING = (
 
 
 def apart() -> ReadsApart:
-    return ReadsApart(children.ask, module=MODULE, apart_chars=0)
+    return ReadsApart(child_processes.ask, module=MODULE, apart_chars=0)
 
 
 def run(work: Awaitable[T]) -> T:
@@ -168,7 +169,7 @@ def test_a_reader_that_hangs_is_ended_and_said(
     before = set(_children_of_this_process())
     (tmp_path / "hanging_reader.py").write_text("import time\ntime.sleep(3600)\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    asking = children.ask("hanging_reader", b"?", "", list, what="reads", within_s=0.5)
+    asking = child_processes.ask("hanging_reader", b"?", "", list, what="reads", within_s=0.5)
     with pytest.raises(Unavailable, match=r"process that reads has not answered within"):
         run(asking)
     assert set(_children_of_this_process()) == before
@@ -418,9 +419,9 @@ def test_the_reader_limits_its_own_memory() -> None:
     """So that no file, whatever is in it, takes the memory that the service needs."""
     code = (
         "import resource\n"
-        "from forewarn.adapters import children\n"
+        "from forewarn.adapters import child_processes as children\n"
         "children.answer(lambda *_: [str(resource.getrlimit(resource.RLIMIT_AS)[0]).encode()])\n"
     )
     asked = struct.pack(">I", 1) + b"x" + b"text"
     ran = subprocess.run([sys.executable, "-c", code], input=asked, capture_output=True, check=True)
-    assert str(children.CHILD_BYTES_MAX).encode() in ran.stdout
+    assert str(child_processes.CHILD_BYTES_MAX).encode() in ran.stdout

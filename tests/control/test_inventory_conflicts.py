@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import ordered
-from forewarn.control.inventory import Changes
+from forewarn.control.inventory import NameChanges
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import EventType, FactKind, Phase, Policy
-from inventory_fleet import BOTH, HOSTS, WEB, InventoryFleet, alone, vm
+from support import ordered
+from support.fleets import BOTH, HOSTS, WEB, alone, vm
+from support.inventory_fleet import InventoryFleet
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -99,7 +100,7 @@ def test_tags_and_the_like_of_a_vm_in_a_visible_event_may_change(fleet: Inventor
 
     fleet.apply(HOSTS + WEB + vm("web_0", zone="3") + vm("web_1", update_domain=1, host="h2"))
 
-    assert fleet.vm("web_0").zone == "3"
+    assert fleet.vm("web_0").profile.zone == "3"
 
 
 def test_a_vm_in_a_visible_event_cannot_be_removed(fleet: InventoryFleet) -> None:
@@ -257,7 +258,7 @@ def test_a_place_that_the_same_file_frees_is_free(fleet: InventoryFleet) -> None
     small = HOSTS.replace('name = "h1"', 'name = "h1"\ncapacity = 1') + WEB
     fleet.apply(small + vm("a"))
 
-    assert fleet.apply(small + vm("b")).vms == Changes(added=("b",), removed=("a",))
+    assert fleet.apply(small + vm("b")).vms == NameChanges(added=("b",), removed=("a",))
 
 
 def test_a_capacity_below_what_is_there_moves_nobody(fleet: InventoryFleet) -> None:

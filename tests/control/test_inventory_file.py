@@ -14,10 +14,11 @@ from forewarn import settings
 from forewarn.control import inventory
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
 from forewarn.control.inventory_keys import TABLES
-from forewarn.control.toml_lines import KEY_PARTS_MAX, WORD_CHARS_MAX, NotToml, read
 from forewarn.core.errors import BadInventory
-from forewarn.core.model import EventType, Priority, ScopeKind
-from forewarn.core.spelling import MISTAKES_NAMED_MAX
+from forewarn.core.model import EventType, ScopeKind
+from forewarn.core.suggestions import MISTAKES_NAMED_MAX
+from forewarn.core.vm_profile import Priority
+from forewarn.text.toml_lines import KEY_PARTS_MAX, WORD_CHARS_MAX, NotToml, read
 
 SETTINGS_PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
 
@@ -63,7 +64,7 @@ def test_the_demo_fleet_says_what_it_should() -> None:
     assert scopes["vm0"].kind is ScopeKind.STANDALONE
     assert scopes["db"].terminate_notice_ms == 600_000
     assert scopes["db"].auto_approve == {EventType.REBOOT}
-    assert [vm.name for vm in found.vms if vm.priority is Priority.SPOT] == ["batch0"]
+    assert [vm.name for vm in found.vms if vm.profile.priority is Priority.SPOT] == ["batch0"]
 
 
 def test_every_key_arrives() -> None:
@@ -77,10 +78,14 @@ def test_every_key_arrives() -> None:
     (vm,) = inventory.parse(text).vms
 
     assert (vm.name, vm.scope, vm.update_domain, vm.host) == ("web_0", "web", 0, "h1")
-    assert (vm.address, vm.listen) == ("192.0.2.1", "[::1]:8080")
-    assert (vm.priority, vm.fault_domain, vm.zone) == (Priority.SPOT, 3, "2")
-    assert (vm.os_type, vm.computer_name) == ("Windows", "web000000")
-    assert vm.tags == (("a", "1"), ("b", "2:x"))
+    assert (vm.profile.address, vm.profile.listen) == ("192.0.2.1", "[::1]:8080")
+    assert (vm.profile.priority, vm.profile.fault_domain, vm.profile.zone) == (
+        Priority.SPOT,
+        3,
+        "2",
+    )
+    assert (vm.profile.os_type, vm.profile.computer_name) == ("Windows", "web000000")
+    assert vm.profile.tags == (("a", "1"), ("b", "2:x"))
 
 
 def test_a_vm_without_a_scope_has_a_standalone_one_with_its_name() -> None:
@@ -348,6 +353,7 @@ LONG_KEYS = {
     "quoted": '"a"' + ' . \'a\' . "\\""' * 50_000 + " = 1",
     "header": "[" + "a." * 50_000 + "a]",
     "in line": "x = { y = [ { " + "a." * 50_000 + "a = 1 } ] }",
+    "one too many": "a" + ".a" * KEY_PARTS_MAX + " = 1",
 }
 
 
@@ -418,6 +424,6 @@ def test_any_broken_demo_fleet_is_refused_or_parsed_and_never_anything_else() ->
 def test_every_key_is_in_the_table_of_the_settings_page() -> None:
     page = SETTINGS_PAGE.read_text(encoding="utf-8")
     section = page.partition("\n## Inventory\n")[2].partition("\n## ")[0]
-    for kind, (keys, _) in TABLES.items():
+    for kind, table in TABLES.items():
         rows = section.partition(f"| `[[{kind}]]` |")[2].partition("| `[[")[0]
-        assert all(f"`{key}`" in rows for key in keys), kind
+        assert all(f"`{key}`" in rows for key in table.fields), kind

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, scope
-from forewarn.control.control import Control
 from forewarn.control.loops import (
     TickerLoop,
 )
-from forewarn.control.measures import Measures
-from forewarn.control.timekeeper import Timekeeper
-from forewarn.control.writer import Writer, WriterThread
+from forewarn.control.metrics import ControlMetrics
+from forewarn.control.writer import WriterThread
 from forewarn.core.model import EventType, Phase
 from forewarn.ports import Change, StoreFailed
-from watched_store import WatchedStore, disk_full
-
-WAIT_S = 60
+from support import ordered
+from support.core_fleet import WEB, Cloud, scope
+from support.waiting import until
+from support.watched_store import WatchedStore, disk_full
 
 
 class Service:
@@ -29,27 +26,10 @@ class Service:
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
-        writer = Writer(
-            index=cloud.index,
-            observed=cloud.observed,
-            store=cloud.store,
-            timekeeper=Timekeeper(cloud.clock),
-            lease_clock=cloud.clock,
-            volatile=cloud.volatile,
-            policy=cloud.policy,
-            ids=cloud.ids,
-            on_commit=self._committed,
-        )
+        writer = cloud.parts.writer(self._committed)
         self.writer = WriterThread(writer, publish=self._published, on_fatal=self._fatal)
-        self.control = Control(
-            writer=self.writer,
-            store=cloud.store,
-            clock=cloud.clock,
-            lease_clock=cloud.clock,
-            fleet=cloud.published,
-            observed=cloud.observed,
-        )
-        self.measures = Measures(version=lambda: "test")
+        self.control = cloud.parts.control(self.writer)
+        self.measures = ControlMetrics(version=lambda: "test")
         self.ticker = TickerLoop(self.control, self.measures)
 
     def _committed(self, changes: Sequence[Change]) -> None:
@@ -74,12 +54,6 @@ async def running(cloud: Cloud) -> AsyncIterator[Service]:
         yield service
     finally:
         await service.writer.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - conditions of any kind
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

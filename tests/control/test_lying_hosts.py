@@ -8,15 +8,16 @@ from typing import TypeVar
 
 import pytest
 
-import ordered
 from forewarn.control.sightings import LONG_LOOK_MS, Sightings
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
-from forewarn.core.machines import Power
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
 from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.starting import HoldReason
-from inventory_fleet import BOTH, SetClock
-from sighting_fleet import SightingFleet, id_of, seen, web
+from support import ordered
+from support.clock import ManualClock
+from support.fleets import BOTH
+from support.sighting_fleet import SightingFleet, id_of, seen, web
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
     fleet.tick()
     assert fleet.index.operations[operation.operation_id].phase is OperationPhase.WAITING
     [hold] = fleet.operation_holds(operation)
-    assert (hold.reason, "web-9" in hold.what) == (HoldReason.VM_UNTOLD, True)
+    assert (hold.reason, "web-9" in hold.what) == (HoldReason.VM_WITHOUT_NOTICE, True)
     fleet.shows("h1", web(0), seen("web-9", Power.OFF, vm_id=id_of("another")))
     fleet.tick()
     assert fleet.index.operations[operation.operation_id].phase is OperationPhase.STARTED
@@ -140,12 +141,12 @@ def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: SightingFleet
 # Nobody keeps the others waiting.
 
 
-class SlowClock(SetClock):
+class SlowClock(ManualClock):
     """As if everything took a while."""
 
     def monotonic_ms(self) -> int:
-        self.now += LONG_LOOK_MS
-        return self.now
+        self.pass_ms(LONG_LOOK_MS)
+        return super().monotonic_ms()
 
 
 def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFleet) -> None:
@@ -156,6 +157,6 @@ def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFle
     with pytest.raises(Unavailable, match="took long"):
         asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
     asyncio.run(sightings.take(control, "h2", (web(2),)))  # the others do not wait
-    clock.now += 60_000
+    clock.pass_ms(60_000)
     asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
     assert fleet.names() == ["web-0", "web-1", "web-2"]

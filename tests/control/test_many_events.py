@@ -13,17 +13,17 @@ from contextlib import suppress
 
 import pytest
 
-from core_fleet import Cloud, minutes, scope
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.measures import Measures
-from forewarn.control.views import Views
+from forewarn.control.host_feed import HostFeed
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core import document
 from forewarn.core.errors import Refusal
 from forewarn.core.model import EventType, Host, Outcome, Scope
 from forewarn.ports import Change
 from forewarn.wire.api_versions import API_VERSIONS
 from forewarn.wire.documents import Renderer
-from shown_scopes import as_shown, render, shown_event_ids
+from support.core_fleet import Cloud, minutes, scope
+from support.shown_scopes import as_shown, render, shown_event_ids
 
 SEEDS = 20
 STEPS = 80
@@ -45,9 +45,9 @@ class Kept:
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
-        self.views = Views()
-        self.views.load(cloud.index.scopes.values(), cloud.index.operations.values())
-        self.measures = Measures()
+        self.host_feed = HostFeed()
+        self.host_feed.load(cloud.index.scopes.values(), cloud.index.operations.values())
+        self.measures = ControlMetrics()
         self.measures.loaded(cloud.index.scopes.values())
         self.renderer = Renderer()
         self._published = len(cloud.commits)
@@ -57,7 +57,7 @@ class Kept:
         """What was committed since this was last asked."""
         found = self.cloud.commits[self._published :]
         self._published = len(self.cloud.commits)
-        self.views.published(found)
+        self.host_feed.published(found)
         self.measures.committed(found)
         return found
 
@@ -90,13 +90,13 @@ def indexed(index: FleetIndex) -> tuple[object, ...]:
     )
 
 
-def loaded(scopes: Iterable[Scope]) -> Measures:
-    measures = Measures()
+def loaded(scopes: Iterable[Scope]) -> ControlMetrics:
+    measures = ControlMetrics()
     measures.loaded(scopes)
     return measures
 
 
-def open_events(measures: Measures) -> list[str]:
+def open_events(measures: ControlMetrics) -> list[str]:
     lines = measures.exposition().decode().splitlines()
     return [line for line in lines if line.startswith("forewarn_events{")]
 
@@ -134,16 +134,16 @@ def test_an_approval_wakes_no_host_and_a_start_wakes_all_that_show_it() -> None:
     async def story() -> None:
         cloud = crowded()
         kept = Kept(cloud)
-        known = {host: await kept.views.changes(host, None, 0) for host in HOSTS}
-        kept.views.take_rung()
+        known = {host: await kept.host_feed.changes(host, None, 0) for host in HOSTS}
+        kept.host_feed.take_rung()
         event = cloud.scope().events[0]
         cloud.approve(event)
         assert kept.fresh()
-        assert kept.views.take_rung() == []
+        assert kept.host_feed.take_rung() == []
         assert all(changes.scopes for changes in known.values())
 
         cloud.tick()
         assert kept.fresh()
-        assert kept.views.take_rung() == list(HOSTS)
+        assert kept.host_feed.take_rung() == list(HOSTS)
 
     asyncio.run(story())

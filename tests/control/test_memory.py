@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope, vm
-from forewarn.control.deciding import decide
+from forewarn.control.command_handlers import decide
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.model import Decision, EventType, Phase
-from forewarn.ports import FirstRead, Remembered
+from forewarn.ports import FirstRead, RememberedAnswer
+from support import ordered
+from support.core_fleet import WEB, Cloud, minutes, scope, vm
 
 
 @pytest.fixture
@@ -157,7 +156,7 @@ def test_hosts_and_operations_count_their_revisions(cloud: Cloud) -> None:
 def test_facts_receipts_answers_and_heartbeats_alone_are_a_change(cloud: Cloud) -> None:
     tx = transaction(cloud)
     read = FirstRead(scope="web", event_id="E", vm="web_0", read_ms=1)
-    answer = Remembered(key="k", fingerprint="f", answer="a", at_ms=1)
+    answer = RememberedAnswer(key="k", fingerprint="f", answer="a", at_ms=1)
     tx.receipts([read])
     tx.remember(answer)
     tx.beat()

@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-import ordered
 from forewarn.control import report_slices
+from forewarn.control.command_handlers import decide
 from forewarn.control.control import Control
-from forewarn.control.deciding import decide
 from forewarn.control.sightings import Sightings
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound, NotMember, Unavailable
-from forewarn.core.machines import Power, SeenVm
+from forewarn.core.inventory.apply_report import GRACE_MS
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import Decision, FactKind, Scope, ScopeKind, Vm
-from forewarn.core.sighting import GRACE_MS
 from forewarn.ports import StoreFailed
 from forewarn.wire import link as wire
-from ordered import Given
-from shown_scopes import sighting
-from sighting_fleet import SightingFleet, seen, web
+from support import ordered
+from support.ordered import Given
+from support.shown_scopes import sighting
+from support.sighting_fleet import SightingFleet, seen, web
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingF
         fleet.later(GRACE_MS / 3_000)
     assert problems[0] == {}
     assert "it runs on host h1 too" in problems[-1]["vm-000"]
-    assert len(fleet.facts(FactKind.VM_TWICE)) == 1
+    assert len(fleet.facts(FactKind.VM_ON_TWO_HOSTS)) == 1
 
 
 # Which report counts.

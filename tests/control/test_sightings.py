@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
 from forewarn.control import seen_vms
 from forewarn.core.errors import Invalid, NotFound
-from forewarn.core.machines import Power, SeenVm
+from forewarn.core.inventory.apply_report import GRACE_MS
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import (
     MINUTE_MS,
     EventType,
     FactKind,
-    Priority,
     ScopeKind,
 )
-from forewarn.core.sighting import GRACE_MS
-from sighting_fleet import SightingFleet, id_of, seen, web
+from forewarn.core.vm_profile import Priority
+from support import ordered
+from support.sighting_fleet import SightingFleet, id_of, seen, web
 
 
 @pytest.fixture
@@ -38,7 +38,11 @@ def test_a_new_domain_is_in_the_scope_that_its_metadata_names(fleet: SightingFle
     scope, vm = fleet.scope("web"), fleet.vm("web-0")
     assert (scope.kind, scope.terminate_notice_ms) == (ScopeKind.AVAILABILITY_SET, 5 * MINUTE_MS)
     assert (vm.vm_id, vm.host, vm.update_domain) == (id_of("web-0"), "h1", 0)
-    assert (vm.address, vm.priority, vm.zone) == ("192.0.2.7", Priority.SPOT, "1")
+    assert (vm.profile.address, vm.profile.priority, vm.profile.zone) == (
+        "192.0.2.7",
+        Priority.SPOT,
+        "1",
+    )
     [fact] = fleet.facts(FactKind.VM_SEEN)
     assert (fact.scope, fact.vm, fact.host) == ("web", "web-0", "h1")
 
@@ -75,7 +79,7 @@ def test_a_domain_without_a_scope_whose_name_is_that_of_a_scope_is_a_problem(
 
 def test_names_that_differ_in_case_only_are_a_problem(fleet: SightingFleet) -> None:
     fleet.shows("h1", seen("db"))
-    assert "difference in case" in fleet.shows("h2", seen("DB"))["DB"]
+    assert "more than case" in fleet.shows("h2", seen("DB"))["DB"]
     assert "vm adopt x --scope db" in fleet.shows("h3", seen("x", scope="Db"))["x"]
     assert fleet.names() == ["db"]
 
@@ -167,7 +171,10 @@ def test_a_scope_keeps_what_its_vms_say_while_some_were_not_shown_since_a_restar
 def test_a_changed_domain_changes_its_vm(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1", web(0, update_domain=3, tags=(("owner", "shop"),)))
-    assert (fleet.vm("web-0").update_domain, fleet.vm("web-0").tags) == (3, (("owner", "shop"),))
+    assert (fleet.vm("web-0").update_domain, fleet.vm("web-0").profile.tags) == (
+        3,
+        (("owner", "shop"),),
+    )
     [fact] = fleet.facts(FactKind.VM_CHANGED)
     assert fact.detail == {"changed": ["update_domain", "tags"]}
 
@@ -242,10 +249,16 @@ def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: Sightin
     changed = web(0, scope="api", address="192.0.2.2", zone="2")
     problems = fleet.shows("h1", changed)
     assert event.event_id in problems["web-0"]
-    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("web", "192.0.2.1")
+    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").profile.address) == (
+        "web",
+        "192.0.2.1",
+    )
     fleet.run(ordered.cancel_event(event.event_id, by="owner"))
     assert fleet.shows("h1", changed) == {}
-    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").address) == ("api", "192.0.2.2")
+    assert (fleet.index.scope_of_vm["web-0"], fleet.vm("web-0").profile.address) == (
+        "api",
+        "192.0.2.2",
+    )
 
 
 def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: SightingFleet) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-import ordered
 from forewarn.control import inventory
 from forewarn.core.errors import BadInventory, Conflict, Invalid, InventoryConflict
-from forewarn.core.machines import Power
-from forewarn.core.model import MINUTE_MS, EventType, FactKind, Priority, ScopeKind
-from inventory_fleet import BOTH, HOSTS, WEB, alone, vm
-from sighting_fleet import SightingFleet, id_of, seen
+from forewarn.core.inventory.host_report import Power
+from forewarn.core.model import MINUTE_MS, EventType, FactKind, ScopeKind
+from forewarn.core.vm_profile import Priority
+from support import ordered
+from support.fleets import BOTH, HOSTS, WEB, alone, vm
+from support.sighting_fleet import SightingFleet, id_of, seen
 
 GRACE_S = 31
 
@@ -37,7 +38,7 @@ def test_what_a_file_says_of_a_vm_wins_over_its_metadata(fleet: SightingFleet) -
     assert fleet.shows("h1", seen("web_0", **said)) == {}
     found = fleet.vm("web_0")
     assert (fleet.index.scope_of_vm["web_0"], found.update_domain) == ("web", 0)
-    assert (found.priority, found.tags) == (Priority.REGULAR, ())
+    assert (found.profile.priority, found.profile.tags) == (Priority.REGULAR, ())
     assert found.vm_id == id_of("web_0")  # that is not the file's to say
 
 
@@ -144,7 +145,7 @@ def test_a_host_that_joins_is_in_the_fleet_and_keeps_what_was_said_of_it(
 
 
 def test_bad_and_confusing_names_of_hosts_are_refused(fleet: SightingFleet) -> None:
-    with pytest.raises(Conflict, match="difference in case"):
+    with pytest.raises(Conflict, match="more than case"):
         fleet.run(ordered.host_joined("H1", by="H1"))
     with pytest.raises(Invalid):
         fleet.run(ordered.host_joined("no host", by="x"))
@@ -169,7 +170,7 @@ def test_a_file_whose_names_differ_in_case_only_from_what_hosts_show_is_refused(
         HOSTS + alone("api"),
         HOSTS + alone("db"),
     ):
-        with pytest.raises(InventoryConflict, match="difference in case is none"):
+        with pytest.raises(InventoryConflict, match="more than case"):
             fleet.apply(text)
     assert fleet.index.inventory is None
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-import ordered
 from forewarn.control.report_slices import SLICE_VMS_MAX
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import Power, SeenVm
-from forewarn.core.model import EventType, Priority, ScopeKind
-from inventory_fleet import HOSTS, WEB, alone, vm
-from sighting_fleet import SightingFleet, id_of, seen
+from forewarn.core.inventory.host_report import Power, SeenVm
+from forewarn.core.model import EventType, ScopeKind
+from forewarn.core.vm_profile import Priority
+from support import ordered
+from support.fleets import HOSTS, WEB, alone, vm
+from support.sighting_fleet import SightingFleet, id_of, seen
 
 SEEDS = 12
 TURNS = 150

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from forewarn.control.deciding import decide
+from forewarn.control.command_handlers import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict
-from forewarn.core.machines import Power
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import (
     EventType,
     FactKind,
@@ -19,7 +18,8 @@ from forewarn.core.model import (
     Phase,
     Policy,
 )
-from sighting_fleet import SightingFleet, id_of, seen, web
+from support import ordered
+from support.sighting_fleet import SightingFleet, id_of, seen, web
 
 GRACE_S = 31
 
@@ -84,7 +84,9 @@ def test_a_vm_that_runs_on_two_hosts_is_said_loudly_and_stays_where_it_was(
     assert "virsh destroy web-0" in fleet.shows("h1", web(0))["web-0"]
     fleet.shows("h2", web(0))
     assert fleet.vm("web-0").host == "h1"
-    assert [fact.detail["hosts"] for fact in fleet.facts(FactKind.VM_TWICE)] == [["h1", "h2"]]
+    assert [fact.detail["hosts"] for fact in fleet.facts(FactKind.VM_ON_TWO_HOSTS)] == [
+        ["h1", "h2"]
+    ]
     fleet.shows("h2")
     assert fleet.shows("h1", web(0)) == {}
 
@@ -375,7 +377,7 @@ def test_notice_runs_from_when_a_vm_could_read_it(fleet: SightingFleet) -> None:
     fleet.shows("h1", web(0), seen("late"))
     fleet.tick()
     [event] = fleet.scope("late").events
-    assert event.not_before_ms >= fleet.clock.now + event.minimum_notice_ms
+    assert event.not_before_ms >= fleet.clock.wall + event.minimum_notice_ms
 
 
 def test_a_policy_of_recovery_does_not_wait_for_a_vm_that_is_gone() -> None:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control import ticker
-from forewarn.control.deciding import decide
+from forewarn.control.command_handlers import decide
 from forewarn.control.ticker import COMMANDS_PER_TICK_MAX
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
@@ -26,6 +24,8 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from support import ordered
+from support.core_fleet import WEB, Cloud, minutes, scope
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from core_fleet import TurnedClock
 from forewarn.control.timekeeper import (
     STALL_NOTICED_FROM_MS,
     STEP_NOTICED_FROM_MS,
     Timekeeper,
 )
+from support.clock import ManualClock
 
 
 def test_time_that_merely_passes_is_no_step() -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     clock.pass_ms(10_000_000)
     reading = timekeeper.read()
@@ -26,7 +26,7 @@ def test_time_that_merely_passes_is_no_step() -> None:
 
 @pytest.mark.parametrize("direction", [1, -1])
 def test_a_step_of_more_than_two_seconds_is_told_exactly(direction: int) -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     clock.wall += direction * STEP_NOTICED_FROM_MS
     assert timekeeper.read().stepped_ms == 0
@@ -35,7 +35,7 @@ def test_a_step_of_more_than_two_seconds_is_told_exactly(direction: int) -> None
 
 
 def test_many_small_steps_are_noticed_as_surely_as_a_large_one() -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     told = 0
     for _ in range(100):
@@ -47,7 +47,7 @@ def test_many_small_steps_are_noticed_as_surely_as_a_large_one() -> None:
 
 
 def test_a_step_is_told_again_until_it_was_accounted_for() -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     clock.wall += 60_000
     first = timekeeper.read()
@@ -59,7 +59,7 @@ def test_a_step_is_told_again_until_it_was_accounted_for() -> None:
 
 
 def test_a_loop_that_beats_is_no_standstill() -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     clock.pass_ms(100_000)
     assert timekeeper.read().stalled_ms == 0, "nobody beats yet"
@@ -71,7 +71,7 @@ def test_a_loop_that_beats_is_no_standstill() -> None:
 
 @pytest.mark.parametrize("beats_first", [True, False])
 def test_a_standstill_is_told_until_it_was_accounted_for(*, beats_first: bool) -> None:
-    clock = TurnedClock()
+    clock = ManualClock()
     timekeeper = Timekeeper(clock)
     timekeeper.pulse()
     clock.pass_ms(14_000)
@@ -88,7 +88,7 @@ def test_a_standstill_is_told_until_it_was_accounted_for(*, beats_first: bool) -
 
 
 def test_a_clock_that_runs_faster_than_the_pulse_beats_is_no_standstill_but_one_is_told() -> None:
-    clock, real = TurnedClock(), TurnedClock()
+    clock, real = ManualClock(), ManualClock()
     timekeeper = Timekeeper(clock, pulse_clock=real)
     timekeeper.pulse()
     for _ in range(100):

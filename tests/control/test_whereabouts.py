@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import ordered
-from forewarn.control.own_vms import as_shown_to, own_vms
-from forewarn.core.machines import Power
+from forewarn.control.host_access import as_shown_to, own_vms
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import (
     HOUR_MS,
     Action,
@@ -20,7 +19,8 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
 )
-from sighting_fleet import SightingFleet, web
+from support import fleets, ordered
+from support.sighting_fleet import SightingFleet, web
 
 GRACE_S = 31
 UNSURE = Outcome.LOST  # as a host says it
@@ -153,27 +153,8 @@ def test_both_hosts_speak_for_a_vm_that_may_run_on_either_and_are_told_no_more(
 
 def test_an_inventory_file_does_not_settle_it(fleet: SightingFleet) -> None:
     target = lost(fleet, "h1")
-    fleet.apply(
-        """
-        [[host]]
-        name = "h1"
-        [[host]]
-        name = "h2"
-        [[host]]
-        name = "h3"
-        [[scope]]
-        name = "web"
-        kind = "availability-set"
-        [[vm]]
-        name = "web-0"
-        scope = "web"
-        host = "h1"
-        update_domain = 0
-        address = "192.0.2.7"
-        zone = "2"
-        """
-    )
-    assert (fleet.vm("web-0").zone, fleet.vm("web-0").may_run_on) == ("2", target)
+    fleet.apply(fleets.HOSTS + fleets.scope("web") + fleets.vm("web-0", zone="2"))
+    assert (fleet.vm("web-0").profile.zone, fleet.vm("web-0").may_run_on) == ("2", target)
 
 
 def test_it_outlives_a_restart_of_control(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope
+from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Command
-from forewarn.control.deciding import decide
-from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.transaction import Transaction
-from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, Writer, WriterThread
+from forewarn.control.writer import BATCH_COMMANDS_MAX, Wanted, WriterThread
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.model import EventType, FactKind, Phase
 from forewarn.ports import Change, StaleRevision, StoreFailed
-from ordered import Given
-from watched_store import WatchedStore, disk_broken, disk_full
+from support import ordered
+from support.core_fleet import WEB, Cloud, minutes, scope
+from support.ordered import Given
+from support.watched_store import WatchedStore, disk_broken, disk_full
 
 WAIT_S = 60
 
@@ -111,16 +110,8 @@ def test_nothing_of_a_batch_is_kept_once_another_program_wrote_to_the_database(
 
 def test_commits_are_told_after_they_are_durable_and_before_the_answers(cloud: Watched) -> None:
     told: list[tuple[list[str], int]] = []
-    writer = Writer(
-        index=cloud.index,
-        observed=cloud.observed,
-        store=cloud.watched,
-        timekeeper=Timekeeper(cloud.clock),
-        lease_clock=cloud.clock,
-        volatile=cloud.volatile,
-        policy=cloud.policy,
-        ids=cloud.ids,
-        on_commit=lambda changes: told.append((list(cloud.watched.calls), len(changes))),
+    writer = cloud.parts.writer(
+        lambda changes: told.append((list(cloud.watched.calls), len(changes)))
     )
     writer.run([reboot("web_0"), reboot("web_1")])
     assert told == [(["begin", "save", "save", "commit"], 2)]
@@ -217,17 +208,7 @@ class OnThread:
         self.fatal: list[str] = []
         self.order: list[str] = []
         self.publish_fails = False
-        writer = Writer(
-            index=cloud.index,
-            observed=cloud.observed,
-            store=cloud.watched,
-            timekeeper=Timekeeper(cloud.clock),
-            lease_clock=cloud.clock,
-            volatile=cloud.volatile,
-            policy=cloud.policy,
-            ids=cloud.ids,
-            on_commit=self._committed,
-        )
+        writer = cloud.parts.writer(self._committed)
         self.thread = WriterThread(writer, publish=self._publish, on_fatal=self.fatal.append)
         self.thread.start()
 

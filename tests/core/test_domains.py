@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
 from forewarn.core import starting
 from forewarn.core.errors import NotFound
 from forewarn.core.model import (
@@ -19,13 +17,15 @@ from forewarn.core.model import (
     Outcome,
     Phase,
     Policy,
-    Priority,
     ScheduledEvent,
     Scope,
     ScopeKind,
 )
 from forewarn.core.starting import HoldReason
-from inventory_fleet import START_MS
+from forewarn.core.vm_profile import Priority
+from support import ordered
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, reasons, scope, spot, vm
 
 THREE = {"a": (0, "h1"), "b": (1, "h2"), "c": (2, "h3")}
 RECOVERY = Policy(domain_recovery_ms=600 * SECOND_MS)

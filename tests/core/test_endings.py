@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope, spot
 from forewarn.core import document, ending
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.model import (
@@ -21,6 +18,8 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
 )
+from support import ordered
+from support.core_fleet import WEB, Cloud, minutes, scope, spot
 
 DEADLINES = {
     EventType.REBOOT: minutes(30),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import WEB, Cloud, minutes, reasons, scope, vm
+from forewarn.control.leases import TWO_DAEMONS_MS
 from forewarn.control.transaction import Transaction
 from forewarn.core import explain
 from forewarn.core.model import (
@@ -21,7 +21,8 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from forewarn.core.starting import Hold, HoldReason
-from inventory_fleet import START_MS
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, reasons, scope, vm
 
 RECOVERY = Policy(domain_recovery_ms=minutes(10))
 
@@ -53,7 +54,7 @@ def clock() -> list[Hold]:
     return cloud.holds(cloud.events_of(operation)[0])
 
 
-def unshown() -> list[Hold]:
+def not_yet_served() -> list[Hold]:
     cloud = web()
     return cloud.holds(cloud.order("web_0", EventType.REBOOT))
 
@@ -93,10 +94,10 @@ def host_silent() -> list[Hold]:
     return cloud.holds(event)
 
 
-def host_blind() -> list[Hold]:
+def hypervisor_unreachable() -> list[Hold]:
     cloud = web()
     event = platform(cloud)
-    cloud.observed.is_blind("h2", "Libvirt cannot be reached. Is it running?")
+    cloud.observed.hypervisor_lost("h2", "Libvirt cannot be reached. Is it running?")
     return cloud.holds(event)
 
 
@@ -105,6 +106,20 @@ def host_refuses() -> list[Hold]:
     event = platform(cloud)
     refuses(cloud, "h2", REFUSAL)
     return cloud.holds(event)
+
+
+def two_daemons() -> list[Hold]:
+    cloud = web()
+    event = platform(cloud)
+    speak_two(cloud, "h2")
+    return cloud.holds(event)
+
+
+def speak_two(cloud: Cloud, host: str) -> None:
+    """Two daemons speak as the host: the first also after the second has begun."""
+    for daemon in ("true", "copy", "true"):
+        cloud.observed.hears_daemon(host, daemon)
+        cloud.clock.pass_ms(1)
 
 
 def host_not_joined() -> list[Hold]:
@@ -146,7 +161,7 @@ def vm_arriving() -> list[Hold]:
     return cloud.operation_holds(cloud.maintain("h2", EventType.FREEZE))
 
 
-def vm_untold() -> list[Hold]:
+def vm_without_notice() -> list[Hold]:
     cloud = Cloud(scope("web", {"w": (0, "h1")}))
     event = platform(cloud, "h1")
     owner = cloud.scope()
@@ -174,7 +189,7 @@ def no_target() -> list[Hold]:
     return cloud.holds(event)
 
 
-def homeless() -> list[Hold]:
+def no_host() -> list[Hold]:
     cloud = web()
     cloud.fail("h1")
     return cloud.holds(cloud.scope().events[0])
@@ -199,7 +214,7 @@ def running() -> list[Hold]:
 EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int | None, str]] = {
     HoldReason.CONSENT: (consent, "scope web", 0, minutes(15), "event approve"),
     HoldReason.CLOCK: (clock, "the order named", 0, HOUR_MS, "event approve"),
-    HoldReason.UNSHOWN: (unshown, "host h1", 0, None, "next heartbeat"),
+    HoldReason.NOT_YET_SERVED: (not_yet_served, "host h1", 0, None, "next heartbeat"),
     HoldReason.VM_BUSY: (vm_busy, "web_0", 0, minutes(30), "ends by itself"),
     HoldReason.DOMAIN_STARTED: (
         domain_started,
@@ -211,7 +226,14 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     HoldReason.DOMAIN_RECOVERING: (domain_recovering, "web_0", 0, minutes(10), "poll"),
     HoldReason.SCOPE_HELD: (scope_held, "web_0: no", 0, None, "forewarn scope release web"),
     HoldReason.HOST_SILENT: (host_silent, "host h2", 0, None, "heartbeat"),
-    HoldReason.HOST_BLIND: (host_blind, "hypervisor of host h2", None, None, "Is it running?"),
+    HoldReason.HYPERVISOR_UNREACHABLE: (
+        hypervisor_unreachable,
+        "hypervisor of host h2",
+        None,
+        None,
+        "Is it running?",
+    ),
+    HoldReason.TWO_DAEMONS: (two_daemons, "two daemons speak as host h2", None, None, "host.pem"),
     HoldReason.HOST_REFUSES: (
         host_refuses,
         "host h2 takes no orders",
@@ -229,10 +251,10 @@ EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int
     HoldReason.HOST_FAILED: (host_failed, "host h1", 0, None, "forewarn host repair h1"),
     HoldReason.HOST_BUSY: (host_busy, "host h1", 0, minutes(15), "ends by itself"),
     HoldReason.VM_ARRIVING: (vm_arriving, "w is on its way to host h2", 0, minutes(60), "arrival"),
-    HoldReason.VM_UNTOLD: (vm_untold, "late", None, None, "next tick"),
+    HoldReason.VM_WITHOUT_NOTICE: (vm_without_notice, "late", None, None, "next tick"),
     HoldReason.TWO_DOMAINS: (two_domains, "update domains 0, 1", 0, None, "vm redeploy"),
     HoldReason.NO_TARGET: (no_target, "web_0", 0, None, "forewarn host open"),
-    HoldReason.HOMELESS: (homeless, "web_0", 0, minutes(24 * 60), "--fenced"),
+    HoldReason.NO_HOST: (no_host, "web_0", 0, minutes(24 * 60), "--fenced"),
     HoldReason.UNCLAIMED: (unclaimed, "host h1", 0, minutes(30), "next look"),
     HoldReason.RUNNING: (running, "reboot-vm of web_0", 0, minutes(30), "report"),
 }
@@ -253,12 +275,44 @@ def test_a_hold_says_who_since_when_until_when_and_what_would_free_it(reason: Ho
     assert remedy in hold.remedy
 
 
+def test_nothing_starts_on_a_host_as_which_two_daemons_speak_until_one_is_silent() -> None:
+    cloud = web()
+    speak_two(cloud, "h1")
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.start(event)
+    assert reasons(cloud.holds(event)) == {HoldReason.TWO_DAEMONS}
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    cloud.clock.pass_ms(TWO_DAEMONS_MS)
+    cloud.observed.hears_daemon("h1", "true")
+    cloud.tick()
+    assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_what_has_started_where_two_daemons_speak_is_explained_by_that() -> None:
+    cloud = web()
+    event = cloud.order("web_0", EventType.REBOOT)
+    cloud.start(event)
+    speak_two(cloud, "h1")
+    assert reasons(cloud.holds(event)) == {HoldReason.TWO_DAEMONS}
+
+
+def test_no_vm_is_moved_to_a_host_as_which_two_daemons_speak() -> None:
+    cloud = Cloud(scope("web", {"web_0": (0, "h1")}))
+    speak_two(cloud, "h2")
+    speak_two(cloud, "h3")
+    event = cloud.order("web_0", EventType.REDEPLOY)
+    cloud.approve(event)
+    [hold] = cloud.holds(event)
+    assert hold.reason is HoldReason.NO_TARGET
+    assert "h2: two daemons speak as it" in hold.what
+
+
 def test_a_host_at_work_whose_hypervisor_does_not_answer_is_explained_in_its_own_words() -> None:
     cloud = web()
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.start(event)
     cloud.claim("h1")
-    cloud.observed.is_blind("h1", "Libvirt cannot be reached. Is it running?")
+    cloud.observed.hypervisor_lost("h1", "Libvirt cannot be reached. Is it running?")
     [hold] = cloud.holds(event)
     assert "the hypervisor of host h1 does not answer" in hold.what
     assert hold.remedy == "Libvirt cannot be reached. Is it running?"
@@ -268,7 +322,7 @@ def test_nothing_starts_on_a_host_whose_hypervisor_does_not_answer() -> None:
     cloud = web()
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
-    cloud.observed.is_blind("h1", "Libvirt cannot be reached. Is it running?")
+    cloud.observed.hypervisor_lost("h1", "Libvirt cannot be reached. Is it running?")
     cloud.tick()
     assert cloud.event(event).phase is Phase.SCHEDULED
     cloud.observed.sees("h1")
@@ -307,7 +361,7 @@ def test_no_vm_is_moved_to_a_host_that_refuses_control_or_was_revoked() -> None:
     assert cloud.holds(event) == []
 
 
-def test_the_way_out_of_homelessness_changes_once_the_host_is_fenced() -> None:
+def test_the_way_out_without_a_host_changes_once_the_old_host_is_fenced() -> None:
     cloud = Cloud(scope("web", WEB), hosts=[Host(name="h1"), Host(name="h2")])
     cloud.fail("h1", fenced=True)
     cloud.tick()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import Cloud, minutes, reasons, scope
-from forewarn.control.deciding import decide
+from forewarn.control.command_handlers import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core import document, notice
 from forewarn.core.errors import HostHeard
@@ -28,6 +26,8 @@ from forewarn.core.model import (
 )
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
 from forewarn.core.starting import HoldReason
+from support import ordered
+from support.core_fleet import Cloud, minutes, reasons, scope
 
 ONE = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 
@@ -60,7 +60,7 @@ def test_without_fencing_nothing_starts_anywhere(cloud: Cloud) -> None:
     cloud.hearing.falls_silent("h1")
     cloud.pass_time(HOUR_MS)
     assert [cloud.claim(host) for host in ("h2", "h3")] == [[], []]
-    assert reasons(cloud.holds(declared(cloud)[0])) == {HoldReason.HOMELESS}
+    assert reasons(cloud.holds(declared(cloud)[0])) == {HoldReason.NO_HOST}
 
 
 def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) -> None:
@@ -284,9 +284,9 @@ def test_a_target_that_is_fenced_too_gives_its_guests_back(cloud: Cloud) -> None
     taken = {action.vm: action for action in cloud.claim("h3")}
     cloud.fail("h3", fenced=True)
     [event] = declared(cloud)
-    homeless = {action.vm: action for action in event.actions}
-    assert homeless["a"].host is None
-    assert homeless["a"].epoch > taken["a"].epoch
+    without_host = {action.vm: action for action in event.actions}
+    assert without_host["a"].host is None
+    assert without_host["a"].epoch > taken["a"].epoch
     cloud.repair("h1")
     cloud.tick()
     cloud.work()

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control.transaction import Transaction
-from forewarn.core import edits
+from forewarn.core import scope_edits
 from forewarn.core.invariants import InvariantBroken, check
 from forewarn.core.model import (
     Cause,
     Decision,
-    EventSource,
     EventType,
     Phase,
     ScheduledEvent,
     Scope,
 )
-from inventory_fleet import START_MS
+from support import events
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, scope
 
 NOW_MS = START_MS
 Plant = Callable[[Scope], Scope]
@@ -29,21 +29,14 @@ Plant = Callable[[Scope], Scope]
 
 def an_event(event_id: str = "E1", **more: Any) -> ScheduledEvent:
     """A visible reboot of web_0 that was shown long enough and is due."""
-    event = ScheduledEvent(
-        event_id=event_id,
-        scope="web",
+    long_ago_ms = NOW_MS - minutes(15)
+    event = events.an_event(
+        event_id,
         event_type=EventType.REBOOT,
-        event_source=EventSource.PLATFORM,
-        cause=Cause.MAINTENANCE,
-        phase=Phase.SCHEDULED,
-        update_domain=0,
-        host="h1",
-        resources=("web_0",),
         not_before_ms=NOW_MS,
-        minimum_notice_ms=minutes(15),
-        scheduled_ms=NOW_MS - minutes(15),
+        scheduled_ms=long_ago_ms,
         appeared_incarnation=1,
-        shown_ms=NOW_MS - minutes(15),
+        shown_ms=long_ago_ms,
     )
     return replace(event, **more)
 
@@ -53,8 +46,8 @@ def holding(*events: ScheduledEvent) -> Scope:
 
 
 def changed(before: Scope, event: ScheduledEvent, **more: object) -> Scope:
-    after = edits.with_event(before, replace(event, **more))  # type: ignore[arg-type]
-    return edits.seal(before, after)
+    after = scope_edits.with_event(before, replace(event, **more))  # type: ignore[arg-type]
+    return scope_edits.seal(before, after)
 
 
 def start(before: Scope, event: ScheduledEvent) -> Scope:
@@ -112,9 +105,9 @@ def test_forced_domains_of_one_operation_may_start_together_and_no_others() -> N
     forced: dict[str, Any] = {"breaks_domains": True, "operation_id": "O1"}
     one, two = an_event(**forced), an_event("E2", update_domain=1, resources=("web_1",), **forced)
     before = holding(one, two)
-    after = edits.with_event(before, replace(one, phase=Phase.STARTED, started_ms=NOW_MS))
-    after = edits.with_event(after, replace(two, phase=Phase.STARTED, started_ms=NOW_MS))
-    check(before, edits.seal(before, after), NOW_MS)
+    after = scope_edits.with_event(before, replace(one, phase=Phase.STARTED, started_ms=NOW_MS))
+    after = scope_edits.with_event(after, replace(two, phase=Phase.STARTED, started_ms=NOW_MS))
+    check(before, scope_edits.seal(before, after), NOW_MS)
     stranger = holding(replace(one, operation_id="O2", phase=Phase.STARTED), two)
     with pytest.raises(InvariantBroken, match="I2"):
         check(stranger, start(stranger, two), NOW_MS)
@@ -129,7 +122,7 @@ def test_a_vm_in_two_started_events_is_refused() -> None:
 
 
 def vanish(before: Scope) -> Scope:
-    return edits.seal(before, replace(before, events=()))
+    return scope_edits.seal(before, replace(before, events=()))
 
 
 def go_back(before: Scope) -> Scope:
@@ -153,7 +146,9 @@ def another_scope(before: Scope) -> Scope:
 
 
 def born_ended(before: Scope) -> Scope:
-    return edits.seal(before, edits.with_event(before, an_event("E9", phase=Phase.COMPLETED)))
+    return scope_edits.seal(
+        before, scope_edits.with_event(before, an_event("E9", phase=Phase.COMPLETED))
+    )
 
 
 def incarnation_stands_still(before: Scope) -> Scope:
@@ -162,7 +157,7 @@ def incarnation_stands_still(before: Scope) -> Scope:
 
 
 def incarnation_moves_for_nothing(before: Scope) -> Scope:
-    sealed = edits.seal(before, replace(before, polled_ms=NOW_MS + 1))
+    sealed = scope_edits.seal(before, replace(before, polled_ms=NOW_MS + 1))
     return replace(sealed, incarnation=before.incarnation + 1)
 
 
@@ -175,7 +170,7 @@ def with_guest(before: Scope, name: str) -> Scope:
 
 
 def incarnation_goes_back_as_a_vm_joins(before: Scope) -> Scope:
-    sealed = edits.seal(before, with_guest(before, "new"))
+    sealed = scope_edits.seal(before, with_guest(before, "new"))
     return replace(sealed, incarnation=before.incarnation - 1)
 
 
@@ -185,12 +180,12 @@ def incarnation_stands_still_as_a_vm_joins(before: Scope) -> Scope:
 
 
 def incarnation_jumps_as_a_vm_leaves(before: Scope) -> Scope:
-    sealed = edits.seal(before, replace(before, vms=before.vms[1:]))
+    sealed = scope_edits.seal(before, replace(before, vms=before.vms[1:]))
     return replace(sealed, incarnation=before.incarnation + 5)
 
 
 def revision_stands_still(before: Scope) -> Scope:
-    return replace(edits.seal(before, before), revision=before.revision)
+    return replace(scope_edits.seal(before, before), revision=before.revision)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +225,7 @@ def test_a_broken_invariant_is_not_saved() -> None:
 
     def plant(tx: Transaction) -> None:
         bad = replace(cloud.scope().events[0], phase=Phase.STARTED, started_ms=NOW_MS)
-        tx.apply(Decision(scopes=(edits.with_event(cloud.scope(), bad),)))
+        tx.apply(Decision(scopes=(scope_edits.with_event(cloud.scope(), bad),)))
 
     with pytest.raises(InvariantBroken, match="I1"):
         cloud.run(plant)
@@ -243,7 +238,7 @@ def test_a_broken_invariant_is_not_saved() -> None:
 
 def test_every_write_counts_the_revision_by_one() -> None:
     before = holding()
-    assert edits.seal(before, replace(before, polled_ms=1)).revision == before.revision + 1
+    assert scope_edits.seal(before, replace(before, polled_ms=1)).revision == before.revision + 1
 
 
 @pytest.mark.parametrize(
@@ -272,12 +267,17 @@ def test_the_incarnation_moves_if_and_only_if_guests_can_see_a_difference(
 def test_the_incarnation_may_jump_ahead_where_a_vm_joins_and_nowhere_else() -> None:
     before = replace(holding(an_event()), incarnation=7)
     for said, counted in ((50, 50), (7, 7), (3, 7)):
-        after = edits.seal(before, replace(with_guest(before, "new"), incarnation=said))
+        after = scope_edits.seal(before, replace(with_guest(before, "new"), incarnation=said))
         assert after.incarnation == counted
         check(before, after, NOW_MS)
-        assert edits.seal(before, replace(before, incarnation=said, polled_ms=1)).incarnation == 7
-    both = edits.with_event(with_guest(before, "new"), replace(before.events[0], duration_s=3))
-    assert edits.seal(before, both).incarnation == 8
+        assert (
+            scope_edits.seal(before, replace(before, incarnation=said, polled_ms=1)).incarnation
+            == 7
+        )
+    both = scope_edits.with_event(
+        with_guest(before, "new"), replace(before.events[0], duration_s=3)
+    )
+    assert scope_edits.seal(before, both).incarnation == 8
 
 
 def test_changes_to_a_silent_event_never_move_the_incarnation() -> None:
@@ -290,12 +290,12 @@ def test_several_changes_in_one_use_case_are_one_step_for_guests() -> None:
     before = holding()
     after = before
     for number in range(3):
-        after = edits.with_event(after, an_event(f"E{number}", appeared_incarnation=0))
-    sealed = edits.seal(before, after)
+        after = scope_edits.with_event(after, an_event(f"E{number}", appeared_incarnation=0))
+    sealed = scope_edits.seal(before, after)
     assert sealed.incarnation == before.incarnation + 1
     assert {event.appeared_incarnation for event in sealed.events} == {sealed.incarnation}
 
 
 def test_ended_events_are_dropped_from_memory_and_open_ones_kept() -> None:
     ended = an_event("E2", phase=Phase.COMPLETED)
-    assert edits.open_only(holding(an_event(), ended)).events == (an_event(),)
+    assert scope_edits.open_only(holding(an_event(), ended)).events == (an_event(),)

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.control.transaction import Transaction
-from forewarn.core import edits
+from forewarn.core import scope_edits
 from forewarn.core.lifecycle import TRANSITIONS, IllegalMove, Move, move
 from forewarn.core.model import EventType, Phase
+from support.core_fleet import WEB, Cloud, minutes, scope
 
 EVERYTHING = list(itertools.product([None, *Phase], Move))
 LEGAL = {
@@ -48,7 +48,7 @@ def test_an_illegal_move_leaves_the_event_and_its_scope_as_they_were(wanted: Mov
     before = cloud.everything()
 
     def command(tx: Transaction) -> None:
-        edits.end_event(ended, wanted, cloud.clock.wall, "again")
+        scope_edits.end_event(ended, wanted, cloud.clock.wall, "again")
 
     with pytest.raises(IllegalMove):
         cloud.run(command)

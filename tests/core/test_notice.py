@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope, spot, three_hosts
 from forewarn.core import notice
 from forewarn.core.model import (
     DAY_MS,
@@ -17,7 +15,9 @@ from forewarn.core.model import (
     Policy,
     ScheduledEvent,
 )
-from inventory_fleet import START_MS
+from support import ordered
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, scope, spot, three_hosts
 
 PROMISED = {
     EventType.FREEZE: minutes(15),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import WEB, Cloud, minutes, reasons, scope, vm
 from forewarn.core import document
 from forewarn.core.errors import (
     AlreadyStarted,
@@ -27,7 +26,8 @@ from forewarn.core.model import (
     Phase,
 )
 from forewarn.core.starting import HoldReason
-from inventory_fleet import START_MS
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, reasons, scope, vm
 
 ONE = {"a0": (0, "h1"), "a1": (0, "h1"), "a2": (1, "h2")}
 TWO = {"b0": (1, "h1"), "b1": (2, "h2")}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope, spot
-from forewarn.control.deciding import decide
+from forewarn.control.command_handlers import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core import document
 from forewarn.core.errors import (
@@ -27,6 +25,8 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX
+from support import ordered
+from support.core_fleet import WEB, Cloud, minutes, scope, spot
 
 PAIR = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 

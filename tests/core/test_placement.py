@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from core_fleet import Cloud, Hearing, minutes, scope
 from forewarn.control import ticker
 from forewarn.control.transaction import Transaction
-from forewarn.core import planning
+from forewarn.core import placement
 from forewarn.core.model import EventType, Health, Host, Scope, Vm
+from support.core_fleet import Cloud, Hearing, minutes, scope
 
 FLEETS = 60
 
@@ -58,7 +58,7 @@ def slowly(owner: Scope, vm: Vm, tx: Transaction, planned: dict[str, int]) -> st
         there += [other for name, other in coming if name == owner.name]
         if (
             host.name != vm.host
-            and planning.open_to_placement(host, tx)
+            and placement.open_to_placement(host, tx)
             and (host.capacity is None or load < host.capacity)
             and all(other.update_domain == vm.update_domain for other in there)
         ):
@@ -75,7 +75,7 @@ def test_a_vm_goes_where_the_rule_says_in_any_fleet(seed: int) -> None:
             for vm in owner.vms:
                 planned = {name: chance.randint(0, 2) for name in tx.hosts_by_name}
                 expected = slowly(owner, vm, tx, planned)
-                assert planning.choose_target(owner, vm, tx, planned) == expected
+                assert placement.choose_target(owner, vm, tx, planned) == expected
 
     cloud.run(compare)
 

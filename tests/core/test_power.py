@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.core import power
 from forewarn.core.model import (
     DAY_MS,
@@ -21,6 +19,8 @@ from forewarn.core.model import (
 )
 from forewarn.core.starting import HoldReason
 from forewarn.ports import SWITCHED_ON
+from support import ordered
+from support.core_fleet import Cloud, minutes, reasons, scope
 
 VMS = {"a": (0, "h1"), "b": (0, "h1"), "c": (1, "h2")}
 
@@ -216,7 +216,7 @@ def test_what_was_announced_to_one_that_is_off_by_now_starts_at_once(
 
 def test_a_host_that_nobody_shows_anything_on_is_not_waited_for_either(cloud: Cloud) -> None:
     event = cloud.order("b", EventType.REDEPLOY)
-    assert reasons(cloud.holds(event)) == {HoldReason.UNSHOWN}
+    assert reasons(cloud.holds(event)) == {HoldReason.NOT_YET_SERVED}
     switch(cloud, "b", on=False)
     cloud.tick()
     assert cloud.event(event).phase is Phase.STARTED

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.core.errors import HostUnfit
 from forewarn.core.model import (
     DAY_MS,
@@ -20,7 +18,9 @@ from forewarn.core.model import (
     Phase,
 )
 from forewarn.core.starting import HoldReason
-from inventory_fleet import START_MS
+from support import ordered
+from support.clock import START_MS
+from support.core_fleet import Cloud, minutes, reasons, scope
 
 LONE = {"w": (0, "h1")}
 

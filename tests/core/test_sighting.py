@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.core import sighting
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory import apply_report
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import (
     EventType,
     FactKind,
@@ -19,9 +19,10 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
+from support.clock import START_MS
 
 VM_ID = "11111111-2222-4333-8444-555555555555"
-NOW_MS = 1_772_532_000_000
+NOW_MS = START_MS
 HOME = Vm(name="web-0", vm_id=VM_ID, update_domain=0, host="h1")
 WEB = Scope(name="web", kind=ScopeKind.AVAILABILITY_SET, vms=(HOME,))
 SAID = Traits(scope="web", update_domain=0)
@@ -52,8 +53,11 @@ class TwoHosts:
     def may_be_on(self, host: str) -> bool:
         return self.alive(host)
 
-    def blind(self, host: str) -> str:  # noqa: ARG002 - both see
+    def hypervisor_unreachable(self, host: str) -> str:  # noqa: ARG002 - both see
         return ""
+
+    def two_daemons(self, host: str) -> bool:  # noqa: ARG002 - each has one
+        return False
 
     def refuses(self, host: str) -> str:  # noqa: ARG002 - both obey
         return ""
@@ -103,14 +107,14 @@ def look(
     h1: dict[str, SeenVm] | None,
     h2: dict[str, SeenVm] | None,
     fleet: TwoHosts | None = None,
-    known: sighting.Known | None = None,
-) -> sighting.Looked:
+    known: apply_report.ReportContext | None = None,
+) -> apply_report.ReportDecision:
     reports = {name: report for name, report in (("h1", h1), ("h2", h2)) if report is not None}
-    base = known or sighting.Known(reports={}, ever_shown={"web-0"})
-    return sighting.step(
+    base = known or apply_report.ReportContext(reports={}, ever_shown={"web-0"})
+    return apply_report.step(
         host,
         replace(base, reports=reports),
-        sighting.Now(
+        apply_report.FleetNow(
             scopes={"web": WEB},
             scope_of_vm={"web-0": "web"},
             fleet=fleet or TwoHosts(),
@@ -119,7 +123,7 @@ def look(
     )
 
 
-def host_after(looked: sighting.Looked) -> str:
+def host_after(looked: apply_report.ReportDecision) -> str:
     after = {vm.name: vm.host for scope in looked.decision.scopes for vm in scope.vms}
     return after.get("web-0", "h1")
 
@@ -184,7 +188,9 @@ def test_a_claim_of_a_host_that_cannot_be_asked_moves_nothing() -> None:
 
 @pytest.mark.parametrize(("absent_ms", "gone"), [(0, False), (29_999, False), (30_000, True)])
 def test_a_vm_is_gone_after_the_grace_and_not_before(absent_ms: int, gone: bool) -> None:  # noqa: FBT001
-    known = sighting.Known(reports={}, ever_shown={"web-0"}, absent_ms={"web-0": absent_ms})
+    known = apply_report.ReportContext(
+        reports={}, ever_shown={"web-0"}, absent_ms={"web-0": absent_ms}
+    )
     looked = look("h1", h1={}, h2={}, known=known)
     kinds = [fact.kind for fact in looked.decision.facts]
     assert (FactKind.VM_GONE in kinds) is gone
@@ -193,11 +199,11 @@ def test_a_vm_is_gone_after_the_grace_and_not_before(absent_ms: int, gone: bool)
 
 def test_nothing_changes_and_nothing_waits_when_all_is_as_it_was() -> None:
     looked = look("h1", h1=shown(R), h2={})
-    assert looked == sighting.Looked()
+    assert looked == apply_report.ReportDecision()
 
 
 def test_a_vm_that_only_a_file_knew_is_taken_where_it_is_shown() -> None:
-    known = sighting.Known(reports={}, ever_shown=())
+    known = apply_report.ReportContext(reports={}, ever_shown=())
     other = {"web-0": replace(shown(OFF)["web-0"], vm_id=VM_ID.replace("1", "a"))}
     looked = look("h2", h1=None, h2=other, known=known)
     [scope] = looked.decision.scopes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import ordered
-from core_fleet import WEB, Cloud, minutes, scope
 from forewarn.core import document
 from forewarn.core.errors import UnknownEventIds
 from forewarn.core.model import (
@@ -18,7 +16,9 @@ from forewarn.core.model import (
     Phase,
     Policy,
 )
-from inventory_fleet import START_MS
+from support import ordered
+from support.clock import START_MS
+from support.core_fleet import WEB, Cloud, minutes, scope
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from forewarn.core import slicing
-from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
+from forewarn.core.inventory import slicing
+from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry
 from forewarn.core.model import Scope, ScopeKind, Vm
+from support.profiles import described
 
 
 def entry(name: str, scope: str, **keys: object) -> VmEntry:
-    return replace(VmEntry(name=name, scope=scope, host="h1"), **keys)  # type: ignore[arg-type]
+    return described(VmEntry(name=name, scope=scope, host="h1"), **keys)
 
 
 def wanted(*vms: VmEntry) -> Inventory:
@@ -30,7 +29,7 @@ def scope(name: str, *vms: Vm, deleted: tuple[str, ...] = ()) -> Scope:
 
 def vm(name: str, **keys: object) -> Vm:
     made = Vm(name=name, vm_id=name, update_domain=0, host="h1")
-    return replace(made, **keys)  # type: ignore[arg-type]
+    return described(made, **keys)
 
 
 def cut(

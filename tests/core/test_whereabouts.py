@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from core_fleet import Cloud, minutes, reasons, scope
 from forewarn.core.model import (
     DAY_MS,
     HOUR_MS,
@@ -19,6 +18,7 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from forewarn.core.starting import HoldReason
+from support.core_fleet import Cloud, minutes, reasons, scope
 
 UNSURE = Outcome.LOST  # as a host says it
 
@@ -64,7 +64,7 @@ def test_a_vm_on_the_move_starts_nowhere_while_its_host_is_not_fenced(cloud: Clo
     cloud.fail("h1")
     assert kinds(cloud) == {}
     [hold] = cloud.holds(declared(cloud))
-    assert hold.reason is HoldReason.HOMELESS
+    assert hold.reason is HoldReason.NO_HOST
     assert "being moved from the failed host h1 to h2; it may run on either" in hold.what
     assert "forewarn host fail h1 --fenced" in hold.remedy
     cloud.pass_time(HOUR_MS)
@@ -90,7 +90,7 @@ def test_a_target_that_has_failed_too_is_waited_for_until_it_is_fenced(cloud: Cl
     cloud.fail("h1", fenced=True)
     assert kinds(cloud) == {}
     [hold] = cloud.holds(declared(cloud))
-    assert hold.reason is HoldReason.HOMELESS
+    assert hold.reason is HoldReason.NO_HOST
     assert "forewarn host fail h2 --fenced" in hold.remedy
     cloud.fail("h2", fenced=True)
     assert kinds(cloud) == {"h3": ActionKind.START_VM}

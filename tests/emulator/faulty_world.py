@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from endpoint_world import DB, WEB, World
+from msgspec.structs import replace
+
 from forewarn.core.model import Scope
-from forewarn.emulator.fault_orders import read_order
-from forewarn.emulator.faults import Fault, FaultBook
-from forewarn.emulator.faulty_endpoint import FaultyEndpoint
+from forewarn.emulator.faults.book import Fault, FaultBook
+from forewarn.emulator.faults.endpoint import FaultyEndpoint
+from forewarn.emulator.faults.orders import read_order
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.routes import RequestRules
 from forewarn.host.listeners import Listeners
-from forewarn.wire.instance import Place
-from shown_scopes import as_shown
+from forewarn.wire.instance import ResourceLocation
+from support.endpoint_world import DB, WEB, EndpointWorld
+from support.shown_scopes import as_shown
 
 # Small timers make the sweep look often; nothing of a fault may fall to them.
 TIMEOUTS = Timeouts(sweep_s=0.01)
 
 
-class FaultyWorld(World):
+class FaultyWorld(EndpointWorld):
     """A world whose faults a test adds and clears."""
 
     def __init__(self, *, seed: int, limits: Limits, timeouts: Timeouts) -> None:
@@ -32,7 +33,7 @@ class FaultyWorld(World):
             self.service,
             faults=self.book,
             now_ms=lambda: self.now_ms,
-            place=Place("here", "group", "subscription"),
+            place=ResourceLocation("here", "group", "subscription"),
             limits=limits,
             timeouts=timeouts,
         )

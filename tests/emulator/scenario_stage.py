@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from forewarn.emulator.fleet import inventory_text
 from forewarn.settings import SIMULATE_DEFAULTS, Settings
 from forewarn.testing.background import Background
-from forewarn.wiring.simulate import Emulator, Plan
-from system_world import Answer, Guest, request
+from forewarn.wiring.simulate import EmulationPlan, Emulator
+from support.system_world import Answer, Guest, request
 
 
 class Stage:
@@ -93,7 +93,9 @@ def stage(
     """An emulator for the length of the block."""
     settings = Settings(data=Path("unused"), **SIMULATE_DEFAULTS)
     text = inventory or inventory_text(vms=vms, scopes=scopes)
-    background = Background(Plan(settings=settings, inventory=text, seed=seed, speed=speed))
+    background = Background(
+        EmulationPlan(settings=settings, inventory=text, seed=seed, speed=speed)
+    )
     try:
         yield Stage(background)
     finally:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import ordered
-from emulator_world import NOTICE_MS, Emulated, emulated
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import HOUR_MS, EventType
-from forewarn.emulator.fault_orders import read_order
-from forewarn.emulator.faults import Fault
+from forewarn.emulator.faults.book import Fault
+from forewarn.emulator.faults.orders import read_order
 from forewarn.emulator.fleet import inventory_text
 from forewarn.wiring.simulate import Emulator
+from support import ordered
+from support.emulator_world import NOTICE_MS, Emulated, emulated
 
 OWN_FLEET = """
 [[host]]

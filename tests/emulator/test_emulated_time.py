@@ -10,36 +10,31 @@ from functools import partial
 
 import pytest
 
-import ordered
-from emulator_world import NOTICE_MS, emulated
 from forewarn.control.timekeeper import Timekeeper
 from forewarn.core.errors import Invalid
 from forewarn.core.model import DAY_MS, MINUTE_MS, SECOND_MS, EventType
 from forewarn.emulator.clock import LAST_MS, SPEED_MAX, EmulatedClock
-from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.testing import Cloud
+from forewarn.text.durations import DURATION_MS_MAX
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
+from support import ordered
+from support.clock import ManualClock
+from support.emulator_world import NOTICE_MS, emulated
 
 YEAR_MS = 365 * DAY_MS
 
 
-class Monotonic:
-    """The machine's clock, as a test turns it."""
-
-    def __init__(self) -> None:
-        self.ms = 5_000
+class Monotonic(ManualClock):
+    """The machine's clock, as a test turns it. The emulator must not ask for its wall time."""
 
     def now_ms(self) -> int:
-        raise AssertionError("the wall clock of the machine is nobody's business here")
-
-    def monotonic_ms(self) -> int:
-        return self.ms
+        raise AssertionError("the emulator has asked for the wall time of the machine")
 
 
 def test_a_virtual_clock_stands_still_until_it_is_turned() -> None:
     real = Monotonic()
     clock = EmulatedClock(start_ms=1_000, speed=0, real=real)
-    real.ms += 60_000
+    real.pass_ms(60_000)
     assert clock.now_ms() == 1_000
     clock.advance_to(1_500)
     assert (clock.now_ms(), clock.monotonic_ms()) == (1_500, 500)
@@ -48,10 +43,10 @@ def test_a_virtual_clock_stands_still_until_it_is_turned() -> None:
 def test_a_fast_clock_runs_as_many_times_as_fast_and_can_be_turned_too() -> None:
     real = Monotonic()
     clock = EmulatedClock(start_ms=0, speed=60, real=real)
-    real.ms += 1_000
+    real.pass_ms(1_000)
     assert clock.now_ms() == 60_000
     clock.advance_to(100_000)
-    real.ms += 1
+    real.pass_ms(1)
     assert (clock.now_ms(), clock.monotonic_ms()) == (100_060, 100_060)
 
 
@@ -89,7 +84,7 @@ def test_time_that_passes_while_a_fast_clock_is_read_is_no_step_of_it() -> None:
 
         def monotonic_ms(self) -> int:
             self.looks += 1
-            return self.ms + self.looks // 5
+            return self.monotonic + self.looks // 5
 
     timekeeper = Timekeeper(EmulatedClock(start_ms=0, speed=SPEED_MAX, real=Hurried()))
     assert {timekeeper.read().stepped_ms for _ in range(100)} == {0}

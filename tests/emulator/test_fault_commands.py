@@ -11,22 +11,23 @@ import pytest
 
 from forewarn.cli import faults as commands
 from forewarn.cli.client import Stop
-from forewarn.emulator.fault_kinds import KINDS
-from forewarn.emulator.fault_orders import WORDS
-from forewarn.emulator.fault_routes import FaultWords, fault_routes
-from forewarn.emulator.faults import FaultBook
-from operator_world import BEGIN_MS, TOKEN, World, running
+from forewarn.emulator.faults.book import FaultBook
+from forewarn.emulator.faults.kinds import KINDS
+from forewarn.emulator.faults.orders import WORDS
+from forewarn.emulator.faults.routes import FaultRequest, fault_routes
+from support.clock import START_MS
+from support.operator_world import TOKEN, OperatorWorld, running
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    book = FaultBook(lambda: BEGIN_MS, 1, vms=lambda: ["web-0"])
+def world() -> Iterator[OperatorWorld]:
+    book = FaultBook(lambda: START_MS, 1, vms=lambda: ["web-0"])
     with running(more=fault_routes(book)) as world:
         yield world
 
 
 @pytest.fixture(autouse=True)
-def _environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(world: OperatorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREWARN_URL", world.url)
     monkeypatch.setenv("FOREWARN_TOKEN", TOKEN)
     monkeypatch.setenv("COLUMNS", "80")
@@ -40,12 +41,12 @@ def forewarn_fault(*arguments: str) -> str:
     return out.getvalue()
 
 
-def listed(world: World, query: str = "") -> list[Any]:
+def listed(world: OperatorWorld, query: str = "") -> list[Any]:
     items: list[Any] = world.get(f"/v1/faults{query}")["items"]
     return items
 
 
-def test_faults_are_added_listed_and_cleared_over_the_api(world: World) -> None:
+def test_faults_are_added_listed_and_cleared_over_the_api(world: OperatorWorld) -> None:
     assert listed(world) == []
     added = world.order("/v1/faults", {"kind": 410, "vm": "web-0", "for": "60s"})
     assert added["fault_id"] == "f1"
@@ -67,6 +68,8 @@ def test_faults_are_added_listed_and_cleared_over_the_api(world: World) -> None:
     [
         ("POST", "/v1/faults", '{"kind":"odd"}', 400),
         ("POST", "/v1/faults", '{"kind":"gone","for":"71s"}', 400),
+        ("POST", "/v1/faults", '{"kind":"error","kind":"gone"}', 400),
+        pytest.param("POST", "/v1/faults", '{"kind":' + "[" * 5_000, 400, id="deep"),
         ("POST", "/v1/faults", "[]", 400),
         ("POST", "/v1/faults", "{", 400),
         ("POST", "/v1/faults", "", 400),
@@ -77,7 +80,7 @@ def test_faults_are_added_listed_and_cleared_over_the_api(world: World) -> None:
     ],
 )
 def test_what_is_refused_is_a_problem_with_a_remedy(
-    world: World, method: str, path: str, body: str | None, status: int
+    world: OperatorWorld, method: str, path: str, body: str | None, status: int
 ) -> None:
     answer = world.call(method, path, body)
     assert answer.status == status
@@ -86,7 +89,7 @@ def test_what_is_refused_is_a_problem_with_a_remedy(
     assert listed(world, "?all=true") == []
 
 
-def test_nobody_adds_a_fault_without_the_token(world: World) -> None:
+def test_nobody_adds_a_fault_without_the_token(world: OperatorWorld) -> None:
     assert world.call("POST", "/v1/faults", {"kind": "error"}, token=None).status == 401
     assert listed(world) == []
 
@@ -97,8 +100,8 @@ def test_a_service_without_the_routes_has_no_faults() -> None:
         assert plain.call("POST", "/v1/faults", {"kind": "error"}).status == 404
 
 
-def test_the_documented_words_are_those_that_are_read(world: World) -> None:
-    assert set(FaultWords.__struct_encode_fields__) == set(WORDS)
+def test_the_documented_words_are_those_that_are_read(world: OperatorWorld) -> None:
+    assert set(FaultRequest.__struct_encode_fields__) == set(WORDS)
     paths = world.get("/v1/openapi.json")["paths"]
     assert set(paths["/v1/faults"]) == {"get", "post", "delete"}
     assert set(paths["/v1/faults/{id}"]) == {"delete"}
@@ -107,7 +110,7 @@ def test_the_documented_words_are_those_that_are_read(world: World) -> None:
 # The command line.
 
 
-def test_a_fault_is_added_with_every_option(world: World) -> None:
+def test_a_fault_is_added_with_every_option(world: OperatorWorld) -> None:
     forewarn_fault("add", "stall", "--vm", "web-0", "--method", "POST", "--seconds", "1.5s")
     forewarn_fault("add", "429", "--share", "0.5", "--retry-after", "9", "--for", "2m")
     forewarn_fault("add", "skip", "--by", "14", "--count", "3")
@@ -120,7 +123,7 @@ def test_a_fault_is_added_with_every_option(world: World) -> None:
     assert rate["per_second"] == 2
 
 
-def test_faults_are_shown_as_a_table_and_cleared(world: World) -> None:
+def test_faults_are_shown_as_a_table_and_cleared(world: OperatorWorld) -> None:
     assert "no faults" in forewarn_fault("list")
     assert "f1" in forewarn_fault("add", "gone", "--count", "3", "--for", "1m")
     forewarn_fault("add", "cut", "--share", "0.25")
@@ -140,8 +143,9 @@ def test_faults_are_shown_as_a_table_and_cleared(world: World) -> None:
 def test_a_refused_fault_stops_with_its_sentence_and_remedy() -> None:
     with pytest.raises(Stop) as stopped:
         forewarn_fault("add", "gone", "--for", "5m")
-    assert "E13" in stopped.value.sentence
+    assert 'for = "5m" is refused' in stopped.value.sentence
     assert "70s" in stopped.value.remedy
+    assert "E13" in stopped.value.remedy
     assert stopped.value.exit_code == 1
     with pytest.raises(Stop, match='There is no fault "f7"'):
         forewarn_fault("clear", "f7")

@@ -6,15 +6,15 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from emulator.faulty_world import FaultyWorld, faulty
-from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, WEB, Client, a_vm, get, post
-from forewarn.emulator.faults import Fault
+from forewarn.emulator.faults.book import Fault
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.stages import BUSY
+from support.endpoint_world import APPROVAL, EVENT_ID, POLL, URL, WEB, Client, a_vm, get, post
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)

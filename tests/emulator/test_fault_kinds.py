@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from cloud_guest import approve
 from emulator.faulty_world import FaultyWorld, faulty
-from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, WEB, an_event, get, post
-from endpoint_world import running as plain_world
-from forewarn.emulator.fault_kinds import KINDS, FaultKind
+from forewarn.emulator.faults.kinds import KINDS, FaultKind
 from forewarn.testing import Cloud
+from support.cloud_guest import approve
+from support.endpoint_world import APPROVAL, EVENT_ID, POLL, URL, WEB, an_event, get, post
+from support.endpoint_world import running as plain_world
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)

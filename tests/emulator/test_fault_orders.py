@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from forewarn.core.errors import Conflict, Invalid, NotFound
-from forewarn.emulator import faults
-from forewarn.emulator.fault_kinds import KINDS, FaultKind, Method
-from forewarn.emulator.fault_orders import OF_SOME_KINDS, FaultOrder, read_order
-from forewarn.emulator.faults import FaultBook, fault_json
+from forewarn.emulator.faults import book as faults
+from forewarn.emulator.faults.book import FaultBook, fault_json
+from forewarn.emulator.faults.kinds import KINDS, FaultKind, Method
+from forewarn.emulator.faults.orders import OF_SOME_KINDS, FaultOrder, read_order
+from support.clock import START_MS
 
-NOW_MS = 1_772_532_000_000
+NOW_MS = START_MS
 
 
 def book(**words: Any) -> FaultBook:
@@ -69,41 +70,49 @@ def test_what_is_not_said_is_assumed_as_documented() -> None:
 
 
 REFUSED: list[tuple[dict[str, object], str, str]] = [
-    ({}, "needs a kind", "slow-first"),
+    ({}, "kind is missing", "slow-first"),
     ({"kind": "wrong"}, 'no kind of fault "wrong"', "unquoted-etag"),
     ({"kind": 404}, "no kind of fault 404", "410, 429, 500, 503"),
     ({"kind": True}, "no kind of fault true", "gone"),
-    ({"kind": "error", "vms": "a"}, 'has no "vms"', "vm, method"),
+    ({"kind": "error", "vms": "a"}, 'no key "vms"', "Did you mean vm?"),
     ({"kind": "error", "for": 1, "for_s": 1}, "for is said twice", "once"),
-    ({"kind": "error", "vm": 7}, "vm was not understood: 7", "name of one VM"),
-    ({"kind": "error", "vm": "x" * 300}, "vm was not understood", "name of one VM"),
-    ({"kind": "error", "method": "PUT"}, "method was not understood", "GET or POST"),
-    ({"kind": "empty", "method": "POST"}, "cannot hit POST", "GET is accepted"),
-    ({"kind": "skip", "method": "GET"}, "takes no method", "Leave it out"),
-    ({"kind": "rate-limit", "share": 0.5}, "takes no share", "Leave it out"),
-    ({"kind": "error", "count": 0}, "count was not understood: 0", "from 1 to 1000000"),
-    ({"kind": "error", "count": 1.5}, "count was not understood: 1.5", "whole number"),
-    ({"kind": "error", "count": "many"}, 'count was not understood: "many"', "a number"),
-    ({"kind": "error", "count": 10**400}, "count was not understood", "a number"),
-    ({"kind": "error", "count": [1]}, "count was not understood: [1]", "a number"),
-    ({"kind": "error", "share": 0}, "share was not understood: 0", "up to 1"),
-    ({"kind": "error", "share": 1.01}, "share was not understood: 1.01", "up to 1"),
-    ({"kind": "error", "share": True}, "share was not understood: true", "a number"),
-    ({"kind": "error", "share": "nan"}, 'share was not understood: "nan"', "a number"),
-    ({"kind": "error", "for": "soon"}, 'for was not understood: The duration "soon"', "1h30m"),
-    ({"kind": "error", "for": {}}, "for was not understood: {}", "70s"),
-    ({"kind": "error", "for": "0s"}, "for no time", "70s"),
-    ({"kind": "gone", "for": "71s"}, "longer than the contract allows (E13)", "At most 70s"),
-    ({"kind": "gone", "for": "2m", "count": 1}, "longer than the contract", "At most 70s"),
-    ({"kind": "error", "seconds": 3}, "kind error takes no seconds", "nothing of its own"),
-    ({"kind": "stall", "by": 3}, "kind stall takes no by", "seconds, and vm"),
-    ({"kind": "slow-first", "seconds": 121}, "seconds is 2m1s", "at most 120s"),
-    ({"kind": "stall", "seconds": "11m"}, "seconds is 11m", "at most 600s"),
-    ({"kind": "stall", "seconds": 0}, "seconds is 0s", "more than nothing"),
-    ({"kind": "throttled", "retry_after": 1.5}, "retry_after was not understood", "Whole seconds"),
-    ({"kind": "throttled", "retry_after": "2h"}, "retry_after was not understood", "at most 1h"),
-    ({"kind": "skip", "by": 1_001}, "by was not understood", "from 1 to 1000"),
-    ({"kind": "rate-limit", "per_second": 0}, "per_second was not understood", "up to 1000"),
+    ({"kind": "error", "vm": 7}, "vm = 7 is refused", "name of one VM"),
+    ({"kind": "error", "vm": "x" * 300}, "vm = ", "name of one VM"),
+    ({"kind": "error", "method": "PUT"}, "method = ", "GET or POST"),
+    ({"kind": "empty", "method": "POST"}, 'method = "POST" is refused', "Accepted: GET."),
+    ({"kind": "skip", "method": "GET"}, "takes no method", "There are: kind, vm"),
+    ({"kind": "rate-limit", "share": 0.5}, "takes no share", "There are: kind, vm"),
+    ({"kind": "error", "count": 0}, "count = 0 is refused", "from 1 to 1000000"),
+    ({"kind": "error", "count": 1.5}, "count = 1.5 is refused", "whole number"),
+    ({"kind": "error", "count": "many"}, 'count = "many" is refused', "a whole number"),
+    ({"kind": "error", "count": 10**400}, "count = ", "a whole number"),
+    ({"kind": "error", "count": [1]}, "count = [1] is refused", "a whole number"),
+    ({"kind": "error", "share": 0}, "share = 0 is refused", "up to 1"),
+    ({"kind": "error", "share": 1.01}, "share = 1.01 is refused", "up to 1"),
+    ({"kind": "error", "share": True}, "share = true is refused", "a number"),
+    ({"kind": "error", "share": "nan"}, 'share = "nan" is refused', "a number"),
+    ({"kind": "error", "for": "soon"}, 'for: The duration "soon" was not understood', "70s"),
+    ({"kind": "error", "for": {}}, "for = {} is refused", "70s"),
+    ({"kind": "error", "for": "0s"}, 'for = "0s" is refused', "more than 0s"),
+    (
+        {"kind": "gone", "for": "71s"},
+        'for = "71s" is refused',
+        "at most 70s, as long as",
+    ),
+    ({"kind": "gone", "for": "2m", "count": 1}, 'for = "2m" is refused', "at most 70s"),
+    (
+        {"kind": "error", "seconds": 3},
+        "error was refused: it takes no seconds",
+        "There are: kind, vm",
+    ),
+    ({"kind": "stall", "by": 3}, "stall was refused: it takes no by", "for, seconds."),
+    ({"kind": "slow-first", "seconds": 121}, "seconds = 121 is refused", "at most 120s"),
+    ({"kind": "stall", "seconds": "11m"}, 'seconds = "11m" is refused', "at most 600s"),
+    ({"kind": "stall", "seconds": 0}, "seconds = 0 is refused", "more than 0s"),
+    ({"kind": "throttled", "retry_after": 1.5}, "retry_after = ", "whole seconds"),
+    ({"kind": "throttled", "retry_after": "2h"}, "retry_after = ", "at most 3600s"),
+    ({"kind": "skip", "by": 1_001}, "by = ", "from 1 to 1000"),
+    ({"kind": "rate-limit", "per_second": 0}, "per_second = ", "up to 1000"),
 ]
 
 
@@ -113,8 +122,29 @@ def test_a_mistake_is_named_with_what_would_be_accepted(
 ) -> None:
     with pytest.raises(Invalid) as caught:
         read_order(words)
+    assert caught.value.refused.startswith("The fault")
     assert refused in caught.value.refused
-    assert accepted in caught.value.accepted
+    assert accepted in str(caught.value)
+    assert caught.value.accepted.startswith(("Accepted: ", "No fault was added."))
+
+
+def test_a_misspelt_kind_is_found_among_the_words() -> None:
+    with pytest.raises(Invalid, match=r'there is no key "kinds". Did you mean kind\?'):
+        read_order({"kinds": "gone"})
+
+
+def test_all_mistakes_of_an_order_are_named_at_once() -> None:
+    with pytest.raises(Invalid) as caught:
+        read_order({"kind": "410", "count": 0, "share": 2, "for": "71s", "seconds": 1, "cuont": 1})
+    first, *mistakes = caught.value.refused.splitlines()
+    assert first == "The fault gone was refused:"
+    assert [words.partition(" is refused")[0] for words in mistakes[:3]] == [
+        "count = 0",
+        "share = 2",
+        'for = "71s"',
+    ]
+    assert mistakes[3].startswith("it takes no seconds. ")
+    assert mistakes[4] == 'there is no key "cuont". Did you mean count?'
 
 
 @pytest.mark.parametrize("kind", FaultKind)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.faulty_world import FaultyWorld, faulty
-from endpoint_world import APPROVAL, POLL, URL, get, post
+from support.endpoint_world import APPROVAL, POLL, URL, get, post
 
 APPROVE = post(APPROVAL)
 SOURCES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")

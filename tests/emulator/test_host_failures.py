@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-import ordered
 from emulator.scenario_stage import Stage, stage
-from emulator_world import Emulated, emulated
 from forewarn.control import inventory, overview
 from forewarn.core.model import EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.testing import Cloud
 from forewarn.wiring.simulate import Emulator
+from support import ordered
+from support.emulator_world import Emulated, emulated
 
 KEY = {"Idempotency_Key": "once"}
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from emulator.scenario_stage import Stage, stage
-from forewarn.emulator.once import KEPT_MAX
+from forewarn.emulator.idempotency import KEPT_MAX
 
 
 @pytest.fixture

@@ -8,15 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from endpoint_memory import StillLoop
 from forewarn.control.observed import Observed
-from forewarn.control.published import PublishedFleet
+from forewarn.control.published_fleet import PublishedFleet
 from forewarn.core.model import SECOND_MS, Policy
 from forewarn.emulator.clock import SPEED_MAX, EmulatedClock
 from forewarn.emulator.pacer import LOOK_EVERY_S, Instant, Pacer
 from forewarn.ports import Snapshot
-
-START_MS = 1_772_532_000_000
+from support.clock import START_MS
+from support.endpoint_memory import StillLoop
 
 
 class LoopClock:

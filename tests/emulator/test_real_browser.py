@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from browser_world import PATIENCE_S, SITE, WAYS, Asked, a_site, browsing, needs_chromium
-from cloud_guest import approve, read
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.testing import Cloud
 from programs import program
+from support.browser_world import PATIENCE_S, SITE, WAYS, Asked, a_site, browsing, needs_chromium
+from support.cloud_guest import approve, read
 
 OLDEST = "/metadata/scheduledevents?api-version=2017-03-01"
 NEWEST = "/metadata/scheduledevents?api-version=2020-07-01"

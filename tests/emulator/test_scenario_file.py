@@ -7,17 +7,17 @@ import random
 import pytest
 
 from forewarn.core.model import MINUTE_MS, EventType
-from forewarn.emulator import scenario_library
-from forewarn.emulator.fault_kinds import FaultKind
-from forewarn.emulator.scenario import Needs, Place, Verb, Whom
-from forewarn.emulator.scenario_file import (
+from forewarn.emulator.faults.kinds import FaultKind
+from forewarn.emulator.scenarios import library
+from forewarn.emulator.scenarios.file import (
     ABOUT_CHARS_MAX,
     SCENARIO_BYTES_MAX,
     STEPS_MAX,
     BadScenario,
     parse,
 )
-from forewarn.emulator.scenario_keys import KEYS, KEYS_OF
+from forewarn.emulator.scenarios.keys import KEYS, KEYS_OF
+from forewarn.emulator.scenarios.values import Needs, StepPlace, Verb, Whom
 
 HEAD = 'title = "t"\n'
 STEP = '[[step]]\nat = "0s"\n'
@@ -27,14 +27,14 @@ def refusal(text: str) -> str:
     with pytest.raises(BadScenario) as refused:
         parse(text, name="mine")
     assert refused.value.accepted in (
-        "Write the script in UTF-8.",
+        "Write it in UTF-8.",
         "Nothing of it was run.",
         f"Up to {SCENARIO_BYTES_MAX} are accepted.",
     )
     return refused.value.refused
 
 
-def place(on: str, verb: str = "restart") -> Place | None:
+def place(on: str, verb: str = "restart") -> StepPlace | None:
     return parse(f'{HEAD}{STEP}do = "{verb}"\non = "{on}"\n', name="mine").steps[0].on
 
 
@@ -58,10 +58,10 @@ def test_a_script_says_what_happens_when_to_whom_and_for_how_long() -> None:
     )
     assert scenario.needs == Needs(hosts=2, spot=True)
     assert (restart.at_ms, restart.verb, restart.label) == (0, Verb.RESTART, "reboot")
-    assert (restart.on, restart.started_for_ms) == (Place(whom=Whom.VM), 10 * MINUTE_MS)
+    assert (restart.on, restart.started_for_ms) == (StepPlace(whom=Whom.VM), 10 * MINUTE_MS)
     assert (freeze.at_ms, freeze.event_type, freeze.duration_s) == (90_000, EventType.FREEZE, 30)
     assert (freeze.description, freeze.not_before_ms) == ("New firmware.", 60 * MINUTE_MS)
-    assert (freeze.on, freeze.break_domains) == (Place(whom=Whom.VM, of_host=True), True)
+    assert (freeze.on, freeze.break_domains) == (StepPlace(whom=Whom.VM, of_host=True), True)
     assert (cancel.of, cancel.on) == ("reboot", None)
     assert fault.fault is not None
     assert fault.fault.kind is FaultKind.GONE
@@ -70,20 +70,20 @@ def test_a_script_says_what_happens_when_to_whom_and_for_how_long() -> None:
 @pytest.mark.parametrize(
     ("on", "verb", "meant"),
     [
-        ("vm", "restart", Place(whom=Whom.VM)),
-        ("vm 2", "restart", Place(whom=Whom.VM, number=2)),
-        ("domain 3", "restart", Place(whom=Whom.DOMAIN, number=3)),
-        ("scope", "restart", Place(whom=Whom.SCOPE)),
-        ("web_0", "restart", Place(whom=Whom.NAME, name="web_0")),
-        ("host", "fail", Place(whom=Whom.VM, of_host=True)),
-        ("host of vm 2", "fail", Place(whom=Whom.VM, number=2, of_host=True)),
-        ("host of domain", "fail", Place(whom=Whom.DOMAIN, of_host=True)),
-        ("host of scope", "fail", Place(whom=Whom.SCOPE, of_host=True)),
-        ("h1", "fail", Place(whom=Whom.NAME, name="h1")),
+        ("vm", "restart", StepPlace(whom=Whom.VM)),
+        ("vm 2", "restart", StepPlace(whom=Whom.VM, number=2)),
+        ("domain 3", "restart", StepPlace(whom=Whom.DOMAIN, number=3)),
+        ("scope", "restart", StepPlace(whom=Whom.SCOPE)),
+        ("web_0", "restart", StepPlace(whom=Whom.NAME, name="web_0")),
+        ("host", "fail", StepPlace(whom=Whom.VM, of_host=True)),
+        ("host of vm 2", "fail", StepPlace(whom=Whom.VM, number=2, of_host=True)),
+        ("host of domain", "fail", StepPlace(whom=Whom.DOMAIN, of_host=True)),
+        ("host of scope", "fail", StepPlace(whom=Whom.SCOPE, of_host=True)),
+        ("h1", "fail", StepPlace(whom=Whom.NAME, name="h1")),
     ],
 )
 def test_on_names_vms_and_hosts_from_where_the_scenario_runs(
-    on: str, verb: str, meant: Place
+    on: str, verb: str, meant: StepPlace
 ) -> None:
     assert place(on, verb) == meant
 
@@ -153,7 +153,7 @@ STEPS = {
     "length-of-a-reboot": (
         'do = "maintain"\ntype = "Reboot"\nduration = "5s"',
         6,
-        "only a Freeze has a length that anybody can know. Leave it out.",
+        "only a Freeze has a length that is known beforehand. Leave it out.",
     ),
     "freeze-too-long": (
         'do = "maintain"\ntype = "Freeze"\nduration = "601s"',
@@ -191,7 +191,7 @@ STEPS = {
     "fault-of-no-kind": (
         'do = "fault"\nfault = { kind = "boom" }',
         5,
-        'There is no kind of fault "boom". Kinds: slow-first,',
+        'fault: there is no kind of fault "boom". Accepted: slow-first,',
     ),
     "fault-in-words": ('do = "fault"\nfault = "gone"', 5, 'a table like { kind = "gone"'),
     "fault-of-two-vms": (
@@ -212,30 +212,42 @@ def test_a_mistake_in_a_step_is_named_with_its_line_and_remedy(
 
 
 WHOLE = {
-    "no-title": (f'{STEP}do = "restart"\n', 'the title is missing. Write title = "..." in'),
+    "no-title": (
+        f'{STEP}do = "restart"\n',
+        "line 1: title is missing. Write title = ..., one line of",
+    ),
     "title-of-two-lines": (
         f'title = "a\\nb"\n{STEP}do = "restart"\n',
         'line 1: title = "a\\nb" is refused. Accepted: one line of text, up to 100',
     ),
     "about-too-long": (
         f'{HEAD}about = "{"x" * (ABOUT_CHARS_MAX + 1)}"\n{STEP}do = "restart"\n',
-        "line 2: about is refused. Accepted: printable text of up to 4000 characters.",
+        f'line 2: about = "{"x" * 63}... is refused. Accepted: printable text of up to 4000',
     ),
     "no-step": (HEAD, "the scenario has no step. Write at least one [[step]] with at and do."),
-    "step-in-words": (f'{HEAD}step = "restart"\n', "line 2: step is not a list of tables."),
-    "one-step-table": (f'{HEAD}[step]\nat = "0s"\n', "line 2: step is not a list of tables."),
+    "step-in-words": (
+        f'{HEAD}step = "restart"\n',
+        'line 2: step = "restart" is refused. Accepted: a list of tables. Write each as [[step]].',
+    ),
+    "one-step-table": (
+        f'{HEAD}[step]\nat = "0s"\n',
+        "line 2: step = {'at': '0s'} is refused. Accepted: a list of tables. Write each as",
+    ),
     "unknown-word": (
         f'{HEAD}need = 1\n{STEP}do = "restart"\n',
         'line 2: a scenario has no "need". Did you mean needs?',
     ),
-    "needs-in-words": (f'{HEAD}needs = "3"\n{STEP}do = "restart"\n', "line 2: needs is not a"),
+    "needs-in-words": (
+        f'{HEAD}needs = "3"\n{STEP}do = "restart"\n',
+        'line 2: needs = "3" is refused. Accepted: a table like',
+    ),
     "needs-nonsense": (
         f'{HEAD}needs = {{ vm = 3 }}\n{STEP}do = "restart"\n',
-        'line 2: nothing needs "vm". Did you mean vms?',
+        'line 2: needs: there is no key "vm". Did you mean vms?',
     ),
     "needs-no-number": (
         f'{HEAD}needs = {{ vms = "3" }}\n{STEP}do = "restart"\n',
-        'line 2: needs: vms = "3" is refused. Accepted: a whole number from 1 to 9999.',
+        'line 2: needs: vms = "3" is refused. Accepted: a whole number from 1 to 9999, without',
     ),
     "needs-a-number-of-spots": (
         f'{HEAD}needs = {{ spot = 1 }}\n{STEP}do = "restart"\n',
@@ -263,7 +275,7 @@ WHOLE = {
     ),
     "about-for-terminals": (
         f'{HEAD}about = "red \\u001b[31m"\n{STEP}do = "restart"\n',
-        "line 2: about is refused. Accepted: printable text of up to 4000 characters.",
+        r'line 2: about = "red \u001b[31m" is refused. Accepted: printable text of up to 4000',
     ),
     "half-a-character": (f'{HEAD}about = "\ud800"\n', "line 2: a character is half of a"),
     "not-toml": (f"{HEAD}[[step]\n", "line 2: this is not TOML:"),
@@ -282,11 +294,25 @@ def test_all_mistakes_of_a_script_are_named_at_once_in_the_order_of_their_lines(
     )
     assert said.splitlines()[0] == "Scenario mine was refused:"
     starts = [line.partition(":")[0] for line in said.splitlines()[1:]]
-    assert starts == [
-        'the title is missing. Write title = "..." in the first line.',
-        "line 1",
-        "line 3",
-        "line 7",
+    assert starts == ["line 1", "line 1", "line 3", "line 7"]
+
+
+def test_every_mistake_of_a_fault_is_named_with_the_line_of_its_key() -> None:
+    fault = '[step.fault]\nkind = "gone"\nfor = "71s"\ncount = 0\ncuont = 1\n'
+    _, *said = refusal(f'{HEAD}{STEP}do = "fault"\n{fault}').splitlines()
+    assert [line.partition(" is ")[0] for line in said] == [
+        'line 7: step 1 (fault): fault: for = "71s"',
+        "line 8: step 1 (fault): fault: count = 0",
+        "line 9: step 1 (fault): fault: there",
+    ]
+
+
+def test_the_keys_of_a_step_that_is_not_understood_are_judged_too() -> None:
+    _, *said = refusal(f'{HEAD}{STEP}oder = "restart"\nas = "a b"\n').splitlines()
+    assert [line.partition(".")[0] for line in said] == [
+        "line 2: step 1: do is missing",
+        'line 4: step 1: there is no key "oder"',
+        'line 5: step 1: as = "a b" is refused',
     ]
 
 
@@ -306,7 +332,7 @@ def test_every_order_takes_keys_that_exist_and_must_have_only_keys_that_it_takes
 
 def test_text_that_was_spoilt_anywhere_is_a_script_or_refused_and_never_anything_else() -> None:
     rng = random.Random(3)
-    texts = [scenario_library.load(name).text for name in scenario_library.names()]
+    texts = [library.load(name).text for name in library.names()]
     spoilers = ["", '"', "[", "]]", "=", "\n", "-1", "true", "{}", "1e999", "2026-01-01", "host"]
     refused = 0
     for _ in range(600):

@@ -15,8 +15,8 @@ import pytest
 
 from emulator.scenario_stage import Stage, stage
 from forewarn.core.model import SECOND_MS
-from forewarn.emulator import scenario_library
-from forewarn.emulator.durations import parse_duration_ms
+from forewarn.emulator.scenarios import library
+from forewarn.text.durations import parse_duration_ms
 
 MAINTENANCE = "Host server is undergoing maintenance."
 MIGRATION = (
@@ -220,9 +220,9 @@ def test_a_scenario_that_deletes_nothing_can_be_run_again(name: str) -> None:
 
 
 def test_every_shipped_scenario_has_a_story_and_says_what_it_teaches() -> None:
-    assert sorted(STORIES) == list(scenario_library.names())
-    for name in scenario_library.names():
-        scenario = scenario_library.load(name)
+    assert sorted(STORIES) == list(library.names())
+    for name in library.names():
+        scenario = library.load(name)
         assert scenario.title
         assert len(scenario.about) > 100
         assert max(map(len, scenario.text.splitlines())) <= 105  # read in a terminal

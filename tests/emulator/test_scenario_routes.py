@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import Ran, forewarn
 from emulator.scenario_stage import Stage, stage
-from forewarn.emulator import scenario_library
 from forewarn.emulator.clock_routes import PASSED_SHOWN_MAX
-from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, STEPS_MAX
-from forewarn.emulator.scenario_routes import RUN_BODY_BYTES_MAX
+from forewarn.emulator.scenarios import library
+from forewarn.emulator.scenarios.file import SCENARIO_BYTES_MAX, STEPS_MAX
+from forewarn.emulator.scenarios.routes import RUN_BODY_BYTES_MAX
+from support.cli_runner import Ran, forewarn
 
 SCRIPT = 'title = "Mine"\n[[step]]\nat = "0s"\ndo = "restart"\nstarted_for = "1m"\n'
 
@@ -35,7 +35,7 @@ def say(world: Stage, *arguments: str) -> Ran:
 
 def test_the_shipped_scenarios_are_listed_and_shown(one: Stage) -> None:
     listed = one.get("/v1/scenarios")["items"]
-    assert [item["name"] for item in listed] == list(scenario_library.names())
+    assert [item["name"] for item in listed] == list(library.names())
     assert listed[0]["needs"] == {"vms": 1, "domains": 1, "hosts": 1, "spot": False}
     shown = one.get("/v1/scenarios/canceled-maintenance")
     assert [(step["at"], step["what"]) for step in shown["steps"]] == [
@@ -110,8 +110,8 @@ def test_the_openapi_document_describes_runs(one: Stage) -> None:
         "/v1/scenarios/runs/{id}/stop",
     }
     schemas = document["components"]["schemas"]
-    assert set(schemas["RunShown"]["required"]) == set(one.run("user-reboot"))
-    assert set(schemas["ScenarioShown"]["required"]) == set(one.get("/v1/scenarios/preempt"))
+    assert set(schemas["RunJson"]["required"]) == set(one.run("user-reboot"))
+    assert set(schemas["ScenarioJson"]["required"]) == set(one.get("/v1/scenarios/preempt"))
 
 
 # By the command line.
@@ -120,7 +120,7 @@ def test_the_openapi_document_describes_runs(one: Stage) -> None:
 def test_scenarios_are_listed_and_shown_without_an_emulator() -> None:
     listed = forewarn("scenario", "list")
     assert listed.code == 0
-    for name in scenario_library.names():
+    for name in library.names():
         assert name in listed.out
     assert "3 update domains" in listed.out
     shown = forewarn("scenario", "show", "rolling-update")
@@ -204,11 +204,11 @@ def test_a_file_that_is_far_too_long_is_not_read_to_its_end(tmp_path: Path) -> N
 
 
 def test_the_scripts_are_files_of_the_package() -> None:
-    folder = resources.files("forewarn.emulator").joinpath("scenarios")
+    folder = resources.files("forewarn.emulator.scenarios").joinpath("scripts")
     assert {file.name for file in folder.iterdir() if file.name.endswith(".toml")} == {
-        f"{name}.toml" for name in scenario_library.names()
+        f"{name}.toml" for name in library.names()
     }
-    assert json.dumps(scenario_library.names())
+    assert json.dumps(library.names())
 
 
 def test_an_advance_through_very_many_instants_shows_the_first_of_them(one: Stage) -> None:

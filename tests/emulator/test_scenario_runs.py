@@ -9,8 +9,8 @@ import pytest
 
 from emulator.scenario_stage import Stage, stage
 from forewarn.core.model import MINUTE_MS
-from forewarn.emulator.scenario_runner import RUNS_MAX
-from system_world import wait_until
+from forewarn.emulator.scenarios.runner import RUNS_MAX
+from support.waiting import wait_until
 
 RESTART = 'at = "0s"\ndo = "restart"'
 ONE_HOST = """

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from endpoint_world import APPROVAL, EVENT_ID, OTHER_ID, POLL, URL, get, post, running
 from forewarn.core.errors import Conflict, NotFound, Unavailable, UnknownEventIds
 from forewarn.endpoint import routes
 from forewarn.endpoint.limits import Timeouts
 from forewarn.endpoint.routes import REFUSAL_CHARS_MAX
+from support.endpoint_world import APPROVAL, EVENT_ID, OTHER_ID, POLL, URL, get, post, running
 
 
 def test_an_approval_is_answered_with_an_empty_200_once_it_is_durable() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from endpoint_world import APPROVAL, DB, URL, WEB, World, get, post, running
 from forewarn.endpoint.browsers import host_accepted, known_names
 from forewarn.endpoint.limits import Limits
 from forewarn.endpoint.messages import Head, MessageReader
 from forewarn.endpoint.routes import Ask, RequestRules, route
 from forewarn.wire.api_versions import API_VERSIONS
+from support.endpoint_world import APPROVAL, DB, URL, WEB, EndpointWorld, get, post, running
 
 META = "Metadata: true"
 PATH = "/metadata/scheduledevents"
@@ -278,7 +278,7 @@ def test_lenient_approves_without_the_header_and_no_page_does() -> None:
 
 
 @pytest.fixture
-def silent() -> Iterator[World]:
+def silent() -> Iterator[EndpointWorld]:
     """A world in which nobody has polled yet."""
     with running(replace(WEB, enabled=False), DB) as world:
         yield world
@@ -298,7 +298,7 @@ PAGES = (
 @pytest.mark.parametrize("header", PAGES)
 @pytest.mark.parametrize("version", ["2017-03-01", "2020-07-01"])
 def test_a_refused_poll_enables_nothing_and_a_refused_approval_approves_nothing(
-    silent: World, header: str, version: str
+    silent: EndpointWorld, header: str, version: str
 ) -> None:
     url = f"{PATH}?api-version={version}"
     client = silent.client()
@@ -318,7 +318,7 @@ def test_a_refused_poll_enables_nothing_and_a_refused_approval_approves_nothing(
     assert silent.service.enabled == [("web", "web_0")]
 
 
-def test_a_refusal_says_what_was_refused_and_what_would_be_accepted(silent: World) -> None:
+def test_a_refusal_says_what_was_refused_and_what_would_be_accepted(silent: EndpointWorld) -> None:
     client = silent.client()
     foreign = get(URL, META).replace(b"169.254.169.254", b"evil.example:80")
     answer = client.ask(foreign)
@@ -337,7 +337,7 @@ def test_a_name_of_the_setting_is_answered() -> None:
             assert world.client().ask(request).status == 200
 
 
-def test_http_1_0_needs_no_host(silent: World) -> None:
+def test_http_1_0_needs_no_host(silent: EndpointWorld) -> None:
     request = f"GET {URL} HTTP/1.0\r\nMetadata: true\r\n\r\n".encode()
     assert silent.client().ask(request).status == 200
 
@@ -350,12 +350,12 @@ def test_http_1_0_needs_no_host(silent: World) -> None:
         b"GET %b HTTP/1.1\r\nHost: 127.0.0.1\rHost: evil.example\r\nMetadata: true\r\n\r\n",
     ],
 )
-def test_a_second_host_cannot_hide_behind_broken_lines(silent: World, head: bytes) -> None:
+def test_a_second_host_cannot_hide_behind_broken_lines(silent: EndpointWorld, head: bytes) -> None:
     assert silent.client().ask(head % URL.encode()).status == 400
     assert silent.service.enabled == []
 
 
-def test_what_a_trailer_says_is_not_the_host_of_the_request(silent: World) -> None:
+def test_what_a_trailer_says_is_not_the_host_of_the_request(silent: EndpointWorld) -> None:
     chunked = get(URL, META, "Transfer-Encoding: chunked", method="POST")
     body = b"%x\r\n%b\r\n0\r\nHost: evil.example\r\nOrigin: null\r\n\r\n"
     assert silent.client().ask(chunked + body % (len(APPROVAL), APPROVAL)).status == 200

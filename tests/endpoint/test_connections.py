@@ -5,36 +5,36 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from endpoint_world import (
+from forewarn.endpoint.limits import Limits, Timeouts
+from support.endpoint_world import (
     APPROVAL,
     EVENT_ID,
     NOW_MS,
     POLL,
     URL,
     WEB,
-    World,
+    EndpointWorld,
     an_event,
     get,
     post,
     running,
 )
-from forewarn.endpoint.limits import Limits, Timeouts
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[EndpointWorld]:
     with running() as world:
         yield world
 
 
-def test_a_connection_is_kept_and_every_answer_has_a_date(world: World) -> None:
+def test_a_connection_is_kept_and_every_answer_has_a_date(world: EndpointWorld) -> None:
     client = world.client()
     for request in (POLL, POLL, VERSIONS, get("/nowhere"), post(APPROVAL), POLL):
         answer = client.ask(request)
@@ -52,7 +52,7 @@ def test_the_date_follows_the_clock_in_both_directions() -> None:
         assert client.ask(POLL).headers["date"] == "Tue, 03 Mar 2026 09:59:00 GMT"
 
 
-def test_pipelined_requests_are_answered_in_order(world: World) -> None:
+def test_pipelined_requests_are_answered_in_order(world: EndpointWorld) -> None:
     client = world.client()
     client.send(POLL + VERSIONS + get("/nowhere") + post(APPROVAL) + POLL)
     statuses = [client.answer().status for _ in range(5)]
@@ -124,7 +124,7 @@ def test_a_slow_reader_gets_every_byte() -> None:
         b"%X;name=value\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (len(APPROVAL), APPROVAL),
     ],
 )
-def test_a_chunked_body_is_read_whole_and_not_beyond(world: World, chunks: bytes) -> None:
+def test_a_chunked_body_is_read_whole_and_not_beyond(world: EndpointWorld, chunks: bytes) -> None:
     world.service.approved.clear()
     head = get(URL, META, "Transfer-Encoding: chunked", method="POST")
     client = world.client()
@@ -133,21 +133,21 @@ def test_a_chunked_body_is_read_whole_and_not_beyond(world: World, chunks: bytes
     assert world.service.approved == [("web_0", (EVENT_ID,))]
 
 
-def test_who_waits_for_100_continue_is_told_to_go_on(world: World) -> None:
+def test_who_waits_for_100_continue_is_told_to_go_on(world: EndpointWorld) -> None:
     client = world.client()
     head = post(APPROVAL, URL, "Expect: 100-continue").removesuffix(APPROVAL)
     assert client.ask(head).status == 100
     assert client.ask(APPROVAL).status == 200
 
 
-def test_who_does_not_wait_for_100_continue_gets_one_answer(world: World) -> None:
+def test_who_does_not_wait_for_100_continue_gets_one_answer(world: EndpointWorld) -> None:
     client = world.client()
     client.send(post(APPROVAL, URL, "Expect: 100-continue") + get("/nowhere"))
     assert client.answer().status == 200
     assert client.answer().status == 404
 
 
-def test_http_1_0_is_answered_and_closed(world: World) -> None:
+def test_http_1_0_is_answered_and_closed(world: EndpointWorld) -> None:
     for keep in ((), ("Connection: keep-alive",)):
         client = world.client()
         answer = client.ask(get(URL, META, *keep, version="1.0"))
@@ -173,7 +173,7 @@ def test_whenever_we_close_we_say_so(request_bytes: bytes) -> None:
         assert client.is_closed()
 
 
-def test_head_gets_a_head_and_no_body(world: World) -> None:
+def test_head_gets_a_head_and_no_body(world: EndpointWorld) -> None:
     client = world.client()
     client.send(get(URL, META, method="HEAD") + VERSIONS)
     assert client.answer(to_head=True).status == 405
@@ -193,7 +193,7 @@ def test_a_client_that_closes_its_side_still_gets_its_answers() -> None:
         assert client.is_closed()
 
 
-def test_a_poll_followed_by_the_end_of_the_stream_is_answered(world: World) -> None:
+def test_a_poll_followed_by_the_end_of_the_stream_is_answered(world: EndpointWorld) -> None:
     client = world.client()
     client.send(POLL)
     client.socket.shutdown(socket.SHUT_WR)
@@ -212,7 +212,7 @@ def test_a_poll_followed_by_the_end_of_the_stream_is_answered(world: World) -> N
         ("Transfer-Encoding: chunked",),
     ],
 )
-def test_harmless_headers_do_no_harm(world: World, headers: tuple[str, ...]) -> None:
+def test_harmless_headers_do_no_harm(world: EndpointWorld, headers: tuple[str, ...]) -> None:
     client = world.client()
     request = get(URL, META, *headers)
     if "Transfer-Encoding: chunked" in headers:
@@ -221,7 +221,7 @@ def test_harmless_headers_do_no_harm(world: World, headers: tuple[str, ...]) -> 
     assert client.ask(POLL).status == 200
 
 
-def test_an_approval_that_offers_an_upgrade_is_read_with_its_body(world: World) -> None:
+def test_an_approval_that_offers_an_upgrade_is_read_with_its_body(world: EndpointWorld) -> None:
     world.service.approved.clear()
     client = world.client()
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
@@ -230,7 +230,7 @@ def test_an_approval_that_offers_an_upgrade_is_read_with_its_body(world: World) 
     assert world.service.approved == [("web_0", (EVENT_ID,))]
 
 
-def test_empty_lines_before_a_request_are_ignored(world: World) -> None:
+def test_empty_lines_before_a_request_are_ignored(world: EndpointWorld) -> None:
     client = world.client()
     client.send(b"\r\n\r\n" + POLL + b"\r\n" + POLL)
     assert [client.answer().status, client.answer().status] == [200, 200]
@@ -239,7 +239,9 @@ def test_empty_lines_before_a_request_are_ignored(world: World) -> None:
 @pytest.mark.parametrize(
     "request_bytes", [POLL, get(URL, META, 'If-None-Match: "2"'), post(APPROVAL), get("/no")]
 )
-def test_splitting_a_request_anywhere_changes_nothing(world: World, request_bytes: bytes) -> None:
+def test_splitting_a_request_anywhere_changes_nothing(
+    world: EndpointWorld, request_bytes: bytes
+) -> None:
     client = world.client()
     whole = client.ask(request_bytes)
     client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from endpoint_world import APPROVAL, POLL, URL, Client, World, get, post, running
 from forewarn.endpoint.limits import Limits, Timeouts
+from support.endpoint_world import APPROVAL, POLL, URL, Client, EndpointWorld, get, post, running
 
 REQUESTS_PER_SEED = 150
 SEEDS = 8
@@ -60,7 +60,7 @@ SHORT_S = 0.2
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[EndpointWorld]:
     timeouts = Timeouts(
         idle_s=SHORT_S, head_s=SHORT_S, body_s=SHORT_S, wait_s=0.05, linger_s=0.05, sweep_s=0.01
     )
@@ -69,7 +69,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def patient_world() -> Iterator[World]:
+def patient_world() -> Iterator[EndpointWorld]:
     with running() as world:
         yield world
 
@@ -107,7 +107,7 @@ def everything(client: Client) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_bytes_make_the_server_fail(world: World, seed: int) -> None:
+def test_no_bytes_make_the_server_fail(world: EndpointWorld, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(REQUESTS_PER_SEED):
         data = broken(rng)
@@ -129,7 +129,9 @@ def test_no_bytes_make_the_server_fail(world: World, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_how_the_bytes_are_cut_does_not_change_the_answers(patient_world: World, seed: int) -> None:
+def test_how_the_bytes_are_cut_does_not_change_the_answers(
+    patient_world: EndpointWorld, seed: int
+) -> None:
     rng = random.Random(1_000 + seed)
     requests = [
         request for request in GOOD if b"HTTP/1.0" not in request and b"wait" not in request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from endpoint_world import POLL, URL, get, running
 from forewarn.endpoint.limits import Bucket
+from support.endpoint_world import POLL, URL, get, running
 
 
 def test_a_quiet_guest_may_send_one_second_s_worth_at_once_and_then_the_rate() -> None:

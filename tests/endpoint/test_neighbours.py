@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from endpoint_world import World, running
+from support.endpoint_world import EndpointWorld, running
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[EndpointWorld]:
     with running() as world:
         yield world
 
@@ -19,7 +19,7 @@ def world() -> Iterator[World]:
 @pytest.mark.parametrize(
     "version", ["2017-08-01", "2017-12-01", "2019-08-01", "2020-09-01", "2021-02-01", "2021-12-13"]
 )
-def test_a_vm_finds_itself_in_every_version_in_use(world: World, version: str) -> None:
+def test_a_vm_finds_itself_in_every_version_in_use(world: EndpointWorld, version: str) -> None:
     for source, name in (("127.0.0.1", "web_0"), ("127.0.0.2", "web_1"), ("127.0.0.3", "db_0")):
         answer = world.get(f"/metadata/instance?api-version={version}", source=source)
         compute = json.loads(answer.body)["compute"]
@@ -27,7 +27,7 @@ def test_a_vm_finds_itself_in_every_version_in_use(world: World, version: str) -
 
 
 @pytest.mark.parametrize("version", ["2019-03-11", "2019-06-01", "2021-05-01", "2021-12-13"])
-def test_the_name_alone_comes_as_bare_text(world: World, version: str) -> None:
+def test_the_name_alone_comes_as_bare_text(world: EndpointWorld, version: str) -> None:
     answer = world.get(f"/metadata/instance/compute/name?api-version={version}&format=text")
     assert (answer.status, answer.body) == (200, b"web_0")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -44,13 +44,13 @@ def test_the_name_alone_comes_as_bare_text(world: World, version: str) -> None:
         "/metadata/instance/network/interface/0?api-version=2021-02-01",
     ],
 )
-def test_branches_come_as_json(world: World, url: str) -> None:
+def test_branches_come_as_json(world: EndpointWorld, url: str) -> None:
     answer = world.get(url)
     assert answer.status == 200
     assert isinstance(json.loads(answer.body), dict)
 
 
-def test_the_versions_are_listed_without_asking_for_one(world: World) -> None:
+def test_the_versions_are_listed_without_asking_for_one(world: EndpointWorld) -> None:
     answer = world.get("/metadata/versions")
     versions = json.loads(answer.body)["apiVersions"]
     assert answer.status == 200

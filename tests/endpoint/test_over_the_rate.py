@@ -5,8 +5,6 @@ The first ten 429 of a second at once; then each connection waits a second befor
 
 from __future__ import annotations
 
-from endpoint_memory import MemoryWorld, Wire, in_memory
-from endpoint_world import APPROVAL, POLL, URL, get, post, running
 from forewarn.endpoint.limits import (
     CONNECTS_PER_S,
     REFUSAL_WAITS_S,
@@ -15,6 +13,8 @@ from forewarn.endpoint.limits import (
     Bucket,
     Refusals,
 )
+from support.endpoint_memory import MemoryWorld, Wire, in_memory
+from support.endpoint_world import APPROVAL, POLL, URL, get, post, running
 
 META = "Metadata: true"
 VERSIONS = get("/metadata/versions", META)

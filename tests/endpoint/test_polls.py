@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from endpoint_world import (
+from forewarn.core.errors import Unavailable
+from forewarn.core.model import EventType
+from forewarn.endpoint.limits import Limits, Timeouts
+from support.endpoint_world import (
     DB,
     EVENT_ID,
     NOW_MS,
@@ -17,14 +20,11 @@ from endpoint_world import (
     POLL,
     URL,
     WEB,
-    World,
+    EndpointWorld,
     an_event,
     get,
     running,
 )
-from forewarn.core.errors import Unavailable
-from forewarn.core.model import EventType
-from forewarn.endpoint.limits import Limits, Timeouts
 
 META = "Metadata: true"
 WAIT = get(URL, META, 'If-None-Match: "2"', "Prefer: wait=60")
@@ -33,18 +33,18 @@ CHANGED = replace(WEB, incarnation=3, events=(*WEB.events, an_event(OTHER_ID)))
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[EndpointWorld]:
     with running() as world:
         yield world
 
 
-def test_a_guest_reads_its_own_scope_and_no_other(world: World) -> None:
+def test_a_guest_reads_its_own_scope_and_no_other(world: EndpointWorld) -> None:
     assert json.loads(world.get().body)["Events"][0]["EventId"] == EVENT_ID
     assert json.loads(world.get(source="127.0.0.2").body)["DocumentIncarnation"] == 2
     assert world.get(source="127.0.0.3").body == b'{"DocumentIncarnation":7,"Events":[]}'
 
 
-def test_the_document_is_json_with_a_quoted_tag(world: World) -> None:
+def test_the_document_is_json_with_a_quoted_tag(world: EndpointWorld) -> None:
     answer = world.get()
     assert answer.headers["etag"] == '"2"'
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
@@ -52,7 +52,7 @@ def test_the_document_is_json_with_a_quoted_tag(world: World) -> None:
 
 
 @pytest.mark.parametrize("tag", ['"2"', "2", 'W/"2"', '"1", "2"', '1,W/"2"', "*", ' "2" '])
-def test_a_guest_that_has_the_document_gets_no_body(world: World, tag: str) -> None:
+def test_a_guest_that_has_the_document_gets_no_body(world: EndpointWorld, tag: str) -> None:
     client = world.client()
     answer = client.ask(get(URL, META, f"If-None-Match: {tag}"))
     assert (answer.status, answer.body, answer.headers["etag"]) == (304, b"", '"2"')
@@ -60,22 +60,22 @@ def test_a_guest_that_has_the_document_gets_no_body(world: World, tag: str) -> N
 
 
 @pytest.mark.parametrize("tag", ['"1"', "0", "null", "", '""', '"22"', '"', ","])
-def test_another_tag_gets_the_document(world: World, tag: str) -> None:
+def test_another_tag_gets_the_document(world: EndpointWorld, tag: str) -> None:
     assert world.get(URL, f"If-None-Match: {tag}").status == 200
 
 
-def test_the_tag_is_the_same_for_every_version(world: World) -> None:
+def test_the_tag_is_the_same_for_every_version(world: EndpointWorld) -> None:
     for version in ("2017-03-01", "2019-01-01", "2020-07-01"):
         url = f"/metadata/scheduledevents?api-version={version}"
         assert world.get(url, 'If-None-Match: "2"').status == 304
 
 
-def test_a_client_that_does_not_ask_to_wait_never_waits(world: World) -> None:
+def test_a_client_that_does_not_ask_to_wait_never_waits(world: EndpointWorld) -> None:
     for prefer in ("Prefer: respond-async", "Prefer: wait=0", "Prefer: wait=x", "Prefer: wait"):
         assert world.get(URL, 'If-None-Match: "2"', prefer).status == 304
 
 
-def test_a_wait_without_a_tag_is_answered_at_once(world: World) -> None:
+def test_a_wait_without_a_tag_is_answered_at_once(world: EndpointWorld) -> None:
     assert world.get(URL, "Prefer: wait=60").status == 200
     assert world.get(URL, 'If-None-Match: "1"', "Prefer: wait=60").status == 200
 

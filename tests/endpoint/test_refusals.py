@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from endpoint_world import APPROVAL, EVENT_ID, POLL, URL, World, get, post, running
 from forewarn.endpoint.limits import Limits
-from forewarn.endpoint.pages import NotYet
+from forewarn.endpoint.registry import NotYet
 from forewarn.endpoint.routes import RequestRules
+from support.endpoint_world import APPROVAL, EVENT_ID, POLL, URL, EndpointWorld, get, post, running
 
 PATH = "/metadata/scheduledevents"
 META = "Metadata: true"
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world() -> Iterator[EndpointWorld]:
     with running() as world:
         yield world
 
@@ -56,7 +56,7 @@ def world() -> Iterator[World]:
         ("/metadata/instance/%FF%00?api-version=2021-02-01", 404),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused(world: World, url: str, status: int) -> None:
+def test_a_url_that_makes_no_sense_is_refused(world: EndpointWorld, url: str, status: int) -> None:
     answer = world.get(url)
     assert answer.status == status
     assert json.loads(answer.body)["error"]
@@ -64,7 +64,7 @@ def test_a_url_that_makes_no_sense_is_refused(world: World, url: str, status: in
 
 
 @pytest.mark.parametrize("query", ["", "?api-version=latest", "?api-version=2024-07-09"])
-def test_a_version_error_names_the_three_newest(world: World, query: str) -> None:
+def test_a_version_error_names_the_three_newest(world: EndpointWorld, query: str) -> None:
     answer = world.get(PATH + query)
     newest = json.loads(answer.body)["newest-versions"]
     assert newest == ["2020-07-01", "2019-08-01", "2019-04-01"]
@@ -83,12 +83,14 @@ def test_a_version_error_names_the_three_newest(world: World, query: str) -> Non
         f"{PATH}?api-version=2020-07-01#part",
     ],
 )
-def test_every_spelling_of_the_url_that_clients_use_is_answered(world: World, url: str) -> None:
+def test_every_spelling_of_the_url_that_clients_use_is_answered(
+    world: EndpointWorld, url: str
+) -> None:
     assert world.get(url).status == 200
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE"])
-def test_a_wrong_verb_is_told_the_right_ones(world: World, method: str) -> None:
+def test_a_wrong_verb_is_told_the_right_ones(world: EndpointWorld, method: str) -> None:
     client = world.client()
     client.send(get(URL, META, method=method))
     answer = client.answer(to_head=method == "HEAD")
@@ -96,19 +98,21 @@ def test_a_wrong_verb_is_told_the_right_ones(world: World, method: str) -> None:
     assert client.ask(POLL).status == 200
 
 
-def test_posting_to_what_can_only_be_read_is_refused(world: World) -> None:
+def test_posting_to_what_can_only_be_read_is_refused(world: EndpointWorld) -> None:
     answer = world.client().ask(post(b"{}", "/metadata/versions"))
     assert (answer.status, answer.headers["allow"]) == (405, "GET")
 
 
-def test_other_clouds_token_request_is_refused_at_once(world: World) -> None:
+def test_other_clouds_token_request_is_refused_at_once(world: EndpointWorld) -> None:
     ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600"
     request = get("/latest/api/token", ttl, "Content-Length: 0", method="PUT")
     assert world.client().ask(request).status == 404
 
 
 @pytest.mark.parametrize("header", [(), ("Metadata: false",), ("Metadata:",), ("Metadata: 1",)])
-def test_without_metadata_true_a_request_is_refused(world: World, header: tuple[str, ...]) -> None:
+def test_without_metadata_true_a_request_is_refused(
+    world: EndpointWorld, header: tuple[str, ...]
+) -> None:
     client = world.client()
     for url in (URL, "/metadata/versions", "/metadata/instance?api-version=2021-02-01"):
         answer = client.ask(get(url, *header))
@@ -126,11 +130,13 @@ def test_without_metadata_true_a_request_is_refused(world: World, header: tuple[
         ("Metadata: true", "Metadata: true"),
     ],
 )
-def test_metadata_true_counts_in_any_spelling(world: World, headers: tuple[str, ...]) -> None:
+def test_metadata_true_counts_in_any_spelling(
+    world: EndpointWorld, headers: tuple[str, ...]
+) -> None:
     assert world.client().ask(get(URL, *headers)).status == 200
 
 
-def test_the_oldest_version_does_not_enforce_the_metadata_header(world: World) -> None:
+def test_the_oldest_version_does_not_enforce_the_metadata_header(world: EndpointWorld) -> None:
     assert world.client().ask(get(f"{PATH}?api-version=2017-03-01")).status == 200
 
 
@@ -141,7 +147,7 @@ def test_the_metadata_header_can_be_enforced_for_every_version() -> None:
         assert client.ask(get(f"{PATH}?api-version=2017-03-01", META)).status == 200
 
 
-def test_a_forwarded_request_is_refused_before_anything_else(world: World) -> None:
+def test_a_forwarded_request_is_refused_before_anything_else(world: EndpointWorld) -> None:
     for url in (URL, "/", PATH):
         answer = world.client().ask(get(url, META, "X-Forwarded-For: 10.0.0.1"))
         assert answer.status == 400
@@ -152,7 +158,7 @@ def test_a_forwarded_request_is_refused_before_anything_else(world: World) -> No
     "request_bytes",
     [POLL, get("/"), get(PATH), post(APPROVAL), get("/metadata/versions", META)],
 )
-def test_nobody_learns_nothing(world: World, request_bytes: bytes) -> None:
+def test_nobody_learns_nothing(world: EndpointWorld, request_bytes: bytes) -> None:
     client = world.client("127.0.0.99")
     answer = client.ask(request_bytes)
     assert (answer.status, json.loads(answer.body)) == (403, {"error": "Forbidden"})
@@ -160,7 +166,9 @@ def test_nobody_learns_nothing(world: World, request_bytes: bytes) -> None:
     assert client.is_closed()
 
 
-def test_nobody_is_refused_also_when_a_guest_has_just_sent_the_same_bytes(world: World) -> None:
+def test_nobody_is_refused_also_when_a_guest_has_just_sent_the_same_bytes(
+    world: EndpointWorld,
+) -> None:
     assert world.client().ask(POLL).status == 200
     assert world.client().ask(POLL).status == 200
     assert world.client("127.0.0.99").ask(POLL).status == 403
@@ -168,7 +176,7 @@ def test_nobody_is_refused_also_when_a_guest_has_just_sent_the_same_bytes(world:
 
 @pytest.mark.parametrize("request_bytes", [POLL, get("/"), post(APPROVAL)])
 def test_who_is_not_known_yet_is_told_to_ask_again_and_nothing_else(
-    world: World, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+    world: EndpointWorld, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guest = world.identity.by_address("127.0.0.1")
     assert guest is not None
@@ -220,7 +228,7 @@ def test_who_is_not_known_yet_is_told_to_ask_again_and_nothing_else(
     ids=lambda body: body[:32].decode("latin-1"),
 )
 def test_a_malformed_approval_is_refused_and_the_connection_lives(
-    world: World, body: bytes
+    world: EndpointWorld, body: bytes
 ) -> None:
     before = list(world.service.approved)
     client = world.client()
@@ -231,7 +239,7 @@ def test_a_malformed_approval_is_refused_and_the_connection_lives(
     assert world.service.approved == before
 
 
-def test_unknown_ids_are_refused_also_beside_a_known_one(world: World) -> None:
+def test_unknown_ids_are_refused_also_beside_a_known_one(world: EndpointWorld) -> None:
     before = list(world.service.approved)
     body = b'{"StartRequests":[{"EventId":"%b"},{"EventId":"nope"}]}' % EVENT_ID.encode()
     answer = world.client().ask(post(body))
@@ -239,27 +247,27 @@ def test_unknown_ids_are_refused_also_beside_a_known_one(world: World) -> None:
     assert world.service.approved == before
 
 
-def test_a_thousand_unknown_ids_get_a_small_refusal(world: World) -> None:
+def test_a_thousand_unknown_ids_get_a_small_refusal(world: EndpointWorld) -> None:
     ids = b",".join(b'{"EventId":"%036d"}' % number for number in range(1_000))
     answer = world.client().ask(post(b'{"StartRequests":[%b]}' % ids))
     assert answer.status == 400
     assert len(answer.body) < 1_000
 
 
-def test_an_oversized_body_is_refused_before_it_is_sent(world: World) -> None:
+def test_an_oversized_body_is_refused_before_it_is_sent(world: EndpointWorld) -> None:
     client = world.client()
     answer = client.ask(get(URL, META, "Content-Length: 65537", method="POST"))
     assert (answer.status, answer.headers["connection"]) == (413, "close")
     assert client.is_closed()
 
 
-def test_a_client_that_sends_an_oversized_body_can_still_read_why(world: World) -> None:
+def test_a_client_that_sends_an_oversized_body_can_still_read_why(world: EndpointWorld) -> None:
     client = world.client()
     answer = client.ask(post(b"x" * 300_000))
     assert answer.status == 413
 
 
-def test_an_oversized_chunked_body_is_refused(world: World) -> None:
+def test_an_oversized_chunked_body_is_refused(world: EndpointWorld) -> None:
     client = world.client()
     client.send(get(URL, META, "Transfer-Encoding: chunked", method="POST"))
     client.send(b"8000\r\n" + b"x" * 0x8000 + b"\r\n")
@@ -281,14 +289,14 @@ def test_a_chunked_body_cannot_hide_its_length_in_tiny_chunks() -> None:
     [(f"X: {'x' * 17_000}",), tuple(f"X-{n}: y" for n in range(101))],
     ids=["long", "many"],
 )
-def test_an_oversized_head_is_refused(world: World, headers: tuple[str, ...]) -> None:
+def test_an_oversized_head_is_refused(world: EndpointWorld, headers: tuple[str, ...]) -> None:
     client = world.client()
     answer = client.ask(get(URL, META, *headers))
     assert (answer.status, answer.headers["connection"]) == (431, "close")
     assert client.is_closed()
 
 
-def test_a_head_without_an_end_is_refused_at_its_limit(world: World) -> None:
+def test_a_head_without_an_end_is_refused_at_its_limit(world: EndpointWorld) -> None:
     client = world.client()
     client.send(b"GET / HTTP/1.1\r\nX: " + b"x" * 17_000)
     assert client.answer().status == 431
@@ -317,14 +325,14 @@ def test_a_head_without_an_end_is_refused_at_its_limit(world: World) -> None:
         b"GET /\x00 HTTP/1.1\r\n\r\n",
     ],
 )
-def test_broken_http_is_refused_and_closed(world: World, garbage: bytes) -> None:
+def test_broken_http_is_refused_and_closed(world: EndpointWorld, garbage: bytes) -> None:
     client = world.client()
     answer = client.ask(garbage)
     assert (answer.status, answer.headers["connection"]) == (400, "close")
     assert client.is_closed()
 
 
-def test_an_expectation_we_do_not_know_is_refused(world: World) -> None:
+def test_an_expectation_we_do_not_know_is_refused(world: EndpointWorld) -> None:
     answer = world.client().ask(post(APPROVAL, URL, "Expect: more"))
     assert answer.status == 417
 

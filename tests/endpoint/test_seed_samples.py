@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from endpoint_world import EVENT_ID, running
+from support.endpoint_world import EVENT_ID, running
 
 # PowerShell 5, Invoke-RestMethod -Headers @{"Metadata"="true"} -Method get
 POWERSHELL_GET = (

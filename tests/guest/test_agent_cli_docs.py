@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from forewarn_guest.metrics import Measured, text_of
+from forewarn_guest.metrics import AgentNumbers, text_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "guest-service.md"
 
 
 def test_every_metric_is_on_the_page_and_no_other() -> None:
-    measured = Measured(
+    measured = AgentNumbers(
         version="0",
         began_s=1.0,
         written_s=2.0,

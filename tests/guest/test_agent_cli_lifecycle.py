@@ -7,27 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from forewarn.testing import Cloud
+from support.waiting import wait_until
 
 WITHIN_S = 60.0
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition returns, as soon as that is true."""
-    until_s = time.monotonic() + WITHIN_S
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < until_s, f"not within {WITHIN_S} s: {what}"
-        threading.Event().wait(0.02)
 
 
 class Guest:

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forewarn_guest.facts import Kind
-from guest_agent_world import WHOLE_LIFE, Guest
-from guest_endpoint_world import Told, guest_at
+from forewarn_guest.facts import FactKind
 from scripted_endpoint import Reply, ScriptedEndpoint, event
+from support.guest_agent_world import WHOLE_LIFE, Guest
+from support.guest_endpoint_world import Told, guest_at
 
 MIB = 1024 * 1024
 NONSENSE: dict[str, Reply] = {
@@ -32,7 +32,7 @@ def live_through(told: Told, guest: Guest, event_id: str = "A1", times: int = 1)
     """A whole life of an event with that id."""
     told.show(event(event_id))
     guest.wait_for(lambda: told.approved.count(event_id) >= times, "it is approved")
-    guest.wait_for(lambda: len(guest.facts(Kind.APPROVED)) >= times, "that is kept")
+    guest.wait_for(lambda: len(guest.facts(FactKind.APPROVED)) >= times, "that is kept")
     told.show(event(event_id, "Started"))
     guest.wait_ran("started", "note", what="ended", times=times)
     told.show()
@@ -87,7 +87,7 @@ def test_an_event_id_that_comes_back_is_taken_care_of_again_and_said_to_have_com
         guest.wait_for(lambda: guest.status()["counts"].get("came_back") == 1, "it is counted")
         guest.stop()
         assert guest.order("ended") == WHOLE_LIFE * 2
-        sightings = [fact.detail["sighting"] for fact in guest.facts(Kind.APPEARED)]
+        sightings = [fact.detail["sighting"] for fact in guest.facts(FactKind.APPEARED)]
         assert sightings == [1, 2]
 
 
@@ -136,7 +136,7 @@ def test_nothing_in_a_document_is_executed(tmp_path: Path) -> None:
         told.show(nasty)
         guest.start()
         guest.wait_for(lambda: told.approved, "it is approved")
-        guest.wait_for(lambda: guest.facts(Kind.APPROVED), "that is kept")
+        guest.wait_for(lambda: guest.facts(FactKind.APPROVED), "that is kept")
         told.show()
         guest.wait_closed()
         guest.stop()
@@ -145,7 +145,7 @@ def test_nothing_in_a_document_is_executed(tmp_path: Path) -> None:
         assert not Path("/", name).exists()  # where steps run
         assert not list(tmp_path.rglob(f"{name}*"))
         assert evil[:40] in (guest.folder / "told").read_text(encoding="utf-8")
-        (appeared,) = guest.facts(Kind.APPEARED)
+        (appeared,) = guest.facts(FactKind.APPEARED)
         assert appeared.detail["event"]["raw"] == nasty
         for text in (guest.said(), (guest.data / "status.json").read_text(encoding="utf-8")):
             assert all(letter.isprintable() or letter == "\n" for letter in text), text

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud
-from forewarn_guest.facts import Kind
-from guest_agent_world import AGENT, PATIENCE_S, Guest, guest_of, play
+from forewarn_guest.facts import FactKind
+from support.guest_agent_world import AGENT, PATIENCE_S, Guest, guest_of, play
 
 MEND = 2
 
@@ -26,7 +26,7 @@ def refused(guest: Guest) -> str:
         cwd="/",
     )
     assert tried.returncode == MEND, tried
-    assert not guest.data.exists() or not guest.facts(Kind.BEGIN)
+    assert not guest.data.exists() or not guest.facts(FactKind.BEGIN)
     return tried.stderr
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from forewarn_guest.facts import Kind
-from guest_agent_world import WHOLE_LIFE, Guest
-from guest_endpoint_world import Told, guest_at
+from forewarn_guest.facts import FactKind
 from programs import program
 from scripted_endpoint import ScriptedEndpoint, event
+from support.guest_agent_world import WHOLE_LIFE, Guest
+from support.guest_endpoint_world import Told, guest_at
 
 DISK = "256k"
 # More than a page: what is left of the last page of the journal does not hold it.
@@ -70,12 +70,12 @@ def test_prepare_runs_and_approval_waits_until_there_is_room(
 ) -> None:
     with on_a_small_disk(tmp_path / "vm0", full=from_the_start) as (told, guest):
         if not from_the_start:
-            guest.wait_for(lambda: guest.facts(Kind.BEGIN), "it has begun")
+            guest.wait_for(lambda: guest.facts(FactKind.BEGIN), "it has begun")
             fill(guest.data)
         prepare_without_room(told, guest)
         (guest.data / "fill").unlink()
         guest.wait_for(lambda: told.approved, "it is approved when there is room")
-        guest.wait_for(lambda: guest.facts(Kind.APPROVED), "that is kept")
+        guest.wait_for(lambda: guest.facts(FactKind.APPROVED), "that is kept")
         assert "the journal is written again" in guest.said()
         told.show(event("A1", "Started", Resources=NAMES))
         guest.wait_ran("started", "note", what="ended")
@@ -83,7 +83,7 @@ def test_prepare_runs_and_approval_waits_until_there_is_room(
         guest.wait_closed()
         facts = guest.facts()
         prepared = [at for at, fact in enumerate(facts) if fact.detail.get("part") == "prepare"]
-        approving = [at for at, fact in enumerate(facts) if fact.kind is Kind.APPROVING]
+        approving = [at for at, fact in enumerate(facts) if fact.kind is FactKind.APPROVING]
         assert len(prepared) == 6  # of each step: intended, begun, ended
         assert max(prepared) < approving[0]
         guest.stop()

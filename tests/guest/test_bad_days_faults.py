@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.testing import Cloud, Event
-from guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge
+from support.guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge
 
 Faults = dict[str, dict[str, Any]]  # by their kinds, each with its words
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud, Event
-from forewarn_guest.facts import Kind
-from guest_agent_world import LIFE, WHOLE_LIFE, Guest, finish, guest_of, judge, play
+from forewarn_guest.facts import FactKind
+from support.guest_agent_world import LIFE, WHOLE_LIFE, Guest, finish, guest_of, judge, play
 
 # begin, appeared, approving, approved, started, gone, closed; and each step three times: intended,
 # begun, ended.
@@ -82,7 +82,7 @@ def test_an_event_that_comes_to_its_end_while_the_agent_is_dead_is_recovered_fro
         go_on_to_the_end(guest)
         if number > 2:
             judge(guest)
-            assert guest.facts(Kind.GONE)[0].detail["how"] == "ended"
+            assert guest.facts(FactKind.GONE)[0].detail["how"] == "ended"
         else:
             assert guest.order() == []  # it was not known yet that there is such an event
 
@@ -118,7 +118,7 @@ def test_a_kill_while_a_withdrawn_event_is_undone_loses_and_repeats_nothing_sile
         guest.start(dies=f"after:{number}")
         guest.wait_ran("prepare", "drain")
         cloud.cancel(event)
-        guest.wait_for(lambda: guest.facts(Kind.GONE), "it is gone")
+        guest.wait_for(lambda: guest.facts(FactKind.GONE), "it is gone")
         held.unlink()
         guest.wait_closed()
         go_on_to_the_end(guest)

@@ -8,10 +8,19 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud, Event
-from forewarn_guest.facts import Kind
+from forewarn_guest.facts import FactKind
 from forewarn_guest.run_files import start_ticks
-from guest_agent_world import LIFE, WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
 from programs import program
+from support.guest_agent_world import (
+    LIFE,
+    WHOLE_LIFE,
+    Guest,
+    approved,
+    finish,
+    guest_of,
+    judge,
+    play,
+)
 
 ON_UNKNOWN = ("repeat", "treat-as-done", "treat-as-failed")
 
@@ -28,7 +37,7 @@ def until(cloud: Cloud, guest: Guest, event: Event, part: str, step: str) -> Non
         guest.wait_ended("started", "note")
         finish(cloud, event)
     guest.wait_ran(part, step)
-    guest.wait_for(lambda: guest.facts(Kind.BEGUN, part=part, step=step), "it is kept")
+    guest.wait_for(lambda: guest.facts(FactKind.BEGUN, part=part, step=step), "it is kept")
 
 
 @pytest.mark.parametrize(("part", "step"), [(p, step) for p in LIFE for step in LIFE[p][:1]])
@@ -53,7 +62,7 @@ def test_a_step_that_still_runs_is_waited_for(
         play(cloud, guest, event)
         guest.stop()
         judge(guest)
-        (end,) = guest.facts(Kind.ENDED, part=part, step=step)
+        (end,) = guest.facts(FactKind.ENDED, part=part, step=step)
         assert (end.detail["outcome"], end.detail["detail"]) == ("done", "exit status 0")
         assert len(guest.ran()) == sum(map(len, LIFE.values()))
 
@@ -79,7 +88,7 @@ def test_how_a_step_ended_while_no_agent_ran_is_known(
         play(cloud, guest, event)
         guest.stop()
         judge(guest)
-        (end,) = guest.facts(Kind.ENDED, part="prepare", step="drain")
+        (end,) = guest.facts(FactKind.ENDED, part="prepare", step="drain")
         assert end.detail["outcome"] == ("failed" if fails else "done")
         assert approved(cloud, event) is not fails
 
@@ -148,8 +157,8 @@ def another_boot(guest: Guest) -> None:
 def judge_unknown(cloud: Cloud, guest: Guest, event: Event, on_unknown: str) -> None:
     """What has become of the step drain, whose first run nobody saw the end of."""
     judge(guest)
-    ends = [f.detail["outcome"] for f in guest.facts(Kind.ENDED, part="prepare", step="drain")]
-    ruled = [f.detail["counts_as"] for f in guest.facts(Kind.RULED)]
+    ends = [f.detail["outcome"] for f in guest.facts(FactKind.ENDED, part="prepare", step="drain")]
+    ruled = [f.detail["counts_as"] for f in guest.facts(FactKind.RULED)]
     expected = {
         "repeat": (["unknown", "done"], [], 2, True),
         "treat-as-done": (["unknown"], ["done"], 1, True),
@@ -158,9 +167,9 @@ def judge_unknown(cloud: Cloud, guest: Guest, event: Event, on_unknown: str) -> 
     runs = len(guest.ran("prepare", "drain"))
     assert (ends, ruled, runs, approved(cloud, event)) == expected[on_unknown]
     if on_unknown == "treat-as-failed":
-        (left_out,) = guest.facts(Kind.LEFT_OUT, part="prepare", step="stop")
+        (left_out,) = guest.facts(FactKind.LEFT_OUT, part="prepare", step="stop")
         assert left_out.detail["why"] == "an earlier step had failed"
-        (withheld,) = guest.facts(Kind.WITHHELD)
+        (withheld,) = guest.facts(FactKind.WITHHELD)
         assert withheld.detail["why"] == "step drain of prepare: unknown"
     assert len(guest.ran("recover")) == 2
 
@@ -202,7 +211,7 @@ def test_a_step_that_ran_when_the_vm_was_booted_follows_its_rule(
         play(cloud, guest, event)
         guest.stop()
         judge_unknown(cloud, guest, event, on_unknown)
-        boots = [fact.detail["boot_id"] for fact in guest.facts(Kind.BEGIN)]
+        boots = [fact.detail["boot_id"] for fact in guest.facts(FactKind.BEGIN)]
         assert len(set(boots)) == 2
 
 
@@ -241,5 +250,5 @@ def test_an_event_of_a_vm_that_was_booted_without_a_word_is_not_taken_for_cancel
         guest.wait_closed()
         guest.stop()
         judge(guest)
-        assert guest.facts(Kind.GONE)[0].detail["how"] == "ended"
+        assert guest.facts(FactKind.GONE)[0].detail["how"] == "ended"
         assert [one.step for one in guest.ran("recover", what="ended")] == list(LIFE["recover"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud
-from forewarn_guest.facts import Kind
-from guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
+from forewarn_guest.facts import FactKind
+from support.guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge, play
 
 FLEET = '[[host]]\nname = "h0"\n[[scope]]\nname = "web"\nkind = "availability-set"\n' + "".join(
     f'[[vm]]\nname = "web_{number}"\nscope = "web"\nupdate_domain = 0\nhost = "h0"\n'
@@ -40,12 +40,12 @@ def test_at_once_approves_before_anything_is_prepared(cloud: Cloud, tmp_path: Pa
         guest.start()
         cloud.expect_approved(event, by="vm0", within=60)
         assert guest.order("ended") == []
-        guest.wait_for(lambda: guest.facts(Kind.STARTED), "it has started")
+        guest.wait_for(lambda: guest.facts(FactKind.STARTED), "it has started")
         held.unlink()
         finish(cloud, event)
         guest.wait_closed()
         guest.stop()
-        assert guest.facts(Kind.LEFT_OUT, part="prepare", step="stop")
+        assert guest.facts(FactKind.LEFT_OUT, part="prepare", step="stop")
         assert guest.order("ended")[-2:] == ["recover-start", "recover-fill"]
 
 
@@ -63,7 +63,7 @@ def test_never_prepares_and_lets_the_event_start_at_its_time(cloud: Cloud, tmp_p
         guest.stop()
         judge(guest)
         assert not approved(cloud, event)
-        assert not guest.facts(Kind.APPROVING, Kind.WITHHELD)
+        assert not guest.facts(FactKind.APPROVING, FactKind.WITHHELD)
 
 
 def test_a_failed_prepare_step_blocks_approval_and_everything_says_so(
@@ -73,9 +73,9 @@ def test_a_failed_prepare_step_blocks_approval_and_everything_says_so(
         guest.fail("prepare", "drain")
         event = cloud.restart("vm0")
         guest.live()
-        guest.wait_for(lambda: guest.facts(Kind.WITHHELD), "it is withheld")
+        guest.wait_for(lambda: guest.facts(FactKind.WITHHELD), "it is withheld")
         why = "step drain of prepare: failed"
-        assert guest.facts(Kind.WITHHELD)[0].detail["why"] == why
+        assert guest.facts(FactKind.WITHHELD)[0].detail["why"] == why
         shown = guest.wait_for(
             lambda: [one for one in guest.status()["events"] if one["approval"].startswith("with")],
             "the status file says so",
@@ -125,7 +125,7 @@ def test_two_events_under_one_rule_share_one_preparation_and_one_recovery(
             "recover-start",
             "recover-fill",
         ]
-        assert len(guest.facts(Kind.SHARED)) == 1
+        assert len(guest.facts(FactKind.SHARED)) == 1
 
 
 def test_two_events_under_two_rules_are_handled_side_by_side(cloud: Cloud, tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_the_first_vm_that_has_an_agent_approves_in_its_turn(
     for guest in guests[dead:]:
         guest.wait_ended("prepare", "stop")
     cloud.expect_approved(event, by=f"web_{dead}", within=60)
-    guests[dead].wait_for(lambda: guests[dead].facts(Kind.APPROVED), "it is kept")
-    prepared = guests[dead].facts(Kind.ENDED, part="prepare", step="stop")[0]
-    said = guests[dead].facts(Kind.APPROVING)[0]
+    guests[dead].wait_for(lambda: guests[dead].facts(FactKind.APPROVED), "it is kept")
+    prepared = guests[dead].facts(FactKind.ENDED, part="prepare", step="stop")[0]
+    said = guests[dead].facts(FactKind.APPROVING)[0]
     assert (said.at - prepared.at).total_seconds() >= 0.9 * dead * take_over_s
     for guest in guests[dead:]:
         guest.wait_ended("started", "note")
@@ -201,7 +201,7 @@ def test_the_first_vm_that_has_an_agent_approves_in_its_turn(
         guest.wait_closed()
         guest.stop()
         assert guest.order("ended") == WHOLE_LIFE
-        assert bool(guest.facts(Kind.APPROVING)) is (guest is guests[dead])
+        assert bool(guest.facts(FactKind.APPROVING)) is (guest is guests[dead])
 
 
 def test_a_leader_whose_own_preparation_failed_leaves_it_to_the_next(
@@ -214,4 +214,4 @@ def test_a_leader_whose_own_preparation_failed_leaves_it_to_the_next(
     for guest in guests:
         guest.start()
     cloud.expect_approved(event, by="web_1", within=60)
-    guests[0].wait_for(lambda: guests[0].facts(Kind.WITHHELD), "it says why")
+    guests[0].wait_for(lambda: guests[0].facts(FactKind.WITHHELD), "it says why")

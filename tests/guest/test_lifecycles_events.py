@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud, Event
-from forewarn_guest.facts import Kind
-from guest_agent_world import LIFE, WHOLE_LIFE, approved, finish, guest_of, judge, play
+from forewarn_guest.facts import FactKind
+from support.guest_agent_world import LIFE, WHOLE_LIFE, approved, finish, guest_of, judge, play
 
 Order = Callable[[Cloud], Event]
 
@@ -70,7 +70,7 @@ def test_a_preempt_is_nobodys_business_without_a_rule_for_it(cloud: Cloud, tmp_p
         guest.configure(guest.rule(head='name = "all"'))
         guest.start()
         event = cloud.evict("vm0")
-        guest.wait_for(lambda: guest.facts(Kind.APPEARED, rule=""), "it is noted")
+        guest.wait_for(lambda: guest.facts(FactKind.APPEARED, rule=""), "it is noted")
         guest.wait_for(lambda: "no rule matches" in guest.said(), "it is said")
         guest.stop()
         assert guest.order() == []
@@ -89,7 +89,7 @@ def test_an_event_withdrawn_during_prepare_is_undone(
         event = cloud.restart("vm0")
         guest.wait_ran("prepare", "drain")
         cloud.cancel(event)
-        guest.wait_for(lambda: guest.facts(Kind.GONE, how="canceled"), "it is gone")
+        guest.wait_for(lambda: guest.facts(FactKind.GONE, how="canceled"), "it is gone")
         assert guest.order() == ["prepare-drain"]  # nothing is undone while it still runs
         held.unlink()
         guest.wait_closed()
@@ -98,7 +98,7 @@ def test_an_event_withdrawn_during_prepare_is_undone(
         judge(guest, {"prepare": LIFE["prepare"], "started": ("note",), "canceled": undone})
         assert guest.order("ended") == ["prepare-drain", *(f"canceled-{step}" for step in undone)]
         assert not approved(cloud, event)
-        assert not guest.facts(Kind.APPROVING)
+        assert not guest.facts(FactKind.APPROVING)
 
 
 def test_an_event_first_seen_as_started_is_not_prepared_for_and_is_recovered_from(
@@ -114,7 +114,7 @@ def test_an_event_first_seen_as_started_is_not_prepared_for_and_is_recovered_fro
         guest.wait_closed()
         guest.stop()
         assert guest.order("ended") == ["started-note", "recover-start", "recover-fill"]
-        assert not guest.facts(Kind.APPROVING)
+        assert not guest.facts(FactKind.APPROVING)
 
 
 def test_an_event_that_names_another_vm_is_left_alone(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_freeze_shorter_than_the_rule_wants_is_noted_and_left_alone(
         guest.configure(guest.rule(head='types = ["Freeze"]\nmin_duration = "10s"'))
         guest.start()
         event = cloud.maintain("vm0", "Freeze", duration=duration).event
-        guest.wait_for(lambda: guest.facts(Kind.APPEARED), "it is noted")
+        guest.wait_for(lambda: guest.facts(FactKind.APPEARED), "it is noted")
         if taken:
             cloud.expect_approved(event, within=60)
         finish(cloud, event)
@@ -161,12 +161,12 @@ def test_a_prepare_step_that_hangs_is_ended_the_margin_before_the_event_may_star
         event = cloud.restart("vm0")
         guest.start()
         guest.wait_ran("prepare", "drain")
-        guest.wait_for(lambda: guest.facts(Kind.WITHHELD), "it is withheld")
-        (begun,) = guest.facts(Kind.BEGUN, step="drain")
-        (end,) = guest.facts(Kind.ENDED, step="drain")
+        guest.wait_for(lambda: guest.facts(FactKind.WITHHELD), "it is withheld")
+        (begun,) = guest.facts(FactKind.BEGUN, step="drain")
+        (end,) = guest.facts(FactKind.ENDED, step="drain")
         assert end.detail["outcome"] == "timed-out"
         assert 1.0 < (end.at - begun.at).total_seconds() < 4.0
-        assert guest.facts(Kind.LEFT_OUT, part="prepare", step="stop")
+        assert guest.facts(FactKind.LEFT_OUT, part="prepare", step="stop")
         cloud.expect_not_approved(event)
         play(cloud, guest, event)
         guest.stop()
@@ -183,7 +183,7 @@ def test_what_brings_back_goes_on_after_a_step_that_took_too_long(
         guest.start()
         play(cloud, guest, event)
         guest.stop()
-        (end,) = guest.facts(Kind.ENDED, part="recover", step="start")
+        (end,) = guest.facts(FactKind.ENDED, part="recover", step="start")
         assert end.detail["outcome"] == "timed-out"
         assert len(guest.ran("recover", "fill", what="ended")) == 1
 

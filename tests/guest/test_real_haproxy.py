@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from guest_steps_world import end_of, run_step, running, start_step, wait_for
 from programs import program
+from support.guest_steps_world import end_of, run_step, running, start_step
+from support.waiting import wait_until
 
 CONFIGURATION = """
 global
@@ -94,7 +95,7 @@ def balancer(tmp_path: Path) -> Iterator[Balancer]:
         command = [haproxy, "-db", "-f", str(tmp_path / "haproxy.cfg")]
         stack.enter_context(running(command, pass_fds=fds, stdout=log, stderr=log))
         here = Balancer(tmp_path, front.getsockname(), control.getsockname(), (a, b))
-        wait_for(here.answers, "haproxy did not answer")
+        wait_until(here.answers, "haproxy answers")
         yield here
 
 
@@ -144,7 +145,7 @@ def test_a_drain_waits_for_the_last_session(balancer: Balancer) -> None:
     with client, server:
         options = {"action": "drain", "servers": "web/a", "sockets": balancer.admin, "wait": True}
         process = start_step("haproxy", options)
-        wait_for(lambda: balancer.admin_bits("a") == 8, "the server was not drained")
+        wait_until(lambda: balancer.admin_bits("a") == 8, "the server is drained")
         assert process.poll() is None
     code, out, problems = end_of(process)
     assert (code, problems) == (0, "")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from forewarn_guest.steps.system_log import MESSAGE_ID
-from guest_private_place import journald
-from guest_steps_world import EVENT, run_step, wait_for
+from support.guest_private_place import journald
+from support.guest_steps_world import EVENT, run_step
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def lines(inside: list[str]) -> list[dict[str, Any]]:
 def test_journald_keeps_the_facts_as_fields(inside: list[str]) -> None:
     code, _out, problems = run_step("log", {"priority": "warning"}, inside=inside)
     assert (code, problems) == (0, "")
-    wait_for(lambda: len(lines(inside)) == 1, "journald kept no line")
+    wait_until(lambda: len(lines(inside)) == 1, "journald keeps a line")
     (kept,) = lines(inside)
     assert kept["MESSAGE"].startswith("Reboot of web-0 web-1 (Platform) is scheduled")
     assert kept["PRIORITY"] == "4"
@@ -64,7 +65,7 @@ def test_a_hostile_or_a_long_event_is_one_entry_with_the_same_fields(inside: lis
     assert run_step("log", {}, inside=inside)[0] == 0
     assert run_step("log", {}, inside=inside, event=event)[0] == 0
     assert run_step("log", {}, inside=inside, event=long)[0] == 0
-    wait_for(lambda: len(lines(inside)) == 3, "not one entry for each step")
+    wait_until(lambda: len(lines(inside)) == 3, "there is one entry for each step")
     plain, *others = lines(inside)
     for kept in others:
         assert said(kept) == said(plain)

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from guest_steps_world import run_step
 from programs import program
+from support.guest_steps_world import run_step
 
 KUBECONFIG = """
 apiVersion: v1

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from guest_steps_world import EVENT, PATIENCE_S, run_step
 from programs import program
+from support.guest_steps_world import EVENT, PATIENCE_S, run_step
 
 CONFIGURATION = """
 primary_hostname = mail.example.org

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from guest_steps_world import EVENT, run_step, running, wait_for
 from programs import program
+from support.guest_steps_world import EVENT, run_step, running
+from support.waiting import wait_until
 
 CONFIGURATION = """
 global(workDirectory="{folder}" net.enableDNS="off")
@@ -56,8 +57,8 @@ def syslog(tmp_path: Path) -> Iterator[Syslog]:
     (tmp_path / "conf").write_text(CONFIGURATION.format(folder=tmp_path))
     command = [rsyslogd, "-n", "-f", str(tmp_path / "conf"), "-i", str(tmp_path / "pid")]
     with (tmp_path / "said").open("wb") as said, running(command, stdout=said, stderr=said) as here:
-        wait_for((tmp_path / "log").exists, "rsyslog did not start")
-        wait_for(lambda: udp_port(here.pid) > 0, "rsyslog opened no port")
+        wait_until((tmp_path / "log").exists, "rsyslog starts")
+        wait_until(lambda: udp_port(here.pid) > 0, "rsyslog opens a port")
         yield Syslog(tmp_path, udp_port(here.pid))
 
 
@@ -65,7 +66,7 @@ def test_rsyslog_reads_facility_priority_name_and_message(syslog: Syslog) -> Non
     options = {"to": "syslog", "socket": str(syslog.folder / "log"), "facility": "local3"}
     code, _out, problems = run_step("log", {**options, "priority": "warning", "identifier": "vm"})
     assert (code, problems) == (0, "")
-    wait_for(lambda: len(syslog.lines()) == 1, "rsyslog wrote no line")
+    wait_until(lambda: len(syslog.lines()) == 1, "rsyslog writes a line")
     ((facility, severity, name, pid, _id, message),) = syslog.lines()
     assert (facility, severity, name) == ("local3", "warning", "vm")
     assert pid.isdigit()
@@ -77,7 +78,7 @@ def test_rsyslog_reads_facility_priority_name_and_message(syslog: Syslog) -> Non
 def test_rsyslog_reads_what_comes_over_udp(syslog: Syslog) -> None:
     code, _out, problems = run_step("log", {"to": f"udp:127.0.0.1:{syslog.port}"})
     assert (code, problems) == (0, "")
-    wait_for(lambda: len(syslog.lines()) == 1, "rsyslog wrote no line")
+    wait_until(lambda: len(syslog.lines()) == 1, "rsyslog writes a line")
     ((facility, severity, name, pid, msgid, message),) = syslog.lines()
     assert (facility, severity, name) == ("daemon", "notice", "forewarn-guest")
     assert pid.isdigit()
@@ -92,6 +93,8 @@ def test_a_hostile_event_is_one_line_of_one_priority(syslog: Syslog) -> None:
     for each in (options, {"to": f"udp:127.0.0.1:{syslog.port}"}):
         assert run_step("log", each, event=event)[0] == 0
     assert run_step("log", {**options, "identifier": "last"})[0] == 0
-    wait_for(lambda: any(line[2] == "last" for line in syslog.lines()), "the last line is missing")
-    wait_for(lambda: len(syslog.lines()) == 3, "not one line for each step")
+    wait_until(
+        lambda: any(line[2] == "last" for line in syslog.lines()), "the last line is written"
+    )
+    wait_until(lambda: len(syslog.lines()) == 3, "there is one line for each step")
     assert {tuple(line[:2]) for line in syslog.lines()} == {("daemon", "notice")}

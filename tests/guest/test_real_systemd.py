@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from guest_private_place import system_systemd, user_systemd
-from guest_steps_world import run_step
+from support.guest_private_place import system_systemd, user_systemd
+from support.guest_steps_world import run_step
 
 NOW = "[Unit]\nDefaultDependencies=no\n[Service]\n"
 # systemd takes a unit for started before its shell has set the trap, unless it is told to wait.

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from forewarn.core.machines import Nic, Power, SeenVm, Traits
-from forewarn.host.channel_plan import (
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm
+from forewarn.host.channels.plan import (
     CHANNELS_MAX,
     EVERYWHERE,
     Channel,
+    ChannelPlan,
     ChannelProblem,
     Mode,
-    Plan,
     cut_off,
     make_plan,
 )
 from forewarn.ports import Interface
+from support import profiles
 
 MAC = "52:54:00:00:00:01"
 BR0 = Interface(name="br0", ifindex=2, mac="52:54:00:aa:00:01", kind="bridge")
@@ -29,7 +30,7 @@ def tap(name: str, ifindex: int, master: str | None = "br0", mac: str = "") -> I
 
 
 def vm(name: str, *nics: Nic, power: Power = Power.RUNNING, address: str | None = None) -> SeenVm:
-    traits = Traits(address=address)
+    traits = profiles.traits(address=address)
     return SeenVm(name=name, vm_id=name, power=power, traits=traits, nics=nics)
 
 
@@ -46,7 +47,7 @@ def plan(
     ours: Sequence[str] = (),
     before: Sequence[Channel] = (),
     first: int = 1,
-) -> Plan:
+) -> ChannelPlan:
     marks = count(first)
     return make_plan(
         mode,
@@ -59,7 +60,7 @@ def plan(
     )
 
 
-def only_problem(made: Plan) -> str:
+def only_problem(made: ChannelPlan) -> str:
     assert len(made.problems) == 1
     return str(made.problems[0])
 
@@ -135,7 +136,7 @@ def test_one_tap_of_two_vms_is_nobodys() -> None:
     made = plan([vm("a", nic(5)), vm("b", nic(5))], [BR0, tap("vnet5", 5)])
     assert made.channels == ()
     assert [problem.where for problem in made.problems] == ["a", "b"]
-    assert "is said to be of a and b; none is served" in str(made.problems[0])
+    assert "is named by a and b; none is served" in str(made.problems[0])
 
 
 def test_only_the_named_bridges_are_listened_on_with_and_without_vms() -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import re
 
-from forewarn.host.channel_plan import Channel, Mode, Plan
-from forewarn.host.channel_rules import DEVICES_MAX, FAMILIES, Note, read_note, removal, rules
+from forewarn.host.channels.filter_rules import (
+    DEVICES_MAX,
+    FAMILIES,
+    Note,
+    read_note,
+    removal,
+    rules,
+)
+from forewarn.host.channels.plan import Channel, ChannelPlan, Mode
 from forewarn.ports import Interface
 
 BR0 = Interface(name="br0", ifindex=2, mac="52:54:00:aa:00:01", kind="bridge")
@@ -21,7 +28,7 @@ ALPHA = Channel(
 )
 
 
-def text(plan: Plan, note: Note | None = None) -> str:
+def text(plan: ChannelPlan, note: Note | None = None) -> str:
     return rules(plan, note or Note(interfaces=frozenset({"br0"})))
 
 
@@ -31,8 +38,8 @@ def elements(said: str, name: str) -> str:
     return found[1] or ""
 
 
-def a_plan(*channels: Channel, mode: Mode = Mode.BRIDGE) -> Plan:
-    return Plan(mode=mode, channels=channels, listeners={"br0": BR0}, elsewhere=(7, 8))
+def a_plan(*channels: Channel, mode: Mode = Mode.BRIDGE) -> ChannelPlan:
+    return ChannelPlan(mode=mode, channels=channels, listeners={"br0": BR0}, elsewhere=(7, 8))
 
 
 def test_every_table_is_replaced_in_the_one_text() -> None:
@@ -99,13 +106,13 @@ def test_many_taps_are_spread_over_chains_that_the_kernel_takes() -> None:
         f"tap{n}": Interface(name=f"tap{n}", ifindex=n, mac=f"fe:54:00:00:00:{n % 256:02x}")
         for n in range(10, 10 + DEVICES_MAX + 1)
     }
-    said = text(Plan(mode=Mode.TAP, listeners=listeners))
+    said = text(ChannelPlan(mode=Mode.TAP, listeners=listeners))
     found = re.findall(r"hook ingress devices = { (.*?) }", said)
     assert [len(devices.split(", ")) for devices in found] == [DEVICES_MAX, 1]
 
 
 def test_an_address_of_somebody_else_stays_reachable() -> None:
-    plan = Plan(mode=Mode.BRIDGE, listeners={"br0": BR0}, foreign=(3,))
+    plan = ChannelPlan(mode=Mode.BRIDGE, listeners={"br0": BR0}, foreign=(3,))
     assert elements(text(plan), "foreign") == "1, 3"
 
 

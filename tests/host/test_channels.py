@@ -7,12 +7,18 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from channels_world import (
+from forewarn.adapters.iproute2 import LinkAddresses
+from forewarn.adapters.nftables import NftRules
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm
+from forewarn.endpoint.registry import NotYet
+from forewarn.host.channels.interfaces import take_down
+from forewarn.host.channels.plan import Mode
+from support.channels_world import (
     ENDPOINT,
     ENDPOINT6,
     NOBODY,
@@ -27,13 +33,7 @@ from channels_world import (
     who,
     who_at_once,
 )
-from endpoint_world import PATIENCE_S
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.core.machines import Nic, Power, SeenVm
-from forewarn.endpoint.pages import NotYet
-from forewarn.host.channel_plan import Mode
-from forewarn.host.channels import take_down
+from support.endpoint_world import PATIENCE_S
 
 pytestmark = needs_namespaces
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
-from channels_world import (
+from msgspec.structs import replace
+
+from forewarn.adapters.iproute2 import LinkAddresses
+from forewarn.adapters.nftables import NftRules
+from forewarn.ports import NetworkFailed
+from support.channels_world import (
     NOBODY,
     SILENCE,
     a_host,
@@ -14,9 +18,6 @@ from channels_world import (
     needs_namespaces,
     request,
 )
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
-from forewarn.ports import NetworkFailed
 
 pytestmark = needs_namespaces
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import WEB, TurnedClock, scope
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
-from forewarn.control.own_vms import Showing
-from forewarn.core.errors import NotFound, Unavailable
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
+from forewarn.control.host_access import ScopeByHost
+from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.model import (
     ActionKind,
     Cause,
@@ -24,32 +23,23 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
-from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, Hosts
+from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, SWEEP_EVERY_S, Hosts
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.wire.link import Turn, TurnTaken, Work
-from scripted_link import ScriptedLink
-from shown_scopes import as_shown
-
-WAIT_S = 60
+from support import events
+from support.clock import ManualClock
+from support.core_fleet import WEB, scope
+from support.scripted_link import ScriptedLink
+from support.shown_scopes import as_shown
+from support.waiting import until
 
 
 def an_event(event_id: str, host: str, **more: Any) -> ScheduledEvent:
-    event = ScheduledEvent(
-        event_id=event_id,
-        scope="web",
-        event_type=EventType.REBOOT,
-        event_source=EventSource.USER,
-        cause=Cause.ORDER,
-        phase=Phase.SCHEDULED,
-        update_domain=0,
-        host=host,
-        resources=("web_0",),
-        not_before_ms=0,
-        minimum_notice_ms=0,
-        scheduled_ms=0,
-    )
-    return replace(event, **more)
+    """A reboot that is due at once."""
+    due: dict[str, Any] = {"not_before_ms": 0, "minimum_notice_ms": 0, "scheduled_ms": 0}
+    due |= {"event_type": EventType.REBOOT, "event_source": EventSource.USER, "cause": Cause.ORDER}
+    return events.an_event(event_id, host=host, **{**due, **more})
 
 
 def showing(*events: ScheduledEvent, incarnation: int = 2) -> Scope:
@@ -69,7 +59,7 @@ def an_action(host: str = "h1") -> Work:
 class HangingHypervisor(SimulatedHypervisor):
     """Hosts in `hanging` never answer; `given_up` counts the calls that were taken back."""
 
-    def __init__(self, clock: TurnedClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.clock = clock
         self.hanging: set[str] = set()
@@ -90,13 +80,18 @@ class Bench:
     """Hosts h1 and h2 with a scripted control plane. Made inside an event loop."""
 
     def __init__(
-        self, names: Iterable[str] = ("h1", "h2"), *, step_timeout_s: float = STEP_TIMEOUT_S
+        self,
+        names: Iterable[str] = ("h1", "h2"),
+        *,
+        step_timeout_s: float = STEP_TIMEOUT_S,
+        sweep_every_s: float = SWEEP_EVERY_S,
     ) -> None:
         self.link = ScriptedLink()
-        self.hypervisor = HangingHypervisor(TurnedClock())
+        self.hypervisor = HangingHypervisor(ManualClock())
         self.hypervisor.place("web_0", "h1")
         self.documents = Documents(Identity())
         self.unreadable: set[str] = set()
+        self.unheard = 0
         self.hosts = Hosts(
             names,
             links=self.link.of,
@@ -104,9 +99,18 @@ class Bench:
             documents=self.documents,
             monotonic_ms=self.hypervisor.clock.monotonic_ms,
             step_timeout_s=step_timeout_s,
+            sweep_every_s=sweep_every_s,
+            unheard=self._unheard,
             readable=lambda owner: owner.name not in self.unreadable,
             powered=self.hypervisor.answers,
         )
+
+    def _unheard(self) -> None:
+        self.unheard += 1
+
+    def asked(self, host: str) -> int:
+        """How often the host has asked for work."""
+        return [one for one, _ in self.link.claims].count(host)
 
     def show(self, owner: Scope) -> None:
         self.documents.show(as_shown(owner))
@@ -115,13 +119,7 @@ class Bench:
     def shown(self, owner: Scope) -> None:
         """Each host of an event is told whether it has to confirm it."""
         for host in {event.host for event in owner.events}:
-            self.hosts.shown(host, Showing(owner).to(host))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - conditions of any kind
-            await asyncio.sleep(0.005)
+            self.hosts.shown(host, ScopeByHost(owner).to(host))
 
 
 def while_working(
@@ -164,6 +162,59 @@ def test_a_ring_makes_a_host_do_its_work_to_the_end() -> None:
 
     bench = while_working(act)
     assert bench.link.reports == [("h1", "E1/h1", 1, Outcome.DONE, "")]
+
+
+def test_who_is_told_in_turns_whether_there_is_work_asks_for_it_only_then() -> None:
+    async def story() -> None:
+        bench = Bench(sweep_every_s=0.02)
+        bench.link.work["h1"] = False
+        running = asyncio.ensure_future(bench.hosts.run())
+        try:
+            await until(lambda: len(bench.link.heartbeats) >= 2 and bench.asked("h1"))
+            asked, swept = bench.asked("h1"), bench.asked("h2")
+            await until(lambda: bench.asked("h2") > swept + 5)  # its control does not say
+            # A sweep repeats a question that has no answer yet: at most one was under way.
+            assert bench.asked("h1") <= asked + 1
+            asked = bench.asked("h1")
+
+            bench.link.to_do["h1"] = [an_action()]  # the ring of the feed was lost
+            bench.link.work["h1"] = True
+            await bench.hosts.heartbeat()
+            await until(lambda: bench.asked("h1") > asked and not bench.link.to_do)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("why", [Unavailable("Control is away."), Conflict("Two daemons.")])
+def test_a_question_for_work_that_is_not_answered_is_asked_again(why: Exception) -> None:
+    async def story() -> None:
+        bench = Bench(["h1"], sweep_every_s=0.001)
+        bench.link.work["h1"] = False
+        bench.link.refuse("claim", why, why, why)
+        running = asyncio.ensure_future(bench.hosts.run())
+        try:
+            await until(lambda: bench.asked("h1"))
+            assert bench.link.refusals["claim"] == []
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_a_turn_without_an_answer_is_said_to_who_waits_on_another_connection() -> None:
+    async def story() -> None:
+        bench = Bench(["h1"])
+        bench.link.refuse("turn", NotFound("There is no host h1."), Unavailable("It is away."))
+        await bench.hosts.heartbeat()
+        assert bench.unheard == 0, "a refusal is an answer"
+        await bench.hosts.heartbeat()
+        assert bench.unheard == 1
+
+    asyncio.run(story())
 
 
 def test_a_ring_for_nobody_wakes_nobody() -> None:

@@ -1,4 +1,4 @@
-"""The DHCP settings of docs/network.md, as they stand there: real dnsmasq, real DHCP clients."""
+"""The DHCP settings of docs/host/guide.md, as they stand there: real dnsmasq, real DHCP clients."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from channels_world import ENDPOINT, GuestNet, HostNet, a_host, needs_namespaces, until
-from endpoint_world import PATIENCE_S
 from forewarn_guest import leases
 from programs import needs
+from support.channels_world import ENDPOINT, GuestNet, HostNet, a_host, needs_namespaces
+from support.endpoint_world import PATIENCE_S
+from support.waiting import wait_until
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "network.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "host" / "guide.md"
 OPTIONS = "{http://libvirt.org/schemas/network/dnsmasq/1.0}option"
 
 pytestmark = [needs_namespaces, needs("dnsmasq", "udhcpc", "dhclient")]
@@ -64,7 +65,7 @@ def dnsmasq(host: HostNet, configuration: str, folder: Path) -> Iterator[None]:
             stderr=output,
         )
         try:
-            until(lambda: "DHCP, " in log.read_text("utf-8") or server.poll() is not None)
+            wait_until(lambda: "DHCP, " in log.read_text("utf-8") or server.poll() is not None)
             assert server.poll() is None, log.read_text("utf-8")
             yield
         finally:
@@ -132,7 +133,7 @@ def test_dhclient_keeps_option_245_where_the_guest_package_finds_it(tmp_path: Pa
                 stderr=subprocess.DEVNULL,
             )
             try:
-                until(lambda: lease.exists() and "unknown-245" in lease.read_text("utf-8"))
+                wait_until(lambda: lease.exists() and "unknown-245" in lease.read_text("utf-8"))
             finally:
                 client.terminate()
                 client.wait(PATIENCE_S)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 
-from endpoint_world import DB, EVENT_ID, NOW_MS, OTHER_ID, WEB, a_vm, an_event
+from msgspec.structs import replace
+
 from forewarn.core.model import EventType, Scope, ScopeKind
-from forewarn.endpoint.pages import Document, Guest, Page
+from forewarn.endpoint.registry import Document, Guest, Page
 from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.wire.api_versions import API_VERSIONS
-from shown_scopes import as_shown
+from support.endpoint_world import DB, EVENT_ID, NOW_MS, OTHER_ID, WEB, a_vm, an_event
+from support.profiles import described
+from support.shown_scopes import as_shown
 
 
 class FakeLink:
@@ -131,7 +133,7 @@ def test_a_vm_with_a_new_address_is_cut_off_and_found_there() -> None:
     guest = guest_of(documents, "web_0")
     link = linked(guest)
     documents.show(
-        as_shown(replace(WEB, vms=(replace(WEB.vms[0], address="127.0.0.7"), WEB.vms[1])))
+        as_shown(replace(WEB, vms=(described(WEB.vms[0], address="127.0.0.7"), WEB.vms[1])))
     )
     assert link.is_cut
     assert identity.by_address("127.0.0.1") is None
@@ -142,8 +144,8 @@ def test_two_vms_may_swap_their_addresses() -> None:
     documents, identity = shown(WEB)
     first, second = WEB.vms
     swapped = (
-        replace(first, address=second.address),
-        replace(second, address=first.address),
+        replace(first, profile=second.profile),
+        replace(second, profile=first.profile),
     )
     documents.show(as_shown(replace(WEB, vms=swapped)))
     assert identity.by_address("127.0.0.1") is guest_of(documents, "web_1")

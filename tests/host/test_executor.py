@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from core_fleet import TurnedClock
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.errors import StaleReport, Unavailable
 from forewarn.core.model import ActionKind, Outcome
 from forewarn.host.executor import CLAIM_FRESH_MS, Executor
 from forewarn.ports import HypervisorFailed, Sight, WorkOrder
 from forewarn.wire.link import Turn, TurnTaken, Work
-from scripted_link import ScriptedLink
+from support.clock import ManualClock
+from support.scripted_link import ScriptedLink
 
 ACTION = Work(
     action_id="E1/vm",
@@ -31,7 +31,7 @@ ACTION = Work(
 class Hands(SimulatedHypervisor):
     """Counts what was begun, and may be out of reach for a while."""
 
-    def __init__(self, clock: TurnedClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.begun: list[str] = []
         self.blind = False
@@ -48,7 +48,7 @@ class Hands(SimulatedHypervisor):
 
 class Bench:
     def __init__(self) -> None:
-        self.clock = TurnedClock()
+        self.clock = ManualClock()
         self.hands = Hands(self.clock)
         self.hands.place("vm", "h1")
         self.link = ScriptedLink()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from endpoint_world import WEB, a_vm
-from forewarn.control.own_vms import vm_as_shown
+from forewarn.control.host_access import vm_as_shown
 from forewarn.core.errors import Invalid
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.endpoint.limits import Bucket
-from forewarn.endpoint.pages import Guest, NotYet, Page
+from forewarn.endpoint.registry import Guest, NotYet, Page
 from forewarn.host.identity import Identity, WitnessedIdentity, plain_address
-from shown_scopes import as_shown
+from support.endpoint_world import WEB, a_vm
+from support.shown_scopes import as_shown
 
 
 class FakeLink:
@@ -104,7 +103,7 @@ class Here:
         self.asked_ms: int | None = None
         self.questions = 0
         self.identity = WitnessedIdentity(
-            "h1", follower=lambda: self, monotonic_ms=lambda: self.now_ms
+            "h1", feed_reader=lambda: self, monotonic_ms=lambda: self.now_ms
         )
 
     def ask_now(self) -> None:

@@ -8,18 +8,18 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from endpoint_world import DB, POLL, Client, World, a_vm, running
 from forewarn.endpoint.limits import RECEIVE_BUFFER_BYTES
-from forewarn.endpoint.pages import Guest
+from forewarn.endpoint.registry import Guest
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners, ListenFailed, cannot_listen
+from support.endpoint_world import DB, POLL, Client, EndpointWorld, a_vm, running
 
 
-def name_at(world: World, address: tuple[str, int]) -> str:
+def name_at(world: EndpointWorld, address: tuple[str, int]) -> str:
     """Which VM the listener at this address takes us for."""
     client = Client(address, "127.0.0.77")
     try:

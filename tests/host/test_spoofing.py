@@ -13,12 +13,14 @@ import socket
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-import frames
-from channels_world import (
+from forewarn.core.inventory.host_report import Nic
+from forewarn.host.channels.plan import Mode
+from support import frames
+from support.channels_world import (
     ASK_S,
     ENDPOINT,
     ENDPOINT6,
@@ -29,11 +31,8 @@ from channels_world import (
     needs_namespaces,
     on_the_wire,
     request,
-    until,
 )
-from forewarn.core.machines import Nic
-from forewarn.host.channel_plan import Mode
-from spoofing_world import (
+from support.spoofing_world import (
     CLOSED,
     DOCUMENT,
     LATER,
@@ -52,6 +51,7 @@ from spoofing_world import (
     raw_opening,
     tries,
 )
+from support.waiting import wait_until
 
 pytestmark = needs_namespaces
 
@@ -224,7 +224,9 @@ def taught_from_outside(at: Field) -> str:
                 raw.send(frames.ethernet(at.alpha.mac, frames.BROADCAST, 0x88B5, b"\0" * 46))
             return at.alpha.mac in at.host.ns.run("bridge", "fdb", "show", "dev", "port")
 
-        until(believed)  # the bridge itself; a frame of alpha's own meanwhile teaches it better
+        wait_until(
+            believed
+        )  # the bridge itself; a frame of alpha's own meanwhile teaches it better
 
     changes_while(at, port, forge)
     return NOTHING
@@ -249,7 +251,7 @@ def injection(at: Field) -> str:
         with on_the_wire(at.alpha.ns) as raw:
             said = segment.packet()
             raw.send(frames.ethernet(at.alpha.mac, target["address"], frames.IPV4, said))
-        until(lambda: len(at.host.service.approved) == 1)
+        wait_until(lambda: len(at.host.service.approved) == 1)
         at.host.service.approved.clear()
     return TAKEN
 

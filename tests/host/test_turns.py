@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from core_fleet import WEB, TurnedClock, scope
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.errors import Conflict, Unavailable
 from forewarn.core.model import ActionKind
-from forewarn.host.confirming import Confirmations
+from forewarn.host.confirmations import Confirmations
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
-from forewarn.host.guests import LinkedGuests
+from forewarn.host.guest_proxy import GuestProxy
 from forewarn.host.identity import Identity
 from forewarn.host.turns import Turns
 from forewarn.wire.link import CONFIRMS_MAX, ShownScope, Turn, TurnTaken, Work
-from scripted_link import ScriptedLink
-from shown_scopes import as_shown
+from support.clock import ManualClock
+from support.core_fleet import WEB, scope
+from support.scripted_link import ScriptedLink
+from support.shown_scopes import as_shown
 
 ACTION = Work(action_id="E1/web_0", kind=ActionKind.REBOOT_VM.value, host="h1", vm="web_0", epoch=3)
 
@@ -28,7 +30,7 @@ class Speaking:
     """Host h1 with a scripted control plane that keeps every turn."""
 
     def __init__(self) -> None:
-        self.clock = TurnedClock()
+        self.clock = ManualClock()
         self.script = ScriptedLink()
         self.documents = Documents(Identity())
         self.hypervisor = SimulatedHypervisor(self.clock)
@@ -47,7 +49,7 @@ class Speaking:
         self.confirming = Confirmations(
             self.documents, readable=lambda shown: shown.name not in self.unreadable
         )
-        self.guests = LinkedGuests(
+        self.guests = GuestProxy(
             link, polled=dict, now_ms=self.clock.now_ms, monotonic_ms=self.clock.monotonic_ms
         )
         self.executor = Executor(
@@ -124,6 +126,45 @@ def test_what_control_could_not_take_is_all_said_again(host: Speaking) -> None:
     host.say()
     assert host.said[0] == host.said[1]
     assert not host.waiting
+
+
+def test_what_was_answered_after_the_host_had_left_is_all_said_again(host: Speaking) -> None:
+    """Whatever control has taken of it: the host gave up waiting, and nobody heard the answer."""
+    host.show("web", 4)
+    host.guests.returned("web_1")
+    host.guests.first_read("web_0", "web", frozenset({"E1"}))
+
+    async def leave() -> None:
+        host.script.kept_waiting["h1"] = asyncio.Event()
+        async with asyncio.timeout(0):
+            await host.turns.once(host.executor)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(leave())
+    assert len(host.said) == 1
+    assert host.waiting
+    host.script.kept_waiting.clear()
+    assert host.say()
+    assert host.said[0] == host.said[1]
+    assert not host.waiting
+
+
+def test_an_end_that_broke_at_control_is_said_anew_when_its_work_is_handed_out_again(
+    host: Speaking,
+) -> None:
+    """The host looks at what has happened, and does nothing a second time."""
+    host.script.to_do["h1"] = [ACTION]
+    asyncio.run(host.executor.step())
+    host.clock.pass_ms(5_000)
+    asyncio.run(host.executor.step())
+    host.script.refuse("report", Conflict("It broke on control's side."))
+    host.say()
+    assert not host.waiting
+    host.script.to_do["h1"] = [msgspec.structs.replace(ACTION, epoch=4)]
+    asyncio.run(host.executor.step())  # no time passes: what began anew would be under way now
+    host.say()
+    ends = [(one.epoch, one.outcome) for said in host.said for one in said.ended]
+    assert ends == [(3, "done"), (4, "done")]
 
 
 def test_a_host_that_does_not_obey_says_why_in_every_turn(host: Speaking) -> None:

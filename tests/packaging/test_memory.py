@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from forewarn.adapters.children import CHILD_BYTES_MAX
+from forewarn.adapters.child_processes import CHILD_BYTES_MAX
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, HEAD_BYTES_MAX
-from forewarn.api.link_app import (
+from forewarn.api.link.app import (
     ANSWERS_BYTES_MAX,
     LONG_QUESTIONS_BYTES_MAX,
     PACED_BYTES_MIN,
     SHORT_QUESTIONS_BYTES_MAX,
 )
-from forewarn.api.link_protocol import HANDSHAKES_MAX, LINK_CONNECTIONS_MAX
+from forewarn.api.link.protocol import HANDSHAKES_MAX, LINK_CONNECTIONS_MAX
+from forewarn.api.memory_budget import PIECE_BYTES
 from forewarn.api.operator_routes import ORDERS_BYTES_MAX
 from forewarn.api.orders import BODY_BYTES_MAX
-from forewarn.api.room import PIECE_BYTES
 from forewarn.control.overview import ITEMS_MAX
 from forewarn.endpoint.limits import Limits
-from forewarn.host.channel_plan import CHANNELS_MAX
+from forewarn.host.channels.plan import CHANNELS_MAX
 from forewarn.wire import link as wire
 
 SYSTEMD = Path(__file__).parent.parent.parent / "packaging" / "systemd"

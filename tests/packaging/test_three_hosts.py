@@ -12,18 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import forewarn
-from core_fleet import Cloud, scope
 from forewarn import host_settings, settings
-from forewarn.adapters.libvirt_xml import read_traits
+from forewarn.adapters.libvirt.domain_xml import read_traits
 from forewarn.control.transaction import Transaction
-from forewarn.core import planning
-from forewarn.core.machines import Traits, WhenHostGoesDown
+from forewarn.core import placement
+from forewarn.core.inventory.host_report import WhenHostGoesDown
 from programs import program
+from support import profiles
+from support.cli_runner import forewarn
+from support.core_fleet import Cloud, scope
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = ROOT / "examples" / "three-hosts"
 OPERATIONS = ROOT / "docs" / "operations.md"
+HOST_GUIDE = ROOT / "docs" / "host" / "guide.md"
+PAGES = [HERE / "README.md", OPERATIONS, HOST_GUIDE]
 LIMIT_S = 60
 
 
@@ -37,7 +40,7 @@ def test_the_settings_are_accepted() -> None:
 
 def test_the_domain_says_what_the_readme_says_of_it() -> None:
     traits = read_traits((HERE / "web-0.xml").read_text(encoding="utf-8"))
-    assert traits == Traits(
+    assert traits == profiles.traits(
         scope="web",
         update_domain=0,
         tags=(("owner", "shop"),),
@@ -61,7 +64,7 @@ def test_each_web_server_of_the_picture_has_a_host_to_move_to() -> None:
 
     def targets(tx: Transaction) -> set[str | None]:
         owner = tx.scopes["web"]
-        return {planning.choose_target(owner, vm, tx, {}) for vm in owner.vms}
+        return {placement.choose_target(owner, vm, tx, {}) for vm in owner.vms}
 
     assert cloud.run(targets) == {"h3"}
 
@@ -112,7 +115,7 @@ def commands(page: Path) -> list[str]:
     return sorted({one[one.index("forewarn ") :] for one in said if "forewarn " in one})
 
 
-@pytest.mark.parametrize("page", [HERE / "README.md", OPERATIONS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_is_one_that_the_program_has(page: Path) -> None:
     found = commands(page)
     assert len(found) > 10
@@ -132,7 +135,7 @@ def test_every_command_and_option_is_one_that_the_program_has(page: Path) -> Non
         assert not unknown, command
 
 
-@pytest.mark.parametrize("page", [HERE / "README.md", OPERATIONS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_to_be_installed_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w/.])((?:packaging|examples)/[\w./-]+)", text))

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import forewarn
-from forewarn.adapters.data_folder import (
+from forewarn.adapters.sqlite.data_folder import (
     DamagedMark,
     FolderInUse,
     FolderUnusable,
@@ -27,6 +26,7 @@ from forewarn.host.listeners import ListenFailed
 from forewarn.ports import StoreFailed
 from forewarn.wiring.process import EXIT_CANNOT_START, EXIT_CONFIG, NotJoined, exit_status
 from programs import program
+from support.cli_runner import forewarn
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 UNITS = {

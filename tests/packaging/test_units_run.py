@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import forewarn
-from guest_private_place import system_systemd
-from guest_steps_world import wait_for
-from libvirt_world import libvirt_is_there
 from programs import program
+from support.guest_private_place import system_systemd
+from support.libvirt_world import libvirt_is_there
+from support.waiting import wait_until
 
 PACKAGING = Path(__file__).parent.parent.parent / "packaging"
 SOURCES = Path(forewarn.__file__).parent.parent
@@ -147,7 +147,7 @@ class Place:
 
     def guards(self) -> list[str]:
         """The processes of thaw guards, by number."""
-        listed = self.run("sh", "-c", "grep -la libvirt_tha[w] /proc/[0-9]*/cmdline", check=False)
+        listed = self.run("sh", "-c", "grep -la libvirt.tha[w] /proc/[0-9]*/cmdline", check=False)
         return sorted(listed.split())
 
     def ask(self, *more: str) -> str:
@@ -187,7 +187,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def served(place: Place) -> None:
     """Start control, let the host join, start it, and have its guest answered."""
     place.start(CONTROL)
-    wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
+    wait_until(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
     invited = json.loads(place.forewarn("host", "invite", "h1", "--json"))
     said = place.join(
         "--join-only", "--control", "https://127.0.0.1:8256", "--name", "h1",
@@ -195,13 +195,13 @@ def served(place: Place) -> None:
     )  # fmt: skip
     assert said == "This machine is host h1 of https://127.0.0.1:8256.\n"
     place.start(HOST)
-    wait_for(lambda: '"Events":[]' in place.ask(), "the guest is served")
+    wait_until(lambda: '"Events":[]' in place.ask(), "the guest is served")
 
 
 def test_members_of_the_group_are_operators_without_seeing_the_data(place: Place) -> None:
     """Also from within its walls the unit knows who asks: they hide the names of other users."""
     place.start(CONTROL)
-    wait_for(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
+    wait_until(lambda: "host invite" in place.run("cat", f"/var/log/{CONTROL}"), "control starts")
     assert place.run("stat", "-c", "%a %U %G", "/run/forewarn").split() == [
         "750", "forewarn", "forewarn",
     ]  # fmt: skip
@@ -225,7 +225,7 @@ def test_members_of_the_group_are_operators_without_seeing_the_data(place: Place
 def killed_and_started_again(place: Place) -> None:
     pid = place.main_pid(HOST)
     place.run("kill", "-9", pid)
-    wait_for(lambda: place.main_pid(HOST) not in ("0", pid), "systemd starts it again")
+    wait_until(lambda: place.main_pid(HOST) not in ("0", pid), "systemd starts it again")
 
 
 def test_the_units_run_without_root_and_serve_a_guest_on_its_bridge(place: Place) -> None:
@@ -240,7 +240,7 @@ def test_the_units_run_without_root_and_serve_a_guest_on_its_bridge(place: Place
     assert place.run("cat", MARKS).strip() == "1"
     # A daemon that was killed is started again and finds its way; one that stops leaves nothing.
     killed_and_started_again(place)
-    wait_for(lambda: '"Events":[]' in place.ask(), "the guest is served again")
+    wait_until(lambda: '"Events":[]' in place.ask(), "the guest is served again")
     place.run("systemctl", "stop", HOST)
     assert "169.254.169.254" not in place.run("ip", "address", "show")
     assert "forewarn" not in place.run("nft", "list", "tables")
@@ -252,10 +252,10 @@ def test_the_thaw_guard_of_a_freeze_outlives_a_daemon_that_is_killed_or_stopped(
 ) -> None:
     served(place)
     place.forewarn("host", "maintain", "h1", "--type", "Freeze", "--duration", "60")
-    wait_for(lambda: '"Freeze"' in place.ask(), "the Freeze is announced")
+    wait_until(lambda: '"Freeze"' in place.ask(), "the Freeze is announced")
     event_id = json.loads(place.ask())["Events"][0]["EventId"]
     place.ask("-d", json.dumps({"StartRequests": [{"EventId": event_id}]}))
-    wait_for(lambda: "paused" in place.forewarn("vm", "show", "web-0"), "the VM is frozen")
+    wait_until(lambda: "paused" in place.forewarn("vm", "show", "web-0"), "the VM is frozen")
     guards = place.guards()
     assert len(guards) == 1
     killed_and_started_again(place)

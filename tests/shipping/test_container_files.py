@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shipping_world import ROOT, Emulator, Place, empty_place, why_no_namespace
+from support.shipping_world import ROOT, Emulator, Place, empty_place, why_no_namespace
 
 SECRET = "chosen-by-the-one-who-starts-it"
 INSTALLED = Path(sysconfig.get_path("purelib"))
@@ -128,6 +128,7 @@ def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
+        target.parent.mkdir(parents=True, exist_ok=True)  # as an engine does
         shutil.copy(source, target)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud
-from shipping_world import ROOT, Place, empty_place, why_no_namespace
+from support.shipping_world import ROOT, Place, empty_place, why_no_namespace
 
 GUIDE = (ROOT / "docs" / "guest.md").read_text("utf-8")
 SESSION = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cli_runner import forewarn
-from forewarn.emulator.scenario_file import parse
+from forewarn.emulator.scenarios.file import parse
 from forewarn.testing import Cloud
-from shipping_world import ROOT, Place, empty_place, why_no_namespace
+from support.cli_runner import forewarn
+from support.shipping_world import ROOT, Place, empty_place, why_no_namespace
 
 GUIDE = ROOT / "docs" / "testing.md"
 README = ROOT / "README.md"
@@ -171,7 +171,12 @@ def test_the_lifecycle_is_verified_as_the_guide_says(place: Place) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "guest/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+FRONT_PAGE = ROOT / "docs" / "README.md"
 
 
 def anchors(page: Path) -> set[str]:
@@ -191,3 +196,45 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if not found.exists() or (anchor and anchor not in anchors(found)):
             broken.append(target)
     assert broken == []
+
+
+def test_the_front_page_leads_to_every_page_but_single_decisions() -> None:
+    linked = {
+        (FRONT_PAGE.parent / target.partition("#")[0]).resolve()
+        for target in LINK.findall(FRONT_PAGE.read_text("utf-8"))
+    }
+    pages = {page for page in (ROOT / "docs").rglob("*.md") if not page.name[0].isdigit()}
+    assert pages - linked - {FRONT_PAGE} == set()
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text("utf-8"))
+    }
+    assert set((ROOT / "docs" / "pictures").glob("*.svg")) <= shown
+
+
+# A module as pages name it: with the package that all are in, or without.
+MODULE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
+
+
+def is_there(module: str) -> bool:
+    folders = ("", "src", "src/forewarn", "guest/src", "guest/src/forewarn_guest")
+    return any((ROOT / folder / module).is_file() for folder in folders)
+
+
+# Changes and decisions speak of what was, under the names that it had.
+OF_TODAY = [page for page in PAGES if page.parent.name != "decisions" and "CHANGE" not in page.name]
+
+
+@pytest.mark.parametrize("page", OF_TODAY, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    assert [name for name in MODULE.findall(page.read_text("utf-8")) if not is_there(name)] == []
+
+
+def test_a_module_that_is_not_there_is_found() -> None:
+    assert is_there("forewarn/core/consent.py")
+    assert is_there("core/consent.py")
+    assert not is_there("core/no_such.py")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shipping_world import ROOT, RUN_LIMIT_S, Place, empty_place
+from support.shipping_world import ROOT, RUN_LIMIT_S, Place, empty_place
 
 # The interpreter of which the one that runs the tests is a virtual environment. It is given no
 # packages (-S) and no user's settings (-I), so that what runs comes from the file.

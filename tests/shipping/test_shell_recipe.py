@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from programs import needs
-from shipping_world import ROOT, Place, empty_place
+from support.shipping_world import ROOT, Place, empty_place
 
 RECIPE = ROOT / "examples" / "shell"
 

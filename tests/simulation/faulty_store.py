@@ -9,13 +9,13 @@ from pathlib import Path
 from forewarn.core.model import Operation, ScheduledEvent
 from forewarn.ports import (
     Change,
-    Definition,
     FirstRead,
     JournalLine,
-    Remembered,
+    RememberedAnswer,
     Snapshot,
     Store,
     StoreFailed,
+    VmDefinition,
 )
 
 
@@ -81,7 +81,7 @@ class FaultyStore:
     def rollback(self) -> None:
         self._store.rollback()
 
-    def remembered(self, key: str) -> Remembered | None:
+    def remembered(self, key: str) -> RememberedAnswer | None:
         return self._store.remembered(key)
 
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
@@ -108,7 +108,7 @@ class FaultyStore:
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
         return self._store.first_reads(event_id)
 
-    def definition(self, vm: str) -> Definition | None:
+    def definition(self, vm: str) -> VmDefinition | None:
         return self._store.definition(vm)
 
     def journal(

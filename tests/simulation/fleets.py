@@ -6,9 +6,11 @@ import random
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_DNS, uuid5
 
-from forewarn.core.machines import Power, SeenVm, Traits
-from forewarn.core.model import MINUTE_MS, EventType, Host, Policy, Priority, ScopeKind
-from simulation.world import World
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
+from forewarn.core.model import MINUTE_MS, EventType, Host, Policy, ScopeKind
+from forewarn.core.vm_profile import Priority
+from simulation.world import SimulationWorld
+from support import profiles
 
 HOSTS = (2, 4)
 SCOPES = (1, 4)
@@ -46,7 +48,7 @@ def new_scope(rng: random.Random, name: str, homes: list[str]) -> list[tuple[str
         # Mostly one host per domain, as a scheduler would place them.
         home = homes[domain % len(homes)]
         for number in range(per_domain):
-            traits = Traits(
+            traits = profiles.traits(
                 scope=name,
                 update_domain=domain,
                 scope_kind=kind,
@@ -75,8 +77,8 @@ def _chance(seed: int) -> random.Random:
     return random.Random(f"{seed} fleet")
 
 
-def build(seed: int, log: list[bytes] | None = None) -> tuple[World, Cast]:
-    """The world of a seed, with its first guests polling. See World for `log`."""
+def build(seed: int, log: list[bytes] | None = None) -> tuple[SimulationWorld, Cast]:
+    """The world of a seed, with its first guests polling. See SimulationWorld for `log`."""
     rng = _chance(seed)
     hosts = first_hosts(rng)
     names = [host.name for host in hosts]
@@ -89,7 +91,7 @@ def build(seed: int, log: list[bytes] | None = None) -> tuple[World, Cast]:
         chosen = rng.choices([cast.talkers, cast.late, cast.mute], [6, 2, 1])[0]
         chosen.extend(seen.name for _, seen in made)
     policy = Policy(domain_recovery_ms=rng.choice([0, 60_000, 600_000]), hosts_join=True)
-    world = World(seed, hosts, vms, policy, log=log)
+    world = SimulationWorld(seed, hosts, vms, policy, log=log)
     for vm in cast.talkers:
         world.pass_time(1_000)
         if world.guests.poll(vm) is not None:

@@ -9,18 +9,18 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.endpoint.pages import Guest
+from forewarn.endpoint.registry import Guest
 from forewarn.wire.api_versions import NEWEST
 from simulation.hosts import Daemon
 
 if TYPE_CHECKING:
-    from simulation.world import World
+    from simulation.world import SimulationWorld
 
 
 class Guests:
     """Everybody who asks."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulationWorld) -> None:
         self._world = world
 
     def _at(self, vm: str) -> tuple[Daemon, Guest] | None:

@@ -14,30 +14,31 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forewarn.adapters.last_documents import LastShown
-from forewarn.adapters.simulated_machines import SimulatedMachines
+from forewarn.adapters.simulated.machines import SimulatedMachines
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import SeenVm
-from forewarn.core.marks import Marks
+from forewarn.core.incarnation_marks import Marks
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import SECOND_MS
-from forewarn.host.confirming import Confirmations
-from forewarn.host.control_time import ControlTime
+from forewarn.host.confirmations import Confirmations
+from forewarn.host.control_clock import ControlClock
+from forewarn.host.daemon import SWEEP_EVERY_S
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
-from forewarn.host.follower import WAIT_S, Follower
-from forewarn.host.guests import POLLS_SENT_EVERY_S, LinkedGuests
+from forewarn.host.feed_reader import WAIT_S, FeedReader
+from forewarn.host.guest_proxy import POLLS_SENT_EVERY_S, GuestProxy
 from forewarn.host.identity import WitnessedIdentity
 from forewarn.host.turns import Turns
-from forewarn.host.watching import TELL_EVERY_S
+from forewarn.host.vm_watcher import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.link import ShownScope
-from inline_control import run_now
 from simulation.tasks import Tasks
 from simulation.wire_link import SimLink
+from support.control import run_now
 
 if TYPE_CHECKING:
-    from simulation.world import World
+    from simulation.world import SimulationWorld
 
-SWEEP_EVERY_MS = 10 * SECOND_MS
+SWEEP_EVERY_MS = round(SWEEP_EVERY_S * SECOND_MS)
 FOLLOW_EVERY_MS = WAIT_S * SECOND_MS
 TELL_EVERY_MS = round(TELL_EVERY_S * SECOND_MS)
 POLLS_EVERY_MS = round(POLLS_SENT_EVERY_S * SECOND_MS)
@@ -84,14 +85,14 @@ class SimHost:
 class Daemon:
     """One life of a host's daemon."""
 
-    def __init__(self, world: World, host: SimHost) -> None:
+    def __init__(self, world: SimulationWorld, host: SimHost) -> None:
         host.lives += 1
         self._world = world
         self._host = host
         self._clock = world.clock
         self.name = host.name
         self.disk = host.disk
-        self.time = ControlTime()
+        self.time = ControlClock()
         self.link = SimLink(
             self._carry,
             daemon=f"{host.name}/{host.lives}",
@@ -100,44 +101,46 @@ class Daemon:
         )
         self.identity = WitnessedIdentity(
             self.name,
-            follower=lambda: self.follower,
+            feed_reader=lambda: self.feed_reader,
             monotonic_ms=self._clock.monotonic_ms,
         )
         self.documents = Documents(self.identity)
-        self.guests = LinkedGuests(
+        self.guests = GuestProxy(
             self.link,
             polled=self.documents.polled,
             now_ms=self.now_ms,
             monotonic_ms=self._clock.monotonic_ms,
         )
         self.confirming = Confirmations(self.documents)
-        self.follower = self._new_follower()
-        self.link.followed = lambda: self.follower.epoch
+        self.feed_reader = self._new_feed_reader()
+        self.link.followed = lambda: self.feed_reader.epoch
         self.executor = Executor(
             self.name,
             link=self.link,
             hypervisor=world.hypervisor,
             now_ms=self._clock.monotonic_ms,
-            obeys=lambda: bool(self.follower.epoch) and not self.follower.refuses,
+            obeys=lambda: bool(self.feed_reader.epoch) and not self.feed_reader.refuses,
         )
         self.turns = Turns(
             self.name,
             link=self.link,
             confirming=self.confirming,
             guests=lambda: self.guests,
-            refuses=lambda: self.follower.refuses,
+            refuses=lambda: self.feed_reader.refuses,
+            work=self._told_of_work,
         )
         self.tasks = Tasks()
         self.serving = False  # once control was heard, or what was shown last is shown
         self.told: Sequence[SeenVm] | None = None
         self._seen: Sequence[SeenVm] = ()
         self._wanted = True
+        self._answered = False  # the last question for work
         self._changed = False
         self._follow_ms = self._sweep_ms = self._tell_ms = 0
         self._polls_ms = self._clock.real_ms + POLLS_EVERY_MS
 
-    def _new_follower(self) -> Follower:
-        return Follower(
+    def _new_feed_reader(self) -> FeedReader:
+        return FeedReader(
             self.name,
             link=self.link,
             documents=self.documents,
@@ -173,13 +176,16 @@ class Daemon:
         self.told = None
         self._wanted = True
 
-    # host.follower.Showing.
+    # host.feed_reader.FeedListener.
 
     def shown(self, host: str, scope: ShownScope) -> None:
         self.confirming.shown(host, scope)
 
     def ring(self, hosts: Sequence[str]) -> None:
         self._wanted = self._wanted or self.name in hosts
+
+    def _told_of_work(self, work: bool | None) -> None:  # noqa: FBT001 - as it was said
+        self._wanted = self._wanted or work is not False
 
     # Its life.
 
@@ -190,13 +196,13 @@ class Daemon:
     async def _connect(self) -> None:
         last = msgspec.json.decode(self.disk.shown, type=LastShown) if self.disk.shown else None
         if last is not None:
-            self.follower.recall(last.scopes)
-        heard = await self.follower.once()
+            self.feed_reader.recall(last.scopes)
+        heard = await self.feed_reader.once()
         if not heard and last is not None:
             if not self.time.known:
                 then_ms = last.monotonic_ms
                 self.time.heard(last.now_ms, asked_monotonic_ms=then_ms, heard_monotonic_ms=then_ms)
-            self.follower.resume(last.scopes, heard_ms=last.monotonic_ms)
+            self.feed_reader.resume(last.scopes, heard_ms=last.monotonic_ms)
         self.serving = heard or last is not None
 
     def turn(self, chance: random.Random | None) -> None:
@@ -217,11 +223,11 @@ class Daemon:
     def follow(self) -> None:
         """Ask what is new."""
         self._follow_ms = self._clock.real_ms + FOLLOW_EVERY_MS
-        self.tasks.begin("follow", self.follower.once)
+        self.tasks.begin("follow", self.feed_reader.once)
 
     def _follow_on(self) -> None:
         """Ask again, though nobody rang: at once while control does not answer or a VM waits."""
-        waits = self.identity.waiting > 0 or not self.follower.up
+        waits = self.identity.waiting > 0 or not self.feed_reader.up
         if waits or self._clock.real_ms >= self._follow_ms:
             self.follow()
 
@@ -238,13 +244,16 @@ class Daemon:
 
     def _work(self) -> None:
         now_ms = self._clock.real_ms
-        if not (self._wanted or self.executor.busy or now_ms >= self._sweep_ms):
+        claim = self._wanted or (not self._answered and now_ms >= self._sweep_ms)
+        if not (claim or self.executor.busy) or "step" in self.tasks:
             return
-        if "step" not in self.tasks:
-            claim = self._wanted or now_ms >= self._sweep_ms
-            if claim:
-                self._wanted, self._sweep_ms = False, now_ms + SWEEP_EVERY_MS
-            self.tasks.begin("step", lambda: _calmly(lambda: self.executor.step(claim=claim)))
+        if claim:
+            self._wanted, self._answered, self._sweep_ms = False, False, now_ms + SWEEP_EVERY_MS
+        self.tasks.begin("step", lambda: _calmly(lambda: self._step(claim=claim)))
+
+    async def _step(self, *, claim: bool) -> None:
+        if await self.executor.step(claim=claim):
+            self._answered = True
 
     def _tell(self) -> None:
         if self._seen != self.told or self._clock.real_ms >= self._tell_ms:
@@ -261,7 +270,7 @@ class Daemon:
         if not self._changed:
             return
         self._changed = False
-        pages = (self.documents.page(name) for name in sorted(self.follower.names))
+        pages = (self.documents.page(name) for name in sorted(self.feed_reader.names))
         monotonic_ms = self._clock.monotonic_ms()
         kept = LastShown(
             scopes=tuple(page.scope for page in pages if page is not None),

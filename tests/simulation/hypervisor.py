@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.adapters.simulated_hypervisor import SimulatedHypervisor
+from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.model import ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder
 from simulation.judge import Judge

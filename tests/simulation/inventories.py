@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import ordered
 from forewarn.control import inventory
 from forewarn.control.commands import Command
 from forewarn.control.inventory import Applied
 from forewarn.core.errors import Unavailable
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import MINUTE_MS, Scope, Vm
 from simulation.fleets import machine, new_scope
+from support import ordered
 
 if TYPE_CHECKING:
-    from simulation.world import World
+    from simulation.world import SimulationWorld
 
 VMS_MAX = 16
 
@@ -22,7 +22,7 @@ VMS_MAX = 16
 class Inventories:
     """The operator's file. What was listed once stays listed, with other tags each time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulationWorld) -> None:
         self._world = world
         self._rng = world.rng
         self._listed: dict[str, str] = {}  # by VM, its table
@@ -54,7 +54,7 @@ class Inventories:
     def _table(self, scope: Scope, vm: Vm) -> str:
         return (
             f'[[vm]]\nname = "{vm.name}"\nscope = "{scope.name}"\nhost = "{vm.host}"\n'
-            f'update_domain = {vm.update_domain}\npriority = "{vm.priority.value}"\n'
+            f'update_domain = {vm.update_domain}\npriority = "{vm.profile.priority.value}"\n'
             f'tags = {{ round = "{self._rng.randint(1, 3)}" }}\n'
         )
 

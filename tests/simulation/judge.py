@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import ActionKind, EventType, Phase, ScheduledEvent
 from forewarn.ports import WorkOrder
 from forewarn.wire import link as wire

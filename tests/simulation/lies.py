@@ -7,24 +7,24 @@ everybody concerned has told the truth, so that nothing else is new.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-import ordered
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import Power, SeenVm
+from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import Action, ActionPhase, EventType, Health, Outcome, Scope, Vm
 from forewarn.core.whereabouts import acted_on, arrivals
 from forewarn.wire import link as wire
-from inline_control import run_now
-from shown_scopes import sighting
 from simulation.hosts import SimHost
 from simulation.judge import Broken
 from simulation.service import Service
-from simulation.world import World
+from simulation.world import SimulationWorld
+from support import ordered
+from support.control import run_now
+from support.shown_scopes import sighting
 
 Question = tuple[str, msgspec.Struct]
 
@@ -32,7 +32,7 @@ Question = tuple[str, msgspec.Struct]
 class Liars:
     """Lets hosts of a world lie."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulationWorld) -> None:
         self._world = world
         self._rng = world.rng
 

@@ -55,7 +55,7 @@ PLANTED = (
         (
             SILENCED_CHECK,
             (
-                "core/edits.py",
+                "core/scope_edits.py",
                 "    incarnation = before.incarnation + 1 if changed else before.incarnation\n",
                 "    incarnation = before.incarnation\n",
             ),
@@ -66,7 +66,7 @@ PLANTED = (
         "an approval is answered and not written",
         (
             (
-                "control/metadata.py",
+                "control/guest_commands.py",
                 (
                     "    tx.apply(consent.approve(scope, event_ids, known=known, by=by,"
                     " now_ms=tx.now_ms))\n"
@@ -102,7 +102,7 @@ PLANTED = (
                 "    return False and not explain.whole_host(",
             ),
             (
-                "core/failing.py",
+                "core/hosts.py",
                 "        return _at(action, vm, home.name)\n    if not home.fenced:\n",
                 "        return None\n    if not home.fenced:\n",
             ),
@@ -114,7 +114,7 @@ PLANTED = (
         "VMs of a failed host start elsewhere though nobody said that it is off",
         (
             (
-                "core/failing.py",
+                "core/hosts.py",
                 "    if not home.fenced:\n        return None\n",
                 "",
             ),
@@ -126,24 +126,24 @@ PLANTED = (
         "what nobody looked at happens on a host that is off by then",
         (
             (
-                "adapters/simulated_hypervisor.py",
+                "adapters/simulated/hypervisor.py",
                 "        self._settle()\n        self._dead.add(host)\n",
                 "        self._dead.add(host)\n",
             ),
             (
-                "adapters/simulated_hypervisor.py",
+                "adapters/simulated/hypervisor.py",
                 "            if begun.action.target_host == host:\n",
                 "            if begun.action.target_host is host is None:\n",
             ),
         ),
-        first=9_001_224,
+        first=9_001_013,
     ),
     Planted(
         "a VM runs twice",
         "the target of a move starts the VM though nobody said that its source is off",
         (
             (
-                "core/failing.py",
+                "core/hosts.py",
                 "    if not home.fenced:\n        return None\n",
                 "    if not home.fenced and other is None:\n        return None\n",
             ),
@@ -155,12 +155,12 @@ PLANTED = (
         "a source that returns starts what its target may run",
         (
             (
-                "core/failing.py",
+                "core/hosts.py",
                 "        if other is not None and not vm.off:\n",
                 "        if other == home:\n",
             ),
             (
-                "control/powers.py",
+                "control/vm_power.py",
                 "            if vm.may_run_on == host and powers",
                 "            if vm.may_run_on is host is None and powers",
             ),
@@ -172,7 +172,7 @@ PLANTED = (
         "a VM that arrives on a host that has failed meanwhile is not declared",
         (
             (
-                "control/dispatch.py",
+                "control/action_claims.py",
                 "    if held.action.kind is ActionKind.MOVE_VM:\n",
                 "    if held.action.kind is ActionKind.FIND_VM:\n",
             ),
@@ -184,7 +184,7 @@ PLANTED = (
         "a VM that its owner switched off is started when its host fails",
         (
             (
-                "core/failing.py",
+                "core/hosts.py",
                 "    kind = ActionKind.DEFINE_VM if vm.off else ActionKind.START_VM\n",
                 "    kind = ActionKind.START_VM\n",
             ),
@@ -197,7 +197,7 @@ PLANTED = (
         (
             SILENCED_CHECK,
             (
-                "control/dispatch.py",
+                "control/action_claims.py",
                 "    elif silent_ms > notice.HEARTBEAT_LATE_MS:\n",
                 "    elif silent_ms < 0:\n",
             ),

@@ -13,7 +13,7 @@ PLANTED_IN_LINK = (
         "the feed forgets to look again at a scope that a host knows already",
         (
             (
-                "control/views.py",
+                "control/host_feed.py",
                 "        if before is not None and before.looked == scope.commit:\n",
                 "        if before is not None:\n",
             ),
@@ -25,7 +25,7 @@ PLANTED_IN_LINK = (
         "the store does not keep when what hosts are shown of a scope has changed",
         (
             (
-                "adapters/store.py",
+                "adapters/sqlite/store.py",
                 "shown = before is None or scope.name in self._change.shown\n",
                 "shown = before is None\n",
             ),
@@ -37,7 +37,7 @@ PLANTED_IN_LINK = (
         "a host whose word does not count any more is not told to give it again",
         (
             (
-                "control/positions.py",
+                "control/feed_positions.py",
                 "    if new.shown_ms is None and old.shown_ms is not None:\n",
                 "    if new.shown_ms is None and old.silent:\n",
             ),
@@ -49,7 +49,7 @@ PLANTED_IN_LINK = (
         "a follower goes on showing what control does not name any more",
         (
             (
-                "host/follower.py",
+                "host/feed_reader.py",
                 "        gone = self._names - names\n",
                 "        gone = self._names - names - self._names\n",
             ),
@@ -61,7 +61,7 @@ PLANTED_IN_LINK = (
         "a follower counts an answer that it has not taken over",
         (
             (
-                "host/follower.py",
+                "host/feed_reader.py",
                 "            await self._take_over(await question())\n",
                 (
                     "            changes = await question()\n"
@@ -79,7 +79,7 @@ PLANTED_IN_LINK = (
         "a daemon shows what it kept last, whatever its guests have read since",
         (
             (
-                "host/follower.py",
+                "host/feed_reader.py",
                 (
                     "        newest = [scope for scope in scopes"
                     " if self._marks.above(scope) is None]\n"
@@ -94,7 +94,7 @@ PLANTED_IN_LINK = (
         "guests are shown what is new before it is marked, and the marks are not kept",
         (
             (
-                "host/follower.py",
+                "host/feed_reader.py",
                 "        await self._keep(raised)\n        self._marks = raised\n",
                 "        self._marks = raised\n",
             ),
@@ -106,7 +106,7 @@ PLANTED_IN_LINK = (
         "a host confirms an incarnation that never was",
         (
             (
-                "control/metadata.py",
+                "control/guest_commands.py",
                 "    if incarnation > scope.incarnation:\n",
                 "    if incarnation < 0:\n",
             ),
@@ -117,7 +117,7 @@ PLANTED_IN_LINK = (
         "a host may approve for VMs of others",
         (
             (
-                "control/metadata.py",
+                "control/guest_commands.py",
                 "need_own_vm(tx, command.host, command.vm), command.event_ids\n",
                 "tx.need_scope_of_vm(command.vm), command.event_ids\n",
             ),
@@ -141,7 +141,7 @@ PLANTED_IN_LINK = (
         "a host that shows a VM has it, though its own host shows it too",
         (
             (
-                "core/sighting.py",
+                "core/inventory/location.py",
                 "            if claim > rank:\n",
                 "            if claim >= rank:\n",
             ),
@@ -153,7 +153,7 @@ PLANTED_IN_LINK = (
         "hosts are given what others have to do",
         (
             (
-                "control/dispatch.py",
+                "control/action_claims.py",
                 "                if action.host == host:\n                    yield",
                 "                if action.host:\n                    yield",
             ),
@@ -165,10 +165,10 @@ PLANTED_IN_LINK = (
         "the guest proxy answers an approval that control did not keep",
         (
             (
-                "host/guests.py",
+                "host/guest_proxy.py",
                 (
-                    "        except NotYours as why:  # it came by other hands, and control has not"
-                    " been told yet\n            raise Unavailable(str(why)) from why\n"
+                    "        except NotYours as why:  # another tool brought it here; control does"
+                    " not know yet\n            raise Unavailable(str(why)) from why\n"
                 ),
                 "        except (NotYours, Unavailable):\n            return\n",
             ),

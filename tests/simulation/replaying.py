@@ -18,13 +18,14 @@ from forewarn.control.command_log import Batch, Began, Entry, TakenBack
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.host_power import HostPower
 from forewarn.control.observed import News, Observed
-from forewarn.control.timekeeper import Reading, Timekeeper
+from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer
 from forewarn.ports import Store, StoreFailed
 from simulation.faulty_store import Fault, FaultyStore
 from simulation.fleets import hosts_of
 from simulation.world import new_store
+from support.clock import ManualClock
 
 # Which database it is, and which lives of control it had: not what they decided.
 NOT_DECIDED = ("lineage", "epoch")
@@ -34,28 +35,15 @@ class NotTheSame(Exception):  # noqa: N818 - says what is the case
     """The log does not lead to where its run was."""
 
 
-class SaidTime:
-    """`ports.Clock` that says what the log says."""
-
-    def __init__(self, monotonic_ms: int) -> None:
-        self.now, self.monotonic = 0, monotonic_ms
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> int:
-        return self.monotonic
-
-
 class SaidTimekeeper(Timekeeper):
     """Steps and standstills are commands of the log."""
 
-    def __init__(self, clock: SaidTime) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self._said = clock
 
-    def read(self) -> Reading:
-        return Reading(self._said.now, self._said.monotonic, 0)
+    def read(self) -> ClockReading:
+        return ClockReading(self._said.wall, self._said.monotonic, 0)
 
 
 class SaidHearing(Observed):
@@ -88,7 +76,7 @@ class Life:
                 f"there are {store.position()} commits where the log has {began.position}"
             )
         self._store = FaultyStore(store)
-        self._clock, self._ids = SaidTime(began.monotonic_ms), SaidIds()
+        self._clock, self._ids = ManualClock(wall=0, monotonic=began.monotonic_ms), SaidIds()
         power = HostPower() if began.powers_hosts else None
         self._heard = SaidHearing(self._clock, power=power)
         self._writer = Writer(
@@ -105,7 +93,7 @@ class Life:
 
     def decide(self, batch: Batch, *, kept: bool) -> int:
         """Decide the commands of a batch; how many were refused."""
-        self._clock.now, self._clock.monotonic = batch.now_ms, batch.monotonic_ms
+        self._clock.wall, self._clock.monotonic = batch.now_ms, batch.monotonic_ms
         self._heard.said, self._ids.left = batch.heard, list(batch.ids)
         self._store.fault = None if kept else Fault.DISK_FULL
         try:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import structlog
 
-import ordered
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
@@ -20,7 +19,6 @@ from forewarn.core.explain import explain_event
 from forewarn.core.model import MINUTE_MS, EventType, Health, Phase
 from forewarn.core.starting import HoldReason
 from forewarn.ports import WorkOrder
-from ordered import Given
 from simulation import seeds
 from simulation.faulty_store import Fault
 from simulation.fleets import build
@@ -28,7 +26,9 @@ from simulation.hosts import SimHost
 from simulation.inventories import Inventories
 from simulation.judge import Broken
 from simulation.lies import Liars
-from simulation.world import World
+from simulation.world import SimulationWorld
+from support import ordered
+from support.ordered import Given
 
 REPLAY = "cd tests && PYTHONPATH=. ../.venv/bin/python -m simulation.run {seed}"
 STEPS = 50
@@ -44,9 +44,10 @@ class Run:
         self.liars = Liars(self.world)
         self.inventories = Inventories(self.world)
         self.unlucky = seeds.unlucky(seed)
+        self.powerless = seeds.powerless(seed)
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
 
-    def play(self) -> World:
+    def play(self) -> SimulationWorld:
         acts: list[tuple[int, Callable[[], None]]] = [
             (14, self.wait),
             (12, self.guests_poll),
@@ -80,6 +81,8 @@ class Run:
                 (6, self.owner_switches),
                 (3, self.owner_switches_on_too_late),
             ]
+        if self.powerless:
+            acts.append((10, self.target_loses_its_power))
         if self.restarting:
             acts.append((10, self.daemon_restarts_during_notice))
         weights = [weight for weight, _ in acts]
@@ -280,6 +283,30 @@ class Run:
             if not self.world.hypervisor.inner.dead(source.name):
                 self.world.daemon_returns(source)
 
+    def target_loses_its_power(self) -> None:
+        """A host is off before a VM arrives there, and the source lives to see how the move ends.
+
+        Somebody has repaired what had failed before, or there would be nowhere to go.
+        """
+        self.ensure_up()
+        for host in sorted(self.world.failed):
+            self.revive(host)
+            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+        self.world.pass_time(15_000)
+        self.begin_a_move()
+        inner = self.world.hypervisor.inner
+        moves = [(at_ms, a) for at_ms, a in inner.under_way() if a.target_host and a.vm]
+        if not moves:
+            return
+        ends_ms, move = self.rng.choice(moves)
+        source, target = self.world.hosts[move.host or ""], move.target_host or ""
+        if source.name != target and not inner.dead(source.name):
+            if not source.up:
+                self.world.daemon_returns(source)
+            self.host_fails(target, fenced=True)
+            left_ms = max(0, ends_ms - self.world.clock.monotonic_ms())
+            self.world.pass_time(left_ms + self.rng.choice([60_000, 300_000]))
+
     def daemon_restarts(self) -> None:
         """Each time it is back before anybody takes it for silent."""
         host = self.world.hosts[self.rng.choice(list(self.world.hosts))]
@@ -350,7 +377,7 @@ class Run:
 
     def clock_steps(self) -> None:
         minutes = self.rng.choice([-120, -20, -1, 1, 20, 120])
-        self.world.clock.step_wall(minutes * MINUTE_MS)
+        self.world.clock.wall += minutes * MINUTE_MS
 
     def store_fails(self) -> None:
         self.world.store.fault = self.rng.choice(list(Fault))
@@ -512,7 +539,7 @@ def without_logs() -> Iterator[None]:
         structlog.configure(**before)
 
 
-def run_seed(seed: int, log: list[bytes] | None = None) -> World:
+def run_seed(seed: int, log: list[bytes] | None = None) -> SimulationWorld:
     """Play one seed, with a command log if one is given. Raises `breach`."""
     trace: list[str] = []
     try:

@@ -33,6 +33,8 @@ RESTARTING = tuple(range(RESTARTING_FROM, RESTARTING_FROM + 10))
 # Worlds whose hosts fail in the middle of moves, and whose owners switch VMs on and off.
 UNLUCKY_FROM = 9_000_000
 UNLUCKY = tuple(range(UNLUCKY_FROM, UNLUCKY_FROM + 20, 2))
+# Worlds in which hosts lose their power while VMs are on their way to them.
+POWERLESS = tuple(range(UNLUCKY_FROM + 1, UNLUCKY_FROM + 21, 4))
 # Far from the seeds that are always played, and from those that planted bugs are looked for in.
 DRAWN_FROM, DRAWN_TO = 10_000_000, 2_000_000_000
 
@@ -44,12 +46,17 @@ def draw() -> str:
 
 def fixed(count: int) -> tuple[int, ...]:
     """Half of `count`, always the same, all that ever broke, and some of the unlucky kinds."""
-    return (*range(count - count // 2), *BROKE, *RESTARTING, *UNLUCKY)
+    return (*range(count - count // 2), *BROKE, *RESTARTING, *UNLUCKY, *POWERLESS)
 
 
 def unlucky(seed: int) -> bool:
     """Every second world from UNLUCKY_FROM on, also of those that are drawn."""
     return seed >= UNLUCKY_FROM and seed % 2 == 0
+
+
+def powerless(seed: int) -> bool:
+    """Every fourth of them, none of which is unlucky: what shows in those stays as likely."""
+    return seed >= UNLUCKY_FROM and seed % 4 == 1
 
 
 def drawn(count: int, number: str) -> tuple[int, ...]:

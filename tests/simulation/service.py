@@ -13,33 +13,29 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-import ordered
-from forewarn.api.link_routes import Asker, LinkRoutes
-from forewarn.control import command_json, positions
+from forewarn.api.link.routes import Asker, LinkRoutes
+from forewarn.control import command_json, feed_positions
 from forewarn.control.agenda import Agenda
 from forewarn.control.command_log import Batch, Began, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.control import Control
-from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.host_feed import HostFeed
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.observed import Observed
-from forewarn.control.published import PublishedFleet
 from forewarn.control.sightings import Sightings
-from forewarn.control.timekeeper import Timekeeper
-from forewarn.control.views import Views
-from forewarn.control.volatile import Volatile
-from forewarn.control.writer import Writer
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.membership import Members
 from forewarn.core.model import Policy
 from forewarn.ports import Change, StaleRevision, StoreFailed
 from forewarn.wire import problems
-from inline_control import Inline, InlineControl, run_now
-from ordered import Given
 from simulation.faulty_store import FaultyStore
 from simulation.judge import Broken
-from simulation.sim_clock import SimClock, SimIds
+from simulation.sim_clock import SimClock
+from support import ordered
+from support.control import ControlParts, run_now
+from support.ids import CountedIds
+from support.ordered import Given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,44 +118,31 @@ class Service:
         durable: Durable,
         *,
         clock: SimClock,
-        ids: SimIds,
+        ids: CountedIds,
         policy: Policy,
         committed: Callable[[Sequence[Change]], None],
     ) -> None:
         store = durable.store
         durable.began(clock.monotonic_ms(), policy)
-        snapshot = store.load()
+        parts = ControlParts(store, clock=clock, observed=Observed(clock), policy=policy, ids=ids)
+        snapshot = parts.snapshot
         self.heartbeat_ms = snapshot.heartbeat_ms
-        observed = Observed(clock)
-        self.fleet = PublishedFleet(snapshot, observed, policy=policy, clock=clock)
-        self.control: Control = InlineControl(
-            writer=Inline(self.run),
-            store=store,
-            clock=clock,
-            lease_clock=clock,
-            fleet=self.fleet,
-            observed=observed,
-        )
-        self.volatile = Volatile(clock.monotonic_ms())
-        self.writer = Writer(
-            index=FleetIndex(snapshot),
-            observed=observed,
-            store=store,
-            timekeeper=Timekeeper(clock),
-            lease_clock=clock,
-            volatile=self.volatile,
-            policy=policy,
-            ids=ids,
-            on_commit=self.fleet.publish,
-            command_log=None if durable.log is None else durable.logged,
+        self.fleet, self.volatile = parts.published, parts.volatile
+        self.control: Control = parts.inline_control(self.run)
+        self.writer = parts.writer(
+            self.fleet.publish, command_log=None if durable.log is None else durable.logged
         )
         self.agenda = Agenda(self.fleet)
         self.sightings = Sightings(clock, self.volatile)
-        history = positions.begin(store, snapshot)
-        self.views = Views(history, adoptions=self.sightings.adoptions_for)
-        self.sightings.on_adoption(self.views.ring)
-        self.views.load(self.fleet.scopes.values(), self.fleet.operations.values(), snapshot.shown)
-        self.fleet.on_publish(self.views.published)
+        history = feed_positions.begin(store, snapshot)
+        self.host_feed = HostFeed(
+            history, adoptions=self.sightings.adoptions_for, asked=parts.observed.asks
+        )
+        self.sightings.on_adoption(self.host_feed.ring)
+        self.host_feed.load(
+            self.fleet.scopes.values(), self.fleet.operations.values(), snapshot.shown
+        )
+        self.fleet.on_publish(self.host_feed.published)
         self.fleet.on_publish(self.agenda.published)
         self.fleet.on_publish(committed)
         self.membership = Membership(
@@ -170,7 +153,7 @@ class Service:
             clock=clock,
             aside=aside,
         )
-        routes = LinkRoutes(self.control, views=self.views, sightings=self.sightings)
+        routes = LinkRoutes(self.control, host_feed=self.host_feed, sightings=self.sightings)
         self._table = routes.table()
 
     def run(self, command: Given[T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import ActionKind
 from forewarn.ports import WorkOrder
 from simulation.judge import Broken, Judge

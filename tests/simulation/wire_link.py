@@ -12,12 +12,9 @@ import ssl
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cache
 from typing import Protocol
 
-import httpx
-
-from forewarn.adapters.control_link import ControlLink, Lane
+from forewarn.adapters.control_link import Answer, ControlLink, Lane
 from forewarn.core.errors import Unavailable
 from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
@@ -151,12 +148,6 @@ class Wire:
             return  # nobody waits for the answer
 
 
-@cache
-def _response(status: int) -> httpx.Response:
-    """An answer of which only the status is looked at."""
-    return httpx.Response(status)
-
-
 class SimLane(Lane):
     """The deployed connections of a host, without sockets."""
 
@@ -173,11 +164,11 @@ class SimLane(Lane):
         content: bytes = b"",
         *,
         limit_s: float,  # noqa: ARG002 - of real time; how long the network takes is a Fate
-    ) -> tuple[httpx.Response, bytes]:
+    ) -> Answer:
         asked_ms = self._monotonic_ms()
         status, body = await self._carry(path.removeprefix("/link/"), content)
         self._told_time(asked_ms, self._monotonic_ms())
-        return _response(status), body
+        return Answer(status, body)
 
 
 class Carry(Protocol):

@@ -11,27 +11,28 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-import ordered
-from forewarn.adapters.simulated_machines import SimulatedWorld
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.simulated.machines import SimulatedWorld
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import ticker
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import Host, Phase, Policy, Scope, ScopeKind
 from forewarn.ports import Change
 from forewarn.wire import link as wire
 from forewarn.wire.api_versions import NEWEST
-from inline_control import run_now
-from ordered import Given
-from shown_scopes import render
 from simulation.faulty_store import Crash, FaultyStore
 from simulation.guests import Guests
 from simulation.hosts import TELL_EVERY_MS, Daemon, HostCrash, SimHost
 from simulation.hypervisor import JudgedHypervisor
 from simulation.judge import Broken, Judge
 from simulation.service import Durable, Service
-from simulation.sim_clock import SimClock, SimIds
+from simulation.sim_clock import SimClock
 from simulation.wire_link import Wire
+from support import ordered
+from support.control import run_now
+from support.ids import CountedIds
+from support.ordered import Given
+from support.shown_scopes import render
 
 T = TypeVar("T")
 SUBSTEP_MS = 5_000
@@ -53,7 +54,7 @@ def new_store(hosts: Iterable[Host]) -> SqliteStore:
     return store
 
 
-class World:
+class SimulationWorld:
     """Everything there is in one run. Raises Broken as soon as an invariant does not hold."""
 
     def __init__(
@@ -68,7 +69,7 @@ class World:
         """`log` is where the command log goes, if somebody wants it."""
         self.rng = random.Random(f"{seed} world")
         self.clock = SimClock()
-        self.ids = SimIds()
+        self.ids = CountedIds()
         self.policy = policy
         self.judge = Judge(self.clock, [seen for _, seen in vms])
         self.hypervisor = JudgedHypervisor(self.clock, self.judge)
@@ -209,7 +210,7 @@ class World:
             # While the service is down hosts ask in vain: nothing can happen step by step.
             part = ms if self.service is None else min(ms, SUBSTEP_MS)
             self._count_readable(part)
-            self.clock.advance(part)
+            self.clock.pass_ms(part)
             ms -= part
             self.beat()
 
@@ -251,7 +252,7 @@ class World:
         """Hosts that have something new ask for it at once; some of the rings are lost."""
         if self.service is None:
             return
-        for name in self.service.views.take_rung():
+        for name in self.service.host_feed.take_rung():
             host = self.hosts.get(name)
             if host is None or host.daemon is None or self.rng.random() >= RING_HEARD:
                 continue
@@ -462,7 +463,7 @@ class World:
         self.judge.end_of_vms(running, gone)
         self.judge.check_approvals(self.store.event)
         for host in self.hosts.values():
-            if host.daemon is None or host.daemon.follower.refuses:
+            if host.daemon is None or host.daemon.feed_reader.refuses:
                 raise Broken(f"documents: {host.name} refuses what control shows, or is away")
             committed = self._committed_to(host.name)
             for shown in (host.daemon.shows(), host.daemon.texts()):

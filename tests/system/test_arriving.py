@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from core_fleet import TurnedClock
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import HOUR_MS
-from forewarn.host.loopback_channels import LoopbackChannels
 from forewarn.wire.link import Turn, TurnTaken
-from forewarn.wiring.host_measures import host_measures
-from host_world import DOCUMENT, Cloud, a_vm, cloud, run, scheduled, until
+from forewarn.wiring.host_metrics import host_metrics
+from loopback_channels import LoopbackChannels
+from support.clock import ManualClock
+from support.host_world import DOCUMENT, Cloud, a_vm, cloud, run, scheduled
+from support.waiting import until
 
 HOSTS = {
     "h1": [a_vm("web_0", scope="web", update_domain=0)],
@@ -25,9 +26,9 @@ HOSTS = {
 HOUR_S = HOUR_MS // 1_000
 
 
-async def _on_its_way(there: Cloud) -> tuple[str, TurnedClock]:
+async def _on_its_way(there: Cloud) -> tuple[str, ManualClock]:
     """Begin to move web_0; where to, and the clock by which it arrives in an hour."""
-    clock = TurnedClock()
+    clock = ManualClock()
     there.world.hypervisor._clock = clock
     there.world.hypervisor.slow_next("web_0", extra_s=HOUR_S)
     event_id = await scheduled(there, "web_0", "redeploy")
@@ -64,8 +65,8 @@ def test_a_vm_reads_nothing_older_on_a_host_that_lost_control_before_it_came(
             host = there.hosts[target]
 
             monkeypatch.setattr(host.link, "changes", _away)
-            host.follower.ask_now()
-            await until(lambda: not host.follower.up, "the target hears control no more")
+            host.feed_reader.ask_now()
+            await until(lambda: not host.feed_reader.up, "the target hears control no more")
             before = (await there.document("web_0"))["DocumentIncarnation"]
             await there.operator("POST", "vms/web_1/restart", {})
 
@@ -79,7 +80,7 @@ def test_a_vm_reads_nothing_older_on_a_host_that_lost_control_before_it_came(
             await until(lambda: there.world.hypervisor.where("web_0") == target, "it has come")
             reply = await _ask(there, target)
             assert (reply.status_code, int(reply.headers["Retry-After"]) > 0) == (503, True)
-            assert "\nforewarn_vms_waiting_for_control 1" in host_measures(host).text().decode()
+            assert "\nforewarn_vms_waiting_for_control 1" in host_metrics(host).text().decode()
 
             monkeypatch.undo()
             await until(lambda: host.identity.by_name("web_0"), "control has said what it reads")

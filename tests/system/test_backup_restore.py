@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-from system_world import Service, running, service_in
+from support.system_world import Service, running, service_in
 
 JUMP = 1_000_000
 

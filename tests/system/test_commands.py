@@ -10,20 +10,10 @@ from typing import Any
 
 import pytest
 
-from cli_runner import forewarn
-from system_world import FLEET, QUICK, Service, running, wait_until
-
-KEYS_OF_AN_EVENT = {
-    "event_id",
-    "event_type",
-    "event_source",
-    "phase",
-    "not_before",
-    "resources",
-    "scope",
-    "update_domain",
-    "host",
-}
+from support.cli_runner import forewarn
+from support.events import KEYS_OF_AN_EVENT
+from support.system_world import FLEET, QUICK, Service, running
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -55,7 +45,7 @@ def both(service: Service, *arguments: str) -> tuple[str, Any]:
 def test_every_view_is_a_table_for_people_and_json_for_programs(service: Service) -> None:
     event_id = service.order("vms/vm0/restart")["event_id"]
     operation = service.order("hosts/h2/maintain", {"event_type": "Freeze", "not_before": "+2h"})
-    views = {
+    host_feed = {
         ("vm", "list"): "web_1",
         ("vm", "show", "vm0"): event_id,
         ("host", "list"): "h3",
@@ -72,7 +62,7 @@ def test_every_view_is_a_table_for_people_and_json_for_programs(service: Service
         ("journal", "--scope", "vm0"): event_id,
     }
 
-    for view, word in views.items():
+    for view, word in host_feed.items():
         # In this process: to start Python so often takes minutes on a busy machine.
         people, programs = (
             forewarn("--data", str(service.data), *view, *more) for more in ((), ("--json",))

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from forewarn.core.machines import Nic, Power, SeenVm
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm
 from forewarn.wire import link as wire
-from link_world import Machine, run
-from shown_scopes import sighting
-from system_world import EXIT_LIMIT_S, FOREWARN, START_LIMIT_S, request, running, wait_until
+from support.link_world import Machine, run
+from support.shown_scopes import sighting
+from support.system_world import EXIT_LIMIT_S, FOREWARN, START_LIMIT_S, request, running
+from support.waiting import wait_until
 
 
 class ControlProcess:

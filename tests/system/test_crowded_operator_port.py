@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from system_world import running, wait_until
+from support.system_world import running
+from support.waiting import wait_until
 
 CROWD = 400
 HALF_A_HEAD = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX: "

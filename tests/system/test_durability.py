@@ -18,7 +18,15 @@ from pathlib import Path
 import pytest
 
 from programs import needs
-from system_world import Guest, Service, needs_strace, running, service_in, standalone_fleet, traced
+from support.system_world import (
+    Guest,
+    Service,
+    needs_strace,
+    running,
+    service_in,
+    standalone_fleet,
+    traced,
+)
 
 VMS = 12
 WAL = "forewarn.db-wal>"

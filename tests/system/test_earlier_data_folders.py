@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from forewarn.adapters import host_credentials, marks_file
-from host_world import Cloud, a_vm, run, until
-from system_world import service_in, wait_until
+from support.host_world import Cloud, a_vm, run
+from support.system_world import service_in
+from support.waiting import until, wait_until
 
 FOLDERS = Path(__file__).parent.parent / "fixtures" / "data_folders"
 PHASES = ("scheduled", "started", "completed")
@@ -132,7 +133,7 @@ def test_a_control_and_its_hosts_go_on_where_the_earlier_version_stopped(tmp_pat
                 event = event_of(expected, vm, event_type)
                 assert (await there.approve(vm, event["event_id"])).status_code == 200
                 await until(partial(_ended, there, event), f"the event of {vm} ends")
-            assert [host.follower.refuses for host in there.hosts.values()] == ["", ""]
+            assert [host.feed_reader.refuses for host in there.hosts.values()] == ["", ""]
             assert await there.vm("leaves") is None
         finally:
             await there.close()
@@ -161,7 +162,7 @@ def test_a_host_shows_what_the_earlier_version_showed_while_control_is_away(
             for vm in VMS[host]:
                 await until(partial(there.guest, vm.name), f"{vm.name} is served")
                 assert await there.document(vm.name) == expected["documents"][vm.name]
-            assert not service.follower.up
+            assert not service.feed_reader.up
         finally:
             await there.close()
 

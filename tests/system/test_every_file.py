@@ -20,17 +20,18 @@ import pytest
 
 from forewarn.adapters import host_credentials, last_documents
 from forewarn.adapters.authority import Authority
-from forewarn.adapters.backup import restore
-from forewarn.adapters.data_folder import DatabaseRefused
-from forewarn.adapters.database_mark import read_mark
-from forewarn.adapters.kept_forms import UnreadForm
+from forewarn.adapters.file_forms import UnreadForm
 from forewarn.adapters.last_documents import LastShown
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.backup import restore
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
+from forewarn.adapters.sqlite.database_mark import read_mark
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.errors import Conflict
 from forewarn.ports import StoreFailed
 from forewarn.wiring.process import CannotStart
-from link_world import ControlWorld, control_running, run, until
-from system_world import FLEET, copy_folder
+from support.link_world import ControlWorld, control_running, run
+from support.system_world import FLEET, copy_folder
+from support.waiting import until
 
 CLOSED = (
     "forewarn.db",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from host_processes import (
+from support.host_processes import (
     END_LIMIT_S,
     START_LIMIT_S,
     Cloud,
@@ -23,7 +23,8 @@ from host_processes import (
     judge,
     ordered,
 )
-from system_world import FOREWARN, copy_folder, wait_until
+from support.system_world import FOREWARN, copy_folder
+from support.waiting import wait_until
 
 STEPS = [
     f"{when}:{step}"

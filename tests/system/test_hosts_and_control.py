@@ -10,22 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.adapters.system import SystemClock
-from forewarn.core.machines import Traits
+from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import HOUR_MS, MINUTE_MS, ActionKind
-from forewarn.host.loopback_channels import LoopbackChannels
-from host_world import WEB, Cloud, a_vm, cloud, run, scheduled, until
-
-
-class SteppedClock(SystemClock):
-    """The clocks of a host whose wall clock somebody has set."""
-
-    def __init__(self, *, step_ms: int = 0) -> None:
-        self.step_ms = step_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.step_ms
+from loopback_channels import LoopbackChannels
+from support.clock import RunningClock
+from support.host_world import WEB, Cloud, a_vm, cloud, run, scheduled
+from support.waiting import until
 
 
 async def ended(there: Cloud, event_id: str) -> str:
@@ -160,18 +152,18 @@ def test_while_the_link_is_cut_guests_keep_their_document_and_approvals_wait(
             event_id = await scheduled(there, "web_0")
             before = await there.document("web_0")
             there.proxy.drop()
-            await until(lambda: not there.hosts["h1"].follower.up, "h1 notices")
+            await until(lambda: not there.hosts["h1"].feed_reader.up, "h1 notices")
 
             assert await there.document("web_0") == before
             refused = await there.approve("web_0", event_id)
             assert refused.status_code == 503
             assert int(refused.headers["Retry-After"]) >= 1
-            age = there.hosts["h1"].follower.age_s
+            age = there.hosts["h1"].feed_reader.age_s
             assert age is not None
-            await until(lambda: (there.hosts["h1"].follower.age_s or 0) > age, "the age grows")
+            await until(lambda: (there.hosts["h1"].feed_reader.age_s or 0) > age, "the age grows")
 
             there.proxy.mend()
-            await until(lambda: there.hosts["h1"].follower.up, "the link is back")
+            await until(lambda: there.hosts["h1"].feed_reader.up, "the link is back")
             assert (await there.approve("web_0", event_id)).status_code == 200
             assert await ended(there, event_id) == "completed"
 
@@ -183,7 +175,7 @@ def test_what_was_ordered_while_the_link_was_cut_is_shown_when_it_is_back(tmp_pa
         async with cloud(tmp_path, WEB) as there:
             await there.document("web_0")
             there.proxy.drop()
-            await until(lambda: not there.hosts["h1"].follower.up, "h1 notices")
+            await until(lambda: not there.hosts["h1"].feed_reader.up, "h1 notices")
             await there.operator("POST", "vms/web_0/restart", {})
             assert await there.events("web_0") == []
 
@@ -202,7 +194,7 @@ def test_notice_does_not_run_while_nobody_could_confirm_it(tmp_path: Path, away_
         async with cloud(tmp_path, WEB, clock=clock) as there:
             await there.document("web_0")
             there.proxy.drop()
-            await until(lambda: not there.hosts["h1"].follower.up, "h1 notices")
+            await until(lambda: not there.hosts["h1"].feed_reader.up, "h1 notices")
             ordered = await there.operator("POST", "vms/web_0/restart", {})
             event_id = ordered["event_id"]
             clock.pass_ms(away_ms)
@@ -221,36 +213,18 @@ def test_notice_does_not_run_while_nobody_could_confirm_it(tmp_path: Path, away_
     run(test())
 
 
-class RunningClock(SystemClock):
-    """The machine's clock, which can be turned ahead; wall and monotonic time stay together."""
-
-    def __init__(self) -> None:
-        self._ahead_ms = 0
-        self.asked = 0
-
-    def pass_ms(self, ms: int) -> None:
-        self._ahead_ms += ms
-
-    def now_ms(self) -> int:
-        self.asked += 1
-        return super().now_ms() + self._ahead_ms
-
-    def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + self._ahead_ms
-
-
 def test_after_a_restart_of_control_everything_goes_on(tmp_path: Path) -> None:
     async def test() -> None:
         async with cloud(tmp_path, WEB) as there:
             event_id = await scheduled(there, "web_0")
             before = (await there.document("web_0"))["DocumentIncarnation"]
-            epochs = there.hosts["h1"].follower.epochs
+            epochs = there.hosts["h1"].feed_reader.epochs
             await there.stop_control()
-            await until(lambda: not there.hosts["h1"].follower.up, "h1 notices")
+            await until(lambda: not there.hosts["h1"].feed_reader.up, "h1 notices")
             assert (await there.document("web_0"))["DocumentIncarnation"] == before
 
             await there.start_control()
-            await until(lambda: there.hosts["h1"].follower.epochs > epochs, "a new epoch")
+            await until(lambda: there.hosts["h1"].feed_reader.epochs > epochs, "a new epoch")
             assert (await there.document("web_0"))["DocumentIncarnation"] == before
             assert (await there.approve("web_0", event_id)).status_code == 200
             assert await ended(there, event_id) == "completed"
@@ -301,18 +275,18 @@ def test_a_host_that_is_started_while_control_is_away_shows_what_it_showed_last(
             before = await there.poll("web_0")
             await there.stop_control()
             await there.stop_host("h1")
-            h1 = await there.start_host("h1", clock=SteppedClock(step_ms=-365 * 24 * HOUR_MS))
+            h1 = await there.start_host("h1", clock=RunningClock(step_ms=-365 * 24 * HOUR_MS))
             await until(lambda: there.guest("web_0"), "it is served again")
 
             after = await there.poll("web_0")
             assert after.json() == before.json()
             assert after.headers["Date"].split()[3] == before.headers["Date"].split()[3]
             assert (await there.approve("web_0", event_id)).status_code == 503
-            assert not h1.follower.up
-            assert h1.follower.age_s is not None
+            assert not h1.feed_reader.up
+            assert h1.feed_reader.age_s is not None
 
             await there.start_control()
-            await until(lambda: h1.follower.up, "h1 follows control again")
+            await until(lambda: h1.feed_reader.up, "h1 follows control again")
             assert (await there.approve("web_0", event_id)).status_code == 200
             assert await ended(there, event_id) == "completed"
 
@@ -336,7 +310,7 @@ def test_last_documents_that_cannot_be_used_keep_nobody_from_starting(
             there.proxy.drop()
             starting = asyncio.ensure_future(there.start_host("h1"))
             await until(lambda: "h1" in there.hosts, "h1 tries")
-            await until(lambda: there.hosts["h1"].follower.failures > 0, "h1 has asked in vain")
+            await until(lambda: there.hosts["h1"].feed_reader.failures > 0, "h1 has asked in vain")
             there.proxy.mend()
             await starting
             await until(lambda: there.guest("web_0"), "it is served again")
@@ -355,7 +329,7 @@ def test_a_step_of_the_hosts_own_clock_changes_nothing_for_its_guests(tmp_path: 
     async def test() -> None:
         async with cloud(tmp_path, WEB) as there:
             await there.stop_host("h1")
-            clock = SteppedClock()
+            clock = RunningClock()
             await there.start_host("h1", clock=clock)
             await until(lambda: there.guest("web_0"), "it is served again")
             before = (await there.poll("web_0")).headers["Date"]
@@ -377,7 +351,7 @@ def test_a_vm_with_the_name_of_another_hosts_vm_gets_nothing(tmp_path: Path) -> 
             guest = mine.identity.by_name("web_0")
             assert guest is not None
             other = a_vm("web_9")
-            mine.identity.witness([_renamed(other, "web_0")])
+            mine.identity.witness([replace(other, name="web_0")])
 
             assert mine.identity.by_name("web_0") is None
             channels = mine.channels
@@ -390,12 +364,6 @@ def test_a_vm_with_the_name_of_another_hosts_vm_gets_nothing(tmp_path: Path) -> 
             assert reply.status_code == 403
 
     run(test())
-
-
-def _renamed(vm: Any, name: str) -> Any:
-    from dataclasses import replace  # noqa: PLC0415 - of one test
-
-    return replace(vm, name=name)
 
 
 def test_an_adopted_vm_is_in_its_scope(tmp_path: Path) -> None:
@@ -422,7 +390,7 @@ def test_metrics_and_health_are_served_on_loopback(tmp_path: Path) -> None:
             address, port = server.sockets[0].getsockname()[:2]
             page = await there.client.get(f"http://{address}:{port}/metrics")
             assert page.status_code == 200
-            for name in ("link_up 1.0", "scopes_shown 1.0", "vms_seen 1.0", "heartbeats_total"):
+            for name in ("link_up 1.0", "scopes_served 1.0", "vms_on_host 1.0", "heartbeats_total"):
                 assert f"forewarn_{name}" in page.text
             assert 'forewarn_guest_polls_total{status="200"}' in page.text
             healthy = await there.client.get(f"http://{address}:{port}/healthz")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from host_world import Cloud, a_vm, cloud, until
+from msgspec.structs import replace
+
+from support.host_world import Cloud, a_vm, cloud
+from support.waiting import until
 
 FLEET = {"h1": [a_vm("web_0", scope="web", update_domain=0)], "h2": [a_vm("other")]}
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from core_fleet import TurnedClock
 from forewarn.adapters.system import SystemClock
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.model import HOUR_MS
 from forewarn.wiring.host import membership
-from host_world import WEB, cloud, run, scheduled, until
+from support.clock import ManualClock
+from support.host_world import WEB, cloud, run, scheduled
+from support.waiting import until
 
 
 def test_a_token_joins_once_and_the_same_command_starts_the_host_ever_after(
@@ -85,7 +86,7 @@ def test_whoever_is_not_the_control_of_the_token_is_told_nothing(tmp_path: Path)
 
 def test_a_certificate_is_renewed_when_two_thirds_of_its_life_have_passed(tmp_path: Path) -> None:
     async def test() -> None:
-        clock = TurnedClock()
+        clock = ManualClock()
         clock.wall = SystemClock().now_ms()
         async with cloud(tmp_path, WEB) as there:
             host = there.hosts["h1"]
@@ -100,9 +101,9 @@ def test_a_certificate_is_renewed_when_two_thirds_of_its_life_have_passed(tmp_pa
             assert await host.renew_if_due()
 
             assert (tmp_path / "h1" / "host.pem").read_text() != before
-            answers = host.follower.answers
+            answers = host.feed_reader.answers
             await scheduled(there, "web_0")
-            await until(lambda: host.follower.answers > answers, "it is followed on")
+            await until(lambda: host.feed_reader.answers > answers, "it is followed on")
 
     run(test())
 
@@ -112,7 +113,7 @@ def test_a_revoked_host_is_not_heard_and_its_guests_keep_their_document(tmp_path
         async with cloud(tmp_path, WEB) as there:
             event_id = await scheduled(there, "web_0")
             await there.operator("POST", "hosts/h1/revoke", {})
-            await until(lambda: not there.hosts["h1"].follower.up, "h1 is shut out")
+            await until(lambda: not there.hosts["h1"].feed_reader.up, "h1 is shut out")
 
             assert (await there.approve("web_0", event_id)).status_code == 503
             assert [e["EventId"] for e in await there.events("web_0")] == [event_id]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from system_world import QUICK, Service, running, standalone_fleet
+from support.system_world import QUICK, Service, running, standalone_fleet
 
 VMS = 12
 CALLERS = 4

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from system_world import HOSTS, QUICK, Service, no_events, running, wait_until
+from support.system_world import HOSTS, QUICK, Service, no_events, running
+from support.waiting import wait_until
 
 # A lease, a sweep over the hosts, the impact itself, and some room.
 ENDED_WITHIN_S = 100.0

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from system_world import HOSTS, Guest, Service, request, running, wait_until
+from support.system_world import HOSTS, Guest, Service, request, running
+from support.waiting import wait_until
 
 SCOPES, VMS_PER_SCOPE = 400, 10
 VMS = SCOPES * VMS_PER_SCOPE

@@ -6,15 +6,16 @@ and the event completes. What one side does not know is refused by name, and cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from forewarn.wire import link as wire
-from host_processes import (
+from support.host_processes import (
     END_LIMIT_S,
     Cloud,
     approves,
@@ -24,9 +25,9 @@ from host_processes import (
     ordered,
     polls,
 )
-from lasting_machines import take_away
-from link_messages import MESSAGES, default_of
-from link_peers import (
+from support.lasting_machines import take_away
+from support.link_messages import MESSAGES, default_of
+from support.link_peers import (
     LATER_QUESTION,
     LATER_WORK,
     LEFT_OUT,
@@ -38,7 +39,7 @@ from link_peers import (
     OLDER,
     as_said_by,
 )
-from system_world import wait_until
+from support.waiting import wait_until
 
 OURS = ""
 MIXES = [
@@ -64,8 +65,7 @@ def mixed(folder: Path, control: str, host: str) -> Iterator[Cloud]:
         there.close()
 
 
-def waited(look: Callable[[], object], what: str) -> None:
-    wait_until(look, what, limit_s=END_LIMIT_S)
+waited = partial(wait_until, limit_s=END_LIMIT_S)
 
 
 def restarts(there: Cloud) -> None:

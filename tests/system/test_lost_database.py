@@ -10,7 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from forewarn.wiring.process import EXIT_CONFIG
-from system_world import Service, service_in, wait_until
+from support.system_world import Service, service_in
+from support.waiting import wait_until
 
 JUMP = 1_000_000
 

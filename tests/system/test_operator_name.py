@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forewarn.testing import Cloud
-from link_world import control_running, run
-from simulate_process import simulating
-from system_world import QUICK, Service, running, service_in
+from support.link_world import control_running, run
+from support.simulate_process import simulating
+from support.system_world import QUICK, Service, running, service_in
 
 ADA = "Ada Lovelace"
 EXIT_USAGE = 2

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.wiring.process import EXIT_CONFIG
-from system_world import EXIT_LIMIT_S, FOREWARN, Service, running, service_in
+from support.system_world import EXIT_LIMIT_S, FOREWARN, Service, running, service_in
 
 LIMIT_S = 20.0
 MEMBER, STRANGER = 65_531, 65_532

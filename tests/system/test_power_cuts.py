@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from system_world import Service, needs_strace, running, standalone_fleet, traced, wait_until
+from support.system_world import Service, needs_strace, running, standalone_fleet, traced
+from support.waiting import wait_until
 
 pytestmark = needs_strace
 

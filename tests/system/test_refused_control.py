@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from forewarn.adapters import marks_file
-from forewarn.core.marks import Marks
-from forewarn.wiring.host_accepting import accept_control
-from host_world import WEB, Cloud, cloud, run, scheduled, until
-from system_world import copy_folder
+from forewarn.core.incarnation_marks import Marks
+from forewarn.wiring.accept_control import accept_control
+from support.host_world import WEB, Cloud, cloud, run, scheduled
+from support.system_world import copy_folder
+from support.waiting import until
 
 OLD = "control-as-it-was"
 
@@ -33,7 +34,7 @@ async def copied(there: Cloud) -> None:
 
 async def up(there: Cloud) -> None:
     for service in there.hosts.values():
-        await until(lambda s=service: s.follower.up, "control is followed")  # type: ignore[misc]
+        await until(lambda s=service: s.feed_reader.up, "control is followed")  # type: ignore[misc]
 
 
 async def raised(there: Cloud, vm: str) -> int:
@@ -61,7 +62,7 @@ async def went_back(there: Cloud) -> None:
 
 
 async def refused(there: Cloud, host: str) -> None:
-    await until(lambda: host in there.hosts and there.hosts[host].follower.refused, "refused")
+    await until(lambda: host in there.hosts and there.hosts[host].feed_reader.refused, "refused")
 
 
 def test_a_restarted_daemon_shows_nothing_older_whatever_control_it_has_joined(
@@ -205,7 +206,7 @@ def test_after_accept_control_the_host_shows_what_control_has_and_obeys(tmp_path
             await there.start_host("h1")
             await until(lambda: there.guest("web_0"), "it is served again")
             assert await read(there, "web_0") == now
-            assert there.hosts["h1"].follower.refuses == ""
+            assert there.hosts["h1"].feed_reader.refuses == ""
 
     run(test())
 
@@ -224,7 +225,7 @@ def test_accept_control_for_a_daemon_that_is_stopped_counts_at_its_next_start(
             await until(lambda: there.guest("web_0"), "it is served again")
 
             assert await read(there, "web_0") < before
-            assert there.hosts["h1"].follower.refuses == ""
+            assert there.hosts["h1"].feed_reader.refuses == ""
 
     run(test())
 
@@ -248,7 +249,7 @@ def test_accept_control_counts_for_a_daemon_that_is_started_while_control_is_awa
             await until(lambda: there.guest("web_0"), "it is served again")
 
             assert await read(there, "web_0") < before
-            assert there.hosts["h1"].follower.refuses == ""
+            assert there.hosts["h1"].feed_reader.refuses == ""
 
     run(test())
 
@@ -386,7 +387,7 @@ def test_what_was_kept_is_not_shown_again_once_something_newer_was(tmp_path: Pat
             assert h1.documents.page("web") is None
 
             await there.start_control()
-            await until(lambda: h1.follower.up, "control is followed")
+            await until(lambda: h1.feed_reader.up, "control is followed")
             await until(lambda: there.guest("web_0"), "it is served again")
             assert await both()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from system_world import HOSTS, QUICK, Guest, Service, running
+from support.system_world import HOSTS, QUICK, Guest, Service, running
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8 without being told"

@@ -13,8 +13,9 @@ import pytest
 
 from forewarn.wiring.simulate import LINK_LOCAL_ADDRESS
 from programs import missing, needs
-from simulate_process import FREE_PORTS, Simulation, environment_of, forewarn, simulating
-from system_world import API_VERSION, EXIT_LIMIT_S, FOREWARN, running, wait_until
+from support.simulate_process import FREE_PORTS, Simulation, environment_of, forewarn, simulating
+from support.system_world import API_VERSION, EXIT_LIMIT_S, FOREWARN, running
+from support.waiting import wait_until
 
 PATH = f"/metadata/scheduledevents?api-version={API_VERSION}"
 

@@ -13,7 +13,8 @@ from signal import SIGINT, SIGTERM, Signals
 import pytest
 
 from forewarn.wiring.process import EXIT_CONFIG
-from system_world import FLEET, Service, running, service_in, wait_until
+from support.system_world import FLEET, Service, running, service_in
+from support.waiting import wait_until
 
 DATABASE = "forewarn.db"
 

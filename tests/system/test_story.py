@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from programs import needs
-from system_world import QUICK, Service, running, wait_until
+from support.system_world import QUICK, Service, running
+from support.waiting import wait_until
 
 STORY = ["scheduled", "confirmed", "approved", "started", "claimed", "reported", "completed"]
 

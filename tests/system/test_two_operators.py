@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from system_world import QUICK, Service, no_events, running, standalone_fleet, wait_until
+from support.system_world import QUICK, Service, no_events, running, standalone_fleet
+from support.waiting import wait_until
 
 T = TypeVar("T")
 

@@ -17,21 +17,21 @@ from typing import Any
 
 import pytest
 
-from cloud_guest import PATH, PATIENCE_S, approve, ask, read
 from forewarn.settings import setting_names
 from forewarn.testing import (
     AlreadyStarted,
     BadInventory,
     Cloud,
+    CloudVm,
     Conflict,
     EmulatorBroke,
     Invalid,
     NotFound,
     Phase,
-    Vm,
 )
-from forewarn.testing.words import SettingWords
+from forewarn.testing.arguments import SettingArguments
 from forewarn.wiring.simulate import Emulator
+from support.cloud_guest import PATH, PATIENCE_S, approve, ask, read
 
 
 def test_a_bare_cloud_has_one_vm(cloud: Cloud) -> None:
@@ -241,8 +241,8 @@ def test_an_inventory_is_a_file_or_its_text(tmp_path: Path) -> None:
         ({"scopes": ["web"]}, "Write a name and how many VMs it has, like web:3"),
         ({"clock": "x0"}, 'There is no clock "x0"'),
         ({"seed": "7"}, '"7" is no seed'),
-        ({"start": "+1h"}, "no time for a clock to start with"),
-        ({"start": datetime(2026, 3, 3)}, "no time for a clock"),  # noqa: DTZ001 - the mistake
+        ({"start": "+1h"}, "not a time that a clock can start with"),
+        ({"start": datetime(2026, 3, 3)}, "not a time that a clock can start with"),  # noqa: DTZ001 - the mistake
         ({"enablement": "never"}, 'enablement = "never" is refused. Accepted: "first-poll"'),
         ({"reboot_seconds": -1}, 'reboot_seconds = "-1" is refused'),
         ({"vms": ["a"], "inventory": "[[vm]]"}, "An inventory says the whole fleet"),
@@ -262,7 +262,7 @@ def test_words_that_make_no_sense_are_refused_with_a_sentence(
 def test_every_setting_of_the_service_that_a_cloud_can_have_is_a_word() -> None:
     of_files_and_ports = {"data", "inventory", "guest", "operator", "hosts", "hosts_url"}
     of_files_and_ports |= {"behind_proxy", "socket"}
-    assert set(SettingWords.__annotations__) == set(setting_names()) - of_files_and_ports
+    assert set(SettingArguments.__annotations__) == set(setting_names()) - of_files_and_ports
 
 
 def test_a_closed_cloud_says_that_it_is_closed() -> None:
@@ -405,7 +405,7 @@ def _open_sockets() -> set[str]:
     return found
 
 
-def named(vm: Vm, host: str) -> int:
+def named(vm: CloudVm, host: str) -> int:
     """The status of a GET that asks for the VM's endpoint under another name."""
     return ask(vm, Host=host)[0]
 

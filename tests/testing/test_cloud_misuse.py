@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloud_guest import PATIENCE_S, read
 from forewarn.testing import Cloud, Conflict, Invalid, Refusal
+from support.cloud_guest import PATIENCE_S, read
+from support.waiting import wait_until
 
 LONG_S = 60.0
 
@@ -124,6 +125,4 @@ def test_a_wait_without_an_end_is_refused(cloud: Cloud, within: float) -> None:
 def _until_somebody_waits(cloud: Cloud) -> None:
     """Return when a coroutine of a caller is under way on the emulator's loop."""
     loop = cloud._background._loop
-    until_s = time.monotonic() + PATIENCE_S
-    while not any("_working" in repr(task) for task in asyncio.all_tasks(loop)):
-        assert time.monotonic() < until_s
+    wait_until(lambda: any("_working" in repr(task) for task in asyncio.all_tasks(loop)))

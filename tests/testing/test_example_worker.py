@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.testing import Cloud
-from system_world import wait_until
+from support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "queue-worker"
 RUN_SECONDS_MAX = 100

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloud_guest import approve, ask, read, waiting_guest
 from forewarn.testing import Cloud, Invalid, NotFound
+from support.cloud_guest import approve, ask, read, waiting_guest
 
 LONG_S = 60.0  # longer than any test may take: who waits that long has not noticed
 
@@ -41,7 +41,7 @@ def test_a_missed_approval_says_what_was_the_case(cloud: Cloud) -> None:
     assert f"Event {event.event_id} was not approved within 0.01 s." in said
     assert f"{event} is scheduled, not before" in said
     assert "Read by vm0 at" in said
-    assert "approved by nobody" in said
+    assert "approved by no VM" in said
     assert "scheduled by operator on host0" in said
     assert "vm0 has polled once and sent 0 approvals." in said
 
@@ -69,7 +69,7 @@ def test_an_event_that_nobody_is_told_of_says_so(cloud: Cloud) -> None:
     event = cloud.restart("vm0")
     assert event.silent
     said = failure(lambda: cloud.expect_read("vm0", event, within=0))
-    assert "It is silent: nobody in scope vm0 had polled." in said
+    assert "It is silent: no VM of scope vm0 had polled." in said
 
 
 def test_what_cannot_happen_any_more_is_not_waited_for(cloud: Cloud) -> None:

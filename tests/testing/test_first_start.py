@@ -16,7 +16,7 @@ NOT_NEEDED = (
     "cryptography",
     "email",
     "http.client",
-    "httpx",
+    "httpcore",
     "importlib.metadata",
     "prometheus_client",
     "pygments",

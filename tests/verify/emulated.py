@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ordered
 from forewarn.core.errors import Refusal
 from forewarn.core.model import SECOND_MS, EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.settings import SIMULATE_DEFAULTS, Settings
 from forewarn.testing.background import Background
 from forewarn.verify import OperatorFailed, Options
-from forewarn.wiring.simulate import Emulator, Plan
+from forewarn.wiring.simulate import EmulationPlan, Emulator
+from support import ordered
 
 TYPES = ("Reboot", "Redeploy", "Freeze", "Preempt", "Terminate")
 
@@ -25,7 +25,7 @@ class Emulated:
     def __init__(self, *, requests_per_s: int = 0, speed: int = 0) -> None:
         changed = {**SIMULATE_DEFAULTS, "guest_requests_per_second": requests_per_s}
         settings = Settings(data=Path("unused"), **changed)
-        plan = Plan(settings=settings, inventory=inventory_text(), seed=1, speed=speed)
+        plan = EmulationPlan(settings=settings, inventory=inventory_text(), seed=1, speed=speed)
         self.background = Background(plan)
         self.vm, self.url = self.background.call(_first_url)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from forewarn.verify import Report, Verdict, run
-from forewarn.verify.checks import Level
+from forewarn.verify.check import Level
 from forewarn.verify.table import BY_ID, CHECKS
 from verify.breakages import BREAKAGES
 from verify.emulated import emulated

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forewarn.verify import OperatorFailed, Options, Report, Verdict, run
-from forewarn.verify.checks import Level
+from forewarn.verify.check import Level
 from forewarn.verify.documents import VERSIONS
 from forewarn.verify.table import CHECKS
 from verify.breaking_events import in_rfc_1123

@@ -14,7 +14,7 @@ CHECKS_MIN = 60
 BLIND_CHARS_MAX = 110
 LOADED = """
 import sys
-import forewarn.verify, forewarn.verify.commands, forewarn.verify.formats
+import forewarn.verify, forewarn.verify.commands, forewarn.verify.report_formats
 print("\\n".join(sorted(sys.modules)))
 """
 

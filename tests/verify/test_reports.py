@@ -6,7 +6,14 @@ import json
 from xml.etree import ElementTree as ET
 
 from forewarn.verify import Outcome, Report, Verdict
-from forewarn.verify.formats import TextLines, as_json, as_junit, listed, listed_json, summary
+from forewarn.verify.report_formats import (
+    TextLines,
+    as_json,
+    as_junit,
+    listed,
+    listed_json,
+    summary,
+)
 from forewarn.verify.table import BY_ID, CHECKS
 
 PASSED = Outcome(check=BY_ID["get-200"], verdict=Verdict.PASS, took_s=0.25)

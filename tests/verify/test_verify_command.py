@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cli_runner import Ran, forewarn
 from forewarn.verify.table import CHECKS
+from support.cli_runner import Ran, forewarn
 from verify.breakages import BREAKAGES
 from verify.emulated import emulated
 from verify.front import Tampering, front_of

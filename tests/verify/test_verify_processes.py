@@ -6,8 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from simulate_process import environment_of, simulating
-from system_world import FOREWARN
+from support.simulate_process import environment_of, simulating
+from support.system_world import FOREWARN
 
 RUN_LIMIT_S = 300.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from forewarn.core.model import EventType
 from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_VERSIONS, ApiVersion

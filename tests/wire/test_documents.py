@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from forewarn.core.model import EventType, Scope, ScopeKind
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST, ApiVersion
 from forewarn.wire.documents import http_date, not_before_text
-from shown_scopes import render, shown_event_ids
-from wire_samples import FREEZE, GOLDEN_SCOPES, STARTED, scope
+from support.shown_scopes import render, shown_event_ids
+from support.wire_samples import FREEZE, GOLDEN_SCOPES, STARTED, scope
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = "FOREWARN_WRITE_GOLDEN"

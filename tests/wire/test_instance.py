@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
-from forewarn.core.model import Priority, Scope, ScopeKind, Vm
+from forewarn.core.model import Scope, ScopeKind, Vm
+from forewarn.core.vm_profile import Priority
 from forewarn.wire.api_versions import INSTANCE_VERSIONS
 from forewarn.wire.instance import COMPUTE_SINCE, Tree, select
 from forewarn.wire.problems import GuestProblem
-from shown_scopes import instance_tree
-from wire_samples import PLACE, scope, vm
+from support.shown_scopes import instance_tree
+from support.wire_samples import PLACE, scope, vm
 
 NEWEST = INSTANCE_VERSIONS[-1]
 GROUP = scope(kind=ScopeKind.PLACEMENT_GROUP)

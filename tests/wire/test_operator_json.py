@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any, ParamSpec
 
 import msgspec
 import pytest
+from msgspec.structs import fields, replace
 
 from forewarn.core import errors
 from forewarn.core.model import (
@@ -29,7 +29,7 @@ from forewarn.core.model import (
 )
 from forewarn.wire import operator_json
 from forewarn.wire.instants import LAST_MS, parse_time, time_text
-from wire_samples import FREEZE, SCHEDULED_MS, STARTED, scope, vm
+from support.wire_samples import FREEZE, SCHEDULED_MS, STARTED, scope, vm
 
 P = ParamSpec("P")
 
@@ -115,7 +115,8 @@ def test_an_action_shows_who_acts_and_how_it_ended() -> None:
 
 def test_a_vm_shows_its_scope_and_all_it_has() -> None:
     shown = shown_as_json(operator_json.vm_json)(vm(tags=(("role", "db"),)), "web")
-    assert shown.keys() == {"scope", *(field.name for field in fields(vm()))}
+    own = {field.name for field in fields(vm())} - {"profile"}
+    assert shown.keys() == {"scope", *own, *(field.name for field in fields(vm().profile))}
     assert (shown["scope"], shown["tags"], shown["priority"]) == ("web", {"role": "db"}, "regular")
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     )
     from forewarn_guest.http1 import Stop
 
-__version__ = "0.1.0"
+# Both distributions have this version; nothing else in the repository says it.
+__version__ = "0.2.0"
 
 __all__ = [
     "Client",

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Protocol, Union
 
 from forewarn_guest import deciding, facts, observing
-from forewarn_guest.care import Care, Run, fold, fold_all
 from forewarn_guest.configuration import Configuration, Part
 from forewarn_guest.deciding import Timing
 from forewarn_guest.document import Document, Event
 from forewarn_guest.errors import EndpointError
-from forewarn_guest.facts import Fact, Kind, Outcome
+from forewarn_guest.facts import Fact, FactKind, Outcome
 from forewarn_guest.http1 import Stop
-from forewarn_guest.keeping import COMPACT_FROM_FACTS, Journal, Keeping
+from forewarn_guest.journal_buffer import COMPACT_FROM_FACTS, JournalBuffer, JournalWriter
 from forewarn_guest.logs import Log
-from forewarn_guest.occasions import Occasion
 from forewarn_guest.pauses import Pause
-from forewarn_guest.stepping import STOP_GRACE_S, End, Stepping, Steps, run_name
+from forewarn_guest.step_input import StepInput
+from forewarn_guest.step_runner import STOP_GRACE_S, End, StepProcesses, StepRunner, run_name
+from forewarn_guest.tracked_event import Run, TrackedEvent, fold, fold_all
 
 LOOK_EVERY_S = 60.0  # without any news
 STEP_LOOK_EVERY_S = 0.05  # while a step runs
@@ -56,10 +56,10 @@ News = Union[Document, _Answered, Pause, None]
 
 @dataclass(frozen=True)
 class View:
-    """What the agent is about, for whoever looks from outside."""
+    """What the agent is doing now, for the status file and the metrics."""
 
     vm: str
-    cares: tuple[Care, ...]
+    cares: tuple[TrackedEvent, ...]
     running: tuple[tuple[str, str, str], ...]  # care, part, step
     document: Document | None
     counts: Mapping[str, int]
@@ -74,9 +74,9 @@ class Agent:
         configuration: Configuration,
         *,
         endpoint: Endpoint,
-        journal: Journal,
+        journal: JournalWriter,
         kept: Iterable[Fact],
-        steps: Steps,
+        steps: StepProcesses,
         vm: str,
         log: Log,
         show: Callable[[View], None] = lambda _: None,
@@ -87,16 +87,18 @@ class Agent:
         self._configuration = configuration
         self._endpoint = endpoint
         self._boot_id = steps.boot_id
-        self._stepping = Stepping(steps, log=log, now_s=now_s)
+        self._stepping = StepRunner(steps, log=log, now_s=now_s)
         self._vm = vm
         self._log = log
         self._show = show
         self._look_every_s = look_every_s
         self._now_s = now_s
-        self._keeping = Keeping(journal, kept, log=log, compact_from=compact_from, now_s=now_s)
+        self._keeping = JournalBuffer(
+            journal, kept, log=log, compact_from=compact_from, now_s=now_s
+        )
         self._cares = fold_all(self._keeping.kept)
         self._timings: dict[str, Timing] = {}
-        # Of all queues only this one may be put to by a signal handler, which `tell` is called by.
+        # A signal handler calls `tell`, and may put into no other kind of queue than this one.
         self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
         self._document: Document | None = None
         self._look_again_s: float | None = None
@@ -108,7 +110,7 @@ class Agent:
     def run(self, stop: Stop) -> None:
         """Work until told to stop. Steps that run then go on; the next agent waits for them."""
         self._compact()
-        self._keep(Fact(Kind.BEGIN, facts.now(), "", {"boot_id": self._boot_id}))
+        self._keep(Fact(FactKind.BEGIN, facts.now(), "", {"boot_id": self._boot_id}))
         self._find_steps()
         self._keep(*observing.booted(self._cares.values(), boot_id=self._boot_id, at=facts.now()))
         watching = threading.Thread(target=self._watch, args=(stop,), name="watch", daemon=True)
@@ -156,7 +158,7 @@ class Agent:
         self._show(self.view())
 
     def view(self) -> View:
-        """What is the case now."""
+        """The state of the agent now."""
         return View(
             vm=self._vm,
             cares=tuple(care for care in self._cares.values() if not care.closed),
@@ -169,7 +171,7 @@ class Agent:
     # The journal.
 
     def _keep(self, *new: Fact) -> None:
-        """Let facts have happened and keep them; what cannot be kept now is kept as soon as it can.
+        """Take these facts and keep them; what cannot be kept now is kept as soon as it can.
 
         A full disk stops no preparation: it only holds approval back, because what is approved
         must not be forgotten.
@@ -186,7 +188,7 @@ class Agent:
 
     def _say(self, fact: Fact) -> None:
         detail = {key: value for key, value in fact.detail.items() if key != "event"}
-        if fact.kind is Kind.APPEARED:
+        if fact.kind is FactKind.APPEARED:
             event = self._cares[fact.care].event
             detail.update(event_type=event.event_type, event_status=event.status)
             if detail["sighting"] > observing.SIGHTINGS_MAX:
@@ -196,8 +198,8 @@ class Agent:
                 self._log.warning("no rule matches; it is never approved", care=fact.care)
             if detail["sighting"] > 1:
                 self._count("came_back")
-        say = self._log.error if fact.kind is Kind.WITHHELD else self._log.info
-        if fact.kind is Kind.ENDED and detail["outcome"] != Outcome.DONE.value:
+        say = self._log.error if fact.kind is FactKind.WITHHELD else self._log.info
+        if fact.kind is FactKind.ENDED and detail["outcome"] != Outcome.DONE.value:
             say = self._log.warning
         say(fact.kind.value, **({"care": fact.care} if fact.care else {}), **detail)
         self._count(f"facts_{fact.kind.value.replace('-', '_')}")
@@ -226,13 +228,13 @@ class Agent:
             if left_s is not None and care.gone is None and not care.closed:
                 self._time(care, not_before_s=document.received_s + left_s)
 
-    def _time(self, care: Care, **changes: Any) -> None:
+    def _time(self, care: TrackedEvent, **changes: Any) -> None:
         self._timings[care.care_id] = replace(self._timings.get(care.care_id, Timing()), **changes)
 
     def _paused(self, pause: Pause) -> None:
         """Keep that the VM stood still, beside the events that may have been the cause."""
         cares = [care.care_id for care in self._cares.values() if not care.closed]
-        self._keep(Fact(Kind.PAUSE, facts.now(), "", {**pause.to_json(), "cares": cares}))
+        self._keep(Fact(FactKind.PAUSE, facts.now(), "", {**pause.to_json(), "cares": cares}))
 
     # Deeds.
 
@@ -266,23 +268,23 @@ class Agent:
         elif isinstance(deed, deciding.CountAs):
             where = {"part": deed.part.value, "step": deed.step, "attempt": deed.attempt}
             detail = {**where, "counts_as": deed.outcome.value}
-            self._keep(Fact(Kind.RULED, at, deed.care, detail))
+            self._keep(Fact(FactKind.RULED, at, deed.care, detail))
         elif isinstance(deed, deciding.LeaveOut):
             detail = {"part": deed.part.value, "step": deed.step, "why": deed.why}
-            self._keep(Fact(Kind.LEFT_OUT, at, deed.care, detail))
+            self._keep(Fact(FactKind.LEFT_OUT, at, deed.care, detail))
         elif isinstance(deed, deciding.Share):
-            self._keep(Fact(Kind.SHARED, at, deed.care, {"by": deed.by}))
+            self._keep(Fact(FactKind.SHARED, at, deed.care, {"by": deed.by}))
         elif isinstance(deed, deciding.HandOver):
             detail = {"to": deed.to, "prepared": deed.prepared}
-            self._keep(Fact(Kind.HANDED_OVER, at, deed.care, detail))
+            self._keep(Fact(FactKind.HANDED_OVER, at, deed.care, detail))
         elif isinstance(deed, deciding.Withhold):
-            self._keep(Fact(Kind.WITHHELD, at, deed.care, {"why": deed.why}))
+            self._keep(Fact(FactKind.WITHHELD, at, deed.care, {"why": deed.why}))
         else:
             self._say_what_is_not_back(self._cares[deed.care])
-            self._keep(Fact(Kind.CLOSED, at, deed.care))
+            self._keep(Fact(FactKind.CLOSED, at, deed.care))
             self._timings.pop(deed.care, None)
 
-    def _say_what_is_not_back(self, care: Care) -> None:
+    def _say_what_is_not_back(self, care: TrackedEvent) -> None:
         """An event that is over is not shown any more, so this is the time to say what is left."""
         rule = self._configuration.rule(care.rule)
         failed = [
@@ -298,7 +300,7 @@ class Agent:
 
     # Approval.
 
-    def _approve(self, care: Care) -> None:
+    def _approve(self, care: TrackedEvent) -> None:
         """Say go ahead on a thread of its own: an endpoint that hangs holds nothing up.
 
         That it may have been said is kept first: an event that goes while the agent is dead must
@@ -307,7 +309,7 @@ class Agent:
         if self._asked >= APPROVALS_AT_ONCE_MAX:
             return  # the answer to one of them is news
         if not care.approving:
-            self._keep(Fact(Kind.APPROVING, facts.now(), care.care_id))
+            self._keep(Fact(FactKind.APPROVING, facts.now(), care.care_id))
         if self._keeping.unkept:
             return  # it is said when this is kept
         before = self._timings.get(care.care_id, Timing())
@@ -336,7 +338,7 @@ class Agent:
             self._count("approvals_failed")
             self._log.once(f"approve {answer.care}", "not approved yet", why=answer.why)
         elif care is not None and not care.approved and not care.closed:
-            self._keep(Fact(Kind.APPROVED, facts.now(), answer.care))
+            self._keep(Fact(FactKind.APPROVED, facts.now(), answer.care))
             self._log.over(f"approve {answer.care}", "approved at last", care=answer.care)
 
     # Steps.
@@ -345,11 +347,11 @@ class Agent:
         care = self._cares[deed.care]
         where = {"part": deed.part.value, "step": deed.step.name, "attempt": deed.attempt}
         self._stepping.reserve(run_name(deed.care, deed.part, deed.step.name, deed.attempt))
-        self._keep(Fact(Kind.INTENDED, facts.now(), deed.care, where))
+        self._keep(Fact(FactKind.INTENDED, facts.now(), deed.care, where))
         event = self._live_event(care)
         left_s = self._seconds_left(care)
         leader = bool(event.resources) and event.resources[0].casefold() == self._vm.casefold()
-        occasion = Occasion(event, self._vm, deed.part, deed.step, leader=leader, left_s=left_s)
+        occasion = StepInput(event, self._vm, deed.part, deed.step, leader=leader, left_s=left_s)
         run = care.runs[deed.part, deed.step.name]
         try:
             step = self._stepping.begin(
@@ -364,13 +366,13 @@ class Agent:
             self._ended(End(deed.care, run, Outcome.FAILED, str(why)))
             return
         begun = {"pid": step.pid, "start_ticks": step.start_ticks, "boot_id": step.boot_id}
-        self._keep(Fact(Kind.BEGUN, facts.now(), deed.care, {**where, **begun}))
+        self._keep(Fact(FactKind.BEGUN, facts.now(), deed.care, {**where, **begun}))
 
-    def _live_event(self, care: Care) -> Event:
+    def _live_event(self, care: TrackedEvent) -> Event:
         live = None if self._document is None else self._document.event(care.key)
         return care.event if live is None or care.gone is not None else live
 
-    def _seconds_left(self, care: Care) -> float | None:
+    def _seconds_left(self, care: TrackedEvent) -> float | None:
         at_s = self._timings.get(care.care_id, Timing()).not_before_s
         return None if at_s is None or care.started else at_s - self._now_s()
 
@@ -378,7 +380,7 @@ class Agent:
         run = end.run
         what = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
         what.update(outcome=end.outcome.value, detail=end.detail)
-        self._keep(Fact(Kind.ENDED, facts.now(), end.care, what))
+        self._keep(Fact(FactKind.ENDED, facts.now(), end.care, what))
         self._count(f"steps_{end.outcome.value.replace('-', '_')}")
 
     def _find_steps(self) -> None:
@@ -390,9 +392,9 @@ class Agent:
                     self._ended(found)
                 elif found is not None:
                     where = {"part": run.part.value, "step": run.step, "attempt": run.attempt}
-                    self._keep(Fact(Kind.NOT_BEGUN, facts.now(), care.care_id, where))
+                    self._keep(Fact(FactKind.NOT_BEGUN, facts.now(), care.care_id, where))
 
-    def _limit_s(self, care: Care, run: Run) -> float:
+    def _limit_s(self, care: TrackedEvent, run: Run) -> float:
         rule = self._configuration.rule(care.rule)
         steps = () if rule is None else rule.steps(run.part)
         return next((step.limit_s for step in steps if step.name == run.step), STOP_GRACE_S)

@@ -21,10 +21,10 @@ class What(str, Enum):
 class Change:
     """One thing that happened to one event.
 
-    `event` is as it is now, or for a `gone` one as it was last; `before` is as it was in the
+    `event` is the event now, or as it was last if it is `gone`; `before` is the event in the
     document before, or None. An event that is gone without `before.started` was canceled, or was
-    over before anybody looked (G10): the document does not say which. `document` is the answer in
-    which the change was seen.
+    over before the client looked (G10): the document does not say which. `document` is the answer
+    in which the change was seen.
     """
 
     what: What
@@ -34,7 +34,7 @@ class Change:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds from when the document came to NotBefore; None if nobody knows."""
+        """Seconds from when the document came to NotBefore; None if not known."""
         return self.document.seconds_left(self.event)
 
 

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read has had enough. Python would complain once more when it flushes at exit.
+        # The reader has closed the pipe. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code
@@ -86,20 +86,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_agent_commands(commands: Commands) -> None:
-    run = _add(
-        commands, "run", "starting:run", "be the agent: look after this VM until told to end"
-    )
+    run = _add(commands, "run", "cli_run:run", "be the agent: look after this VM until told to end")
     run.set_defaults(config=DEFAULT_CONFIG)
     status = _add(
-        commands, "status", "reporting:show_status", "what the agent does; 1 if none runs"
+        commands, "status", "cli_status:show_status", "what the agent does; 1 if none runs"
     )
     status.add_argument("--file", type=Path, help="the status file, in place of the configured one")
     _add_json(status)
-    journal = _add(commands, "journal", "reporting:show_journal", "the facts that the agent keeps")
+    journal = _add(commands, "journal", "cli_status:show_journal", "the facts that the agent keeps")
     journal.add_argument("--file", type=Path, help="the journal, in place of the configured one")
     _add_json(journal)
     check = _add(
-        commands, "check", "checking:check", "check the configuration; what would be done now"
+        commands, "check", "cli_check:check", "check the configuration; what would be done now"
     )
     _add_endpoint(check)
     check.add_argument("--document", type=Path, metavar="FILE", help="a saved document to go by")
@@ -108,14 +106,16 @@ def _add_agent_commands(commands: Commands) -> None:
 
 
 def _add_endpoint_commands(commands: Commands) -> None:
-    listing = _add(commands, "list", "asking:show_list", "the events that the endpoint shows now")
-    watching = _add(commands, "watch", "asking:watch", "every change to them, a line each")
-    approving = _add(commands, "approve", "asking:approve", "say go ahead for events, at once")
+    listing = _add(
+        commands, "list", "cli_events:show_list", "the events that the endpoint shows now"
+    )
+    watching = _add(commands, "watch", "cli_events:watch", "every change to them, a line each")
+    approving = _add(commands, "approve", "cli_events:approve", "say go ahead for events, at once")
     approving.add_argument("event_id", nargs="+", metavar="ID", help="the EventId")
     approving.add_argument(
         "--anyway", action="store_true", help="also if the document has no such event"
     )
-    finding = _add(commands, "discover", "asking:show_discovery", "where the endpoint is")
+    finding = _add(commands, "discover", "cli_events:show_discovery", "where the endpoint is")
     finding.add_argument("-v", "--verbose", action="store_true", help="what was tried")
     for command in (listing, watching, approving, finding):
         _add_endpoint(command)

@@ -32,8 +32,8 @@ from forewarn_guest.http1 import (
     Stopped,
     bell_of,
 )
-from forewarn_guest.patience import delay_after, patience_with
 from forewarn_guest.reading import error_text, newest_versions, read_document, read_time, vm_name
+from forewarn_guest.retry_policy import delay_after, patience_with
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The address of the endpoint, looked for if need be; NotFound if there is none."""
+        """The address of the endpoint, looked for if need be. Raises NotFound if it finds none."""
         with bell_of(self._closed) as bell:
             try:
                 return self._where(bell)
@@ -228,7 +228,7 @@ class Client:
         return self._read(bell, headers, self.wait_s + WAIT_SLACK_S)
 
     def look_again(self) -> None:
-        """Forgets where the endpoint is, unless somebody said it."""
+        """Forgets where the endpoint is, unless the user gave the address."""
         with self._looking:
             if self._found is not None and not self._found.told:
                 self._found = None
@@ -269,7 +269,7 @@ class Client:
                 found = discover(
                     self._told, environment=self._environment, cache=self._cache, bell=bell
                 )
-                url = found.url  # NotFound if there is none, and the next one looks again
+                url = found.url  # raises NotFound if it found none; the next call looks again
                 self._found = found
                 return url
             return self._found.url

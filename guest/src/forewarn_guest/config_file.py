@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
 
+from forewarn_guest.config_files_check import missing_places
 from forewarn_guest.config_keys import (
     AGENT,
     COMMANDS,
@@ -25,7 +26,6 @@ from forewarn_guest.config_keys import (
     Key,
     did_you_mean,
 )
-from forewarn_guest.config_places import missing_places
 from forewarn_guest.config_warnings import warnings_about
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule, Step
 from forewarn_guest.errors import ConfigError, NotToml
@@ -61,7 +61,7 @@ def parse(text: str, where: str, look: Look = find_program) -> Configuration:
 
     `look` finds the program of a step: it returns the path to run, or raises ValueError with
     words that follow the key. Raises ConfigError with every mistake; a text that is not TOML has
-    one, because nobody knows what the rest of it means.
+    one, because the rest of it has no certain meaning.
     """
     page = _Page(where, look)
     try:
@@ -75,7 +75,7 @@ def parse(text: str, where: str, look: Look = find_program) -> Configuration:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file that nobody but its owner and group can change; for root, only root."""
+    """The text of a file that only its owner and group can change; for root, only root."""
     try:
         data = _bytes_of(path)
         why = who_may_change(path) or others_than_root(path) or others_than_root(path.parent)
@@ -87,7 +87,7 @@ def _text_of(path: Path) -> str:
     except OSError as error:
         raise ConfigError((f"{path}: It cannot be read: {error.strerror}.",)) from None
     if why:
-        says = f"Whoever can change it can run anything with the agent's rights, and {why}."
+        says = f"A user who can change it can run anything with the agent's rights, and {why}."
         raise ConfigError((f"{path}: {says}",))
     if len(data) > CONFIG_BYTES_MAX:
         raise ConfigError((f"{path}: It has more than {CONFIG_BYTES_MAX:,} bytes.",))

@@ -165,11 +165,11 @@ name = matching(
 
 AGENT: Mapping[str, Key] = {
     "endpoint": Key(
-        "Where the endpoint is. Without it, it is looked for.",
+        "Where the endpoint is; without it, the agent looks for it.",
         'like "http://169.254.169.254"',
         _endpoint,
     ),
-    "vm": Key("The name of this VM in events. Without it, the endpoint is asked.", "a name", text),
+    "vm": Key("The name of this VM in events; without it, the endpoint is asked.", "a name", text),
     "folder": Key(
         "Where the journal is kept.",
         "an absolute path",
@@ -195,20 +195,20 @@ AGENT: Mapping[str, Key] = {
 
 RULE: Mapping[str, Key] = {
     "name": Key(
-        "What the journal and the log call it. Without it, its number: rule-1. The journal knows"
-        " rules by their names: a rule that is renamed while an event stands leaves it alone.",
+        "What the journal and the log call it, without it rule-1 by its number; do not rename it"
+        " while an event stands.",
         f"letters, digits, _, . and -, at most {NAME_CHARS_MAX}; no two alike",
         name,
     ),
     "types": Key(
-        "The types of events that it is about. Without it, all but Preempt, which comes with"
-        " thirty seconds of notice and wants a rule of its own.",
+        "The types of events that it is about; without it, all but Preempt, which has thirty"
+        " seconds of notice and wants a rule of its own.",
         "one of " + ", ".join(EVENT_TYPES) + ", or a list",
         list_of(one_of(*EVENT_TYPES)),
     ),
     "source": Key("Only events of this source.", '"Platform" or "User"', one_of(*SOURCES), ""),
     "min_duration": Key(
-        "Leaves out events that say they are shorter. An event that does not say is taken.",
+        "Leaves out events that say they are shorter; an event that does not say is taken.",
         "whole seconds, like " + '"10s"',
         _whole_seconds,
     ),
@@ -221,10 +221,7 @@ RULE: Mapping[str, Key] = {
         "Note such events, and leave them alone.", "true or false", yes_or_no, default=False
     ),
     "approve": Key(
-        "Who says go ahead. after-prepare: this VM, when every prepare step is done. leader: the"
-        " same, but the VM that the event names first; the others only in its stead. at-once:"
-        " this VM, before anything is prepared; only with source = User. never: nobody, the"
-        " event starts at its time.",
+        "Who says go ahead, and when; at-once only with source = User.",
         '"after-prepare", "leader", "at-once" or "never"',
         _enum(Approve),
         "after-prepare",
@@ -236,7 +233,7 @@ RULE: Mapping[str, Key] = {
         "60s",
     ),
     "margin": Key(
-        "Prepare steps are stopped this long before the event may start. For Preempt 1s, if it is"
+        "Prepare steps are stopped this long before the event may start; for Preempt 1s, if it is"
         " left out.",
         ACCEPTS,
         between(0.0, MARGIN_S_MAX),
@@ -246,20 +243,20 @@ RULE: Mapping[str, Key] = {
 
 STEP: Mapping[str, Key] = {
     "name": Key(
-        "What the journal and the log call it. Without it, the name of its program or of its kind.",
+        "What the journal and the log call it; without it, the name of its program or of its kind.",
         f"letters, digits, _, . and -, at most {NAME_CHARS_MAX}; no two alike in one list",
         name,
     ),
     "run": Key(
-        "A program and its arguments, without a shell. The program is an absolute path, or a name"
-        " that is looked up on the PATH of the agent.",
+        "A program and its arguments, without a shell: an absolute path, or a name that is looked"
+        " up on the PATH of the agent.",
         'a list, like ["/usr/local/bin/drain", "--wait"]',
         _argv,
     ),
     "shell": Key("A text for /bin/sh.", 'a text, like "touch /run/draining"', _shell_text),
     "limit": Key(
-        "How long it may take; then it is stopped and has failed. Prepare steps are also bound by"
-        " the time that is left.",
+        "How long it may take; then it is stopped and has failed (prepare steps are also bound by"
+        " the time that is left).",
         ACCEPTS,
         between(0.1, LIMIT_S_MAX),
         "5m",

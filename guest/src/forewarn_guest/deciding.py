@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Union
 
-from forewarn_guest.care import Care
 from forewarn_guest.configuration import Approve, Configuration, OnUnknown, Part, Rule, Step
 from forewarn_guest.facts import Gone, Outcome
+from forewarn_guest.tracked_event import TrackedEvent
 
 APPROVE_AGAIN_S = (5.0, 10.0, 30.0, 60.0)  # after each try; the last for all further ones
 ATTEMPTS_AT_MOST = 10  # a step that ends its own agent must not be repeated for ever
@@ -41,7 +41,7 @@ class RunStep:
 
 @dataclass(frozen=True)
 class CountAs:
-    """Say what a step whose end nobody recorded counts as."""
+    """Say what a step whose end is not recorded counts as."""
 
     care: str
     part: Part
@@ -106,7 +106,7 @@ Deed = Union[RunStep, CountAs, LeaveOut, Share, HandOver, SayGoAhead, Withhold, 
 class Timing:
     """What only the running agent knows of a care, on its monotonic clock.
 
-    `not_before_s` is when the event may start, None if nobody knows. `prepared_s` is when the
+    `not_before_s` is when the event may start, None if not known. `prepared_s` is when the
     agent first found the VM prepared, `approvals` how often it has said go ahead, and `approved_s`
     when last.
     """
@@ -131,7 +131,7 @@ class Decision:
 
 
 def decide(
-    cares: Mapping[str, Care],
+    cares: Mapping[str, TrackedEvent],
     configuration: Configuration,
     timings: Mapping[str, Timing],
     *,
@@ -151,14 +151,14 @@ def decide(
     return decision
 
 
-def prepared(care: Care, rule: Rule) -> bool:
+def prepared(care: TrackedEvent, rule: Rule) -> bool:
     """True if the VM is ready for this event: each step done, or optional, or shared."""
     if care.ready_with_others:
         return True
     return all(_settled(care, step) for step in rule.prepare)
 
 
-def _settled(care: Care, step: Step) -> bool:
+def _settled(care: TrackedEvent, step: Step) -> bool:
     counts_as = care.counts_as(Part.PREPARE, step.name)
     if step.optional:
         return counts_as is not None or (Part.PREPARE, step.name) in care.left_out
@@ -170,11 +170,11 @@ class _Deciding:
 
     def __init__(
         self,
-        care: Care,
+        care: TrackedEvent,
         rule: Rule | None,
         decision: Decision,
         *,
-        cares: Mapping[str, Care],
+        cares: Mapping[str, TrackedEvent],
         timing: Timing,
         vm: str,
         now_s: float,
@@ -220,7 +220,7 @@ class _Deciding:
         if self._care.gone is not None:
             self._do(Close(self._care.care_id))
 
-    # Steps whose end nobody recorded.
+    # Steps whose end is not recorded.
 
     def _count_unknown(self, rule: Rule) -> bool:
         """Deal with the first step that has ended and counts as nothing yet."""
@@ -259,7 +259,7 @@ class _Deciding:
             if other is not None:
                 if _for_others(other, rule):
                     self._do(Share(self._care.care_id, other.care_id))
-                return  # or wait: it is being prepared for somebody else
+                return  # or wait: the VM is being prepared for another event
             if any(other.gone is not None for other in self._unfinished(rule)):
                 return  # the VM is being brought back: that ends, and is handed over, first
             if not self._part(rule, Part.PREPARE):
@@ -269,22 +269,22 @@ class _Deciding:
         elif rule.approve is not Approve.AT_ONCE:
             self._withhold(self._why_unprepared(rule))
 
-    def _unfinished(self, rule: Rule) -> Iterator[Care]:
+    def _unfinished(self, rule: Rule) -> Iterator[TrackedEvent]:
         """The other events under the same rule that stand, or are gone and not yet seen to."""
         return (other for other in self._under(rule) if other is not self._care)
 
-    def _earlier(self, rule: Rule) -> Iterator[Care]:
+    def _earlier(self, rule: Rule) -> Iterator[TrackedEvent]:
         """Those of `_unfinished` that appeared before this one."""
         return takewhile(lambda other: other is not self._care, self._under(rule))
 
-    def _under(self, rule: Rule) -> Iterator[Care]:
+    def _under(self, rule: Rule) -> Iterator[TrackedEvent]:
         for care in self._cares.values():  # in the order in which they appeared
             if care is self._care or (
                 care.rule == rule.name and not care.closed and not care.handed_over_to
             ):
                 yield care
 
-    def _preparing_first(self, rule: Rule) -> Care | None:
+    def _preparing_first(self, rule: Rule) -> TrackedEvent | None:
         """An earlier event under the same rule for which the VM is, or can still be, prepared."""
         for other in self._earlier(rule):
             if other.gone is not None:
@@ -333,7 +333,7 @@ class _Deciding:
             return
         self._do(Close(care.care_id))
 
-    def _heir(self, rule: Rule) -> Care | None:
+    def _heir(self, rule: Rule) -> TrackedEvent | None:
         """Who sees to the recovery instead: an event under the same rule that still stands.
 
         If none stands, the one that appeared last: events that end together are recovered from
@@ -426,12 +426,12 @@ class _Deciding:
         return self._rule is None or self._rule.approve is not Approve.NEVER
 
 
-def _for_others(care: Care, rule: Rule) -> bool:
+def _for_others(care: TrackedEvent, rule: Rule) -> bool:
     """True if the VM, prepared for this event, is so for other events under the rule too."""
     return prepared(care, rule) and not care.before_boot
 
 
-def _stuck(care: Care, rule: Rule) -> bool:
+def _stuck(care: TrackedEvent, rule: Rule) -> bool:
     """True if the VM will not be prepared for this event any more."""
     for step in rule.prepare:
         if (Part.PREPARE, step.name) in care.left_out:
@@ -442,8 +442,8 @@ def _stuck(care: Care, rule: Rule) -> bool:
     return False
 
 
-def _may_have_begun(care: Care) -> bool:
-    """True if a prepare step may be running, or may have been run to an end nobody knows."""
+def _may_have_begun(care: TrackedEvent) -> bool:
+    """True if a prepare step may be running, or may have run to an end that is not known."""
     runs = (run for (part, _), run in care.runs.items() if part is Part.PREPARE)
     return any(run.counts_as is None for run in runs)
 

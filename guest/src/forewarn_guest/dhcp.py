@@ -43,7 +43,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of asking from one interface: an address, or why there is none."""
+    """The result of asking from one interface: an address, or why no address came."""
 
     interface: str
     address: str
@@ -117,8 +117,8 @@ def ask(
 ) -> list[Heard]:
     """Asks from every interface; ends with the first address, or after so many seconds.
 
-    What each interface had to say, those with an address first. Never raises OSError: what is not
-    permitted is said as such. Stopped if the bell rings.
+    Returns the result of each interface, those with an address first. Never raises OSError: a
+    result says what was not permitted. Raises Stopped if the bell rings.
     """
     heard: dict[str, Heard] = {}
     with ExitStack() as stack, selectors.DefaultSelector() as selector:

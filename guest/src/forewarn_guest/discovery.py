@@ -2,8 +2,8 @@
 
 In this order: the argument, FOREWARN_ENDPOINT, SCHEDULEDEVENTSIP (D6), what a cache holds,
 169.254.169.254, option 245 in lease files, option 245 from a DHCP server. The argument and
-FOREWARN_ENDPOINT are final: who was told an address asks nobody else, because an approval that goes
-to another endpoint than the one that was meant does harm. Everything else is probed first.
+FOREWARN_ENDPOINT are final: a client that was told an address asks no other, because an approval
+that goes to another endpoint than the one that was meant does harm. All others are probed first.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from forewarn_guest.reading import newest_versions, read_document
 TOLD = "FOREWARN_ENDPOINT"
 STORED = "SCHEDULEDEVENTSIP"
 LINK_LOCAL = "http://169.254.169.254"
-# Off a cloud nothing takes the connection, and every start would cost this (section 8, 31).
+# Outside a cloud nothing takes the connection, and every start would cost this (section 8, 31).
 PROBE_CONNECT_S = 1.0
-# Who takes the connection may need two minutes for the first answer of its life (L2).
+# An endpoint that takes the connection may need two minutes for its first answer ever (L2).
 PROBE_READ_S = 120.0
 PROBE_VERSION = "2020-07-01"
 CACHE_BYTES_MAX = 4096
@@ -55,7 +55,7 @@ class Discovery:
 
     @property
     def url(self) -> str:
-        """The address of the endpoint; NotFound, with all that was tried, if there is none."""
+        """The address of the endpoint. Raises NotFound, with all tries, if none is good."""
         for one in self.tries:
             if one.good:
                 return one.url
@@ -69,7 +69,7 @@ class Discovery:
 
     @property
     def told(self) -> bool:
-        """True if somebody said the address, so that no other is ever asked."""
+        """True if the user gave the address, so that the client never asks another one."""
         return any(one.good and one.source in ("argument", TOLD) for one in self.tries)
 
 
@@ -124,7 +124,7 @@ def _searched(
 
 
 def probed(url: str, *, bell: http1.Bell, read_s: float = PROBE_READ_S) -> str:
-    """A sentence about an endpoint that is at that address; EndpointError if there is none.
+    """A sentence about the endpoint at that address. Raises EndpointError if it finds none there.
 
     There is one if a GET returns JSON with Events (D1), or says that it cannot answer now in the
     way of this service: 410, 429, 5xx, an empty 200 (G8), or a refusal of the version.
@@ -154,7 +154,7 @@ def probed(url: str, *, bell: http1.Bell, read_s: float = PROBE_READ_S) -> str:
 def machine_options(bell: http1.Bell) -> Iterator[tuple[str, str]]:
     """Option 245 of this machine: from lease files, and then from DHCP servers.
 
-    Pairs of where from, and an address or a sentence why there is none.
+    Pairs of where from, and an address or a sentence that says why it is missing.
     """
     files = 0
     for lease in leases.leases():
@@ -193,7 +193,7 @@ def _candidates(
     cache: Path | None,
     options: Callable[[], Iterable[tuple[str, str]]],
 ) -> Iterator[Try]:
-    """Tries to come. One without a URL says why there is none."""
+    """The tries that follow. One without a URL says why it has no URL."""
     if told.get(STORED):
         stored = _told(STORED, told[STORED])
         yield stored if not stored.good else Try(STORED, stored.url, "")

@@ -17,7 +17,7 @@ class Event:
 
     `event_id` is as it was sent; `key` is what to compare, because ids have no case (A8).
     `not_before` is None once the event has started. `raw` is the event as it was sent, with
-    everything that nobody here knows.
+    the fields that this package does not know.
     """
 
     event_id: str
@@ -65,7 +65,7 @@ class Document:
         return next((event for event in self.events if event.key == key.upper()), None)
 
     def seconds_left(self, event: Event) -> float | None:
-        """Seconds from when the document came to the event's NotBefore; None if nobody knows."""
+        """Seconds from when the document came to the event's NotBefore; None if it is unknown."""
         if event.not_before is None or self.date is None:
             return None
         return (event.not_before - self.date).total_seconds()

@@ -1,7 +1,7 @@
 """What the journal holds, and nothing else: facts about events that name this VM.
 
-A fact is written before what follows from it is done. Folded in order (`care`), facts say where
-the agent was when it died.
+A fact is written before what follows from it is done. Folded in order (`tracked_event`), facts say
+where the agent was when it died.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from forewarn_guest.document import Event
 
 
-class Kind(Enum):
-    """What can be the case. The detail of each is said where it is made, in this module."""
+class FactKind(Enum):
+    """The kinds of facts. The detail of each is described where it is made, in this module."""
 
     BEGIN = "begin"  # an agent starts
     APPEARED = "appeared"
@@ -45,7 +45,7 @@ class Outcome(Enum):
     DONE = "done"
     FAILED = "failed"
     TIMED_OUT = "timed-out"
-    UNKNOWN = "unknown"  # nobody recorded it
+    UNKNOWN = "unknown"  # no record says how it ended
 
 
 class Gone(Enum):
@@ -59,7 +59,7 @@ class Gone(Enum):
 class Fact:
     """One line of the journal. `care` names the event and which sighting of it this is."""
 
-    kind: Kind
+    kind: FactKind
     at: datetime
     care: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def from_json(line: Mapping[str, Any]) -> Fact:
     """The fact of a line. Raises KeyError or ValueError for what no agent of ours has written."""
     detail = {key: value for key, value in line.items() if key not in ("fact", "at", "care")}
     return Fact(
-        kind=Kind(line["fact"]),
+        kind=FactKind(line["fact"]),
         at=datetime.fromisoformat(line["at"]),
         care=str(line.get("care", "")),
         detail=detail,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Callable
 
-from forewarn_guest import patience
+from forewarn_guest import retry_policy
 from forewarn_guest.document import Document
 from forewarn_guest.errors import BadAnswer, Busy, EndpointError, NotFound, Refused, Unreachable
 from forewarn_guest.http1 import Bell, Stop, Stopped, bell_of
@@ -57,7 +57,7 @@ class Following:
                         return
                     pause_s = self._failed(error)
                 else:
-                    pause_s = patience.POLL_S if news is None else patience.NEWS_S
+                    pause_s = retry_policy.POLL_S if news is None else retry_policy.NEWS_S
                     if news is not None:
                         yield news
                 if bell.wait(began + pause_s - self._clock()):
@@ -86,14 +86,14 @@ class Following:
             self._failing_since_s = now
         lasting_s = now - self._failing_since_s
         gone = isinstance(error, Busy) and error.status == 410
-        if not gone or lasting_s >= patience.GONE_S:
+        if not gone or lasting_s >= retry_policy.GONE_S:
             self._tell(error)
-        if isinstance(error, Unreachable) and lasting_s >= patience.LOST_S:
+        if isinstance(error, Unreachable) and lasting_s >= retry_policy.LOST_S:
             self._client.look_again()
             self._failing_since_s = now
         if isinstance(error, NotFound):
-            return patience.LOOK_AGAIN_S
-        return patience.delay_after(error, self._failures)
+            return retry_policy.LOOK_AGAIN_S
+        return retry_policy.delay_after(error, self._failures)
 
     def _tell(self, error: EndpointError) -> None:
         if self._on_trouble is not None:

@@ -43,7 +43,7 @@ def who_may_change(path: Path) -> str:
         mode = place.stat().st_mode
         sticky_folder = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
         if mode & stat.S_IWOTH and not sticky_folder:
-            return f"everybody may write to {place}; chmod o-w {place} helps"
+            return f"every user may write to {place}; chmod o-w {place} helps"
     return ""
 
 

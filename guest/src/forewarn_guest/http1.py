@@ -39,7 +39,7 @@ UNANSWERED_MS = 4000
 
 
 class Stopped(Exception):  # noqa: N818 - says what is the case
-    """Somebody rang the bell while this waited. It never leaves the package."""
+    """Another thread rang the bell while this one waited. It never leaves the package."""
 
 
 class Bell:
@@ -55,7 +55,7 @@ class Bell:
         self._gone = False
 
     def ring(self) -> None:
-        """Ends every wait on this bell, now and later. May come late: then nobody waits."""
+        """Ends every wait on this bell, now and later. A late call is harmless: no thread waits."""
         with self._lock:
             if self._gone:
                 return
@@ -79,7 +79,7 @@ class Stop:
     """Says to iterations, from any thread or signal handler, to end now. It stays said."""
 
     def __init__(self) -> None:
-        # No lock: a signal handler may interrupt whoever would hold it.
+        # No lock: a signal handler may interrupt the thread that would hold it.
         self._said = False
         self._bells: set[Bell] = set()
 
@@ -343,7 +343,7 @@ def _await_connection(opened: socket.socket, seconds: float, bell: Bell) -> None
     if bell.ear in ready:
         raise Stopped
     if not ready:
-        raise TimeoutError("nobody took the connection in time")
+        raise TimeoutError("the connection was not accepted in time")
     number = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if number:
         raise OSError(number, "no connection")

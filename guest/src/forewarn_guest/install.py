@@ -20,7 +20,7 @@ from pathlib import Path
 from forewarn_guest import config_file, polkit, whole_files
 from forewarn_guest.configuration import Configuration
 from forewarn_guest.errors import GuestError
-from forewarn_guest.showing import say
+from forewarn_guest.terminal import say
 
 USER = "forewarn-guest"
 UNIT = Path("etc/systemd/system/forewarn-guest.service")
@@ -35,7 +35,7 @@ COMMAND_LIMIT_S = 60
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InstallOptions:
     """A file that is to be there. `keep` leaves one alone that is there already."""
 
     path: Path
@@ -105,14 +105,16 @@ def _configuration(root: Path, path: Path, *, named: bool) -> Configuration:
     return config_file.parse(_template("agent.toml"), str(path))
 
 
-def _wanted(config_path: Path, configuration: Configuration) -> Iterator[Wanted]:
+def _wanted(config_path: Path, configuration: Configuration) -> Iterator[InstallOptions]:
     if config_path == Path("/") / CONFIG:
-        yield Wanted(CONFIG, _template("agent.toml"), keep=True)
-    yield Wanted(SYSUSERS, _template("sysusers.conf"))
-    yield Wanted(UNIT, unit_text(config_path, configuration))
+        yield InstallOptions(CONFIG, _template("agent.toml"), keep=True)
+    yield InstallOptions(SYSUSERS, _template("sysusers.conf"))
+    yield InstallOptions(UNIT, unit_text(config_path, configuration))
     units = polkit.units_of(configuration)
     if units:
-        yield Wanted(POLKIT, f"// {MARK}, for the units in {config_path}.\n" + polkit.rules(units))
+        yield InstallOptions(
+            POLKIT, f"// {MARK}, for the units in {config_path}.\n" + polkit.rules(units)
+        )
 
 
 def unit_text(config_path: Path, configuration: Configuration) -> str:
@@ -160,7 +162,7 @@ def _check_ours(path: Path, *, keep: bool) -> None:
         )
 
 
-def _put(root: Path, wanted: Wanted, *, dry: bool) -> None:
+def _put(root: Path, wanted: InstallOptions, *, dry: bool) -> None:
     path = _in(root, wanted.path)
     data = wanted.content.encode()
     if path.exists() and (wanted.keep or path.read_bytes() == data):
@@ -228,7 +230,7 @@ def _make_user(*, dry: bool) -> None:
 
 
 def _warn_of_closed_folders() -> None:
-    """Say if the user of the service cannot come to this program, below somebody's home say."""
+    """Say if the service's user cannot reach this program, for example below a home folder."""
     for place in (Path(sys.executable), Path(__file__)):
         for folder in place.parents:
             if not folder.stat().st_mode & stat.S_IXOTH:

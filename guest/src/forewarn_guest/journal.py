@@ -1,4 +1,4 @@
-"""The journal: what must survive the agent's death, on the disk before anybody relies on it.
+"""The journal: what must survive the agent's death, on the disk before the agent relies on it.
 
 It keeps plain JSON objects and knows nothing of what they mean. One append is one line, a
 checksum in front of its JSON: one fact as an object, several as an array. So after a kill or a
@@ -6,9 +6,9 @@ power cut an append is there as a whole or not at all, however many facts it had
 
     5a0f33c1 {"fact":"begun","step":"drain"}
 
-A line without its newline, or a last line with a wrong checksum, is what a write leaves that did
-not come to its end: nobody was told that it is kept, so it is cut. A wrong line with others after
-it is damage, and is refused.
+A write that did not come to its end leaves a line without its newline, or a last line with a wrong
+checksum. No caller was told that this line is kept, so it is cut. A wrong line with others after it
+is damage, and is refused.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Journal:
             named.st_size != self._size
         ):
             raise JournalError(
-                f"The journal {self.path} was changed by somebody else.",
+                f"The journal {self.path} was changed by another process.",
                 "Restart the agent: it reads what is there now.",
             )
 
@@ -453,5 +453,5 @@ def _what_was_cut(path: Path, torn: bytes) -> str:
     shown = torn[:SHOWN_MAX_B].decode("ascii", "backslashreplace")
     return (
         f"The last line of the journal {path} was torn, {len(torn)} bytes, and has been cut: "
-        f"{shown!r}. Nobody was told that it is kept."
+        f"{shown!r}. No caller was told that it is kept."
     )

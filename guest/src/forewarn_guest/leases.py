@@ -20,7 +20,7 @@ from typing import Any
 LEASE_BYTES_MAX = 1024 * 1024
 FILES_MAX = 64
 
-# Below the root of the file system. Only folders that nobody but root may write to.
+# Below the root of the file system. Only folders that root alone may write to.
 LEASE_FILES = (
     "run/systemd/netif/leases/*",
     "var/lib/NetworkManager/*.lease",
@@ -62,7 +62,7 @@ def leases(root: Path = Path("/")) -> Iterator[Lease]:
         for path in root.glob(pattern):
             try:
                 written = path.stat().st_mtime
-            except OSError:  # gone in this instant, or in a folder of somebody else
+            except OSError:  # gone in this instant, or in a folder of another user
                 continue
             if path.is_file():
                 found.append((written, path))

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 VALUE_CHARS_MAX = 1_000
-SUBJECTS_MAX = 1_000  # that are remembered; of the oldest one is warned again
+SUBJECTS_MAX = 1_000  # that are remembered; the oldest is forgotten, and then warned of again
 
 
 class Log:
@@ -60,7 +60,7 @@ class Log:
             stream.write(line + "\n")
             stream.flush()
         except (OSError, ValueError):
-            return  # nobody reads any more; the work goes on
+            return  # the reader is gone; the work goes on
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ Samples = Iterable[tuple[str, float]]  # the labels as they are written, and the
 
 
 @dataclass(frozen=True)
-class Measured:
+class AgentNumbers:
     """Everything that metrics are made of.
 
     `counts` are the agent's own, `errors` how often which kind of trouble was met, `pauses` and
@@ -33,7 +33,7 @@ class Measured:
     facts_not_kept: int = 0
 
 
-def text_of(measured: Measured) -> str:
+def text_of(measured: AgentNumbers) -> str:
     """The whole file."""
     lines: list[str] = []
     for name, metric_type, what, samples in _families(measured):
@@ -45,13 +45,13 @@ def text_of(measured: Measured) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]:
+def _families(measured: AgentNumbers) -> Iterable[tuple[str, str, str, Samples]]:
     yield from _about_the_agent(measured)
     yield from _about_events(measured)
     yield from _about_trouble(measured)
 
 
-def _about_the_agent(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]:
+def _about_the_agent(measured: AgentNumbers) -> Iterable[tuple[str, str, str, Samples]]:
     version = [(_label("version", measured.version), 1.0)]
     yield "info", "gauge", "The version of the agent.", version
     began, written = [("", measured.began_s)], [("", measured.written_s)]
@@ -65,7 +65,7 @@ def _about_the_agent(measured: Measured) -> Iterable[tuple[str, str, str, Sample
         yield "last_answer_age_seconds", "gauge", what, age
 
 
-def _about_events(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]:
+def _about_events(measured: AgentNumbers) -> Iterable[tuple[str, str, str, Samples]]:
     counts = measured.counts
     outcomes = [(o.value, counts.get(f"steps_{o.value.replace('-', '_')}", 0)) for o in Outcome]
     steps = [(_label("outcome", name), float(count)) for name, count in outcomes]
@@ -94,7 +94,7 @@ def _about_events(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]
     yield "ids_came_back_total", "counter", "Events whose id had been gone before.", back
 
 
-def _about_trouble(measured: Measured) -> Iterable[tuple[str, str, str, Samples]]:
+def _about_trouble(measured: AgentNumbers) -> Iterable[tuple[str, str, str, Samples]]:
     errors = [(_label("kind", name), float(n)) for name, n in sorted(measured.errors.items())]
     yield "errors_total", "counter", "Trouble that was met, by kind.", errors
     failures = [("", float(measured.counts.get("journal_failures", 0)))]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from forewarn_guest.care import Care
 from forewarn_guest.configuration import Rule
 from forewarn_guest.document import Document, Event
-from forewarn_guest.facts import Fact, Gone, Kind, event_json
+from forewarn_guest.facts import Fact, FactKind, Gone, event_json
+from forewarn_guest.tracked_event import TrackedEvent
 
 PREEMPT = "Preempt"
 # An endpoint that shows and hides one event without end must not have steps run without end.
@@ -17,7 +17,7 @@ SIGHTINGS_MAX = 10
 
 
 def rule_for(event: Event, rules: Iterable[Rule]) -> Rule | None:
-    """The first rule that matches the event; None if it is nobody's business."""
+    """The first rule that matches the event; None if no rule does."""
     return next((rule for rule in rules if matches(rule, event)), None)
 
 
@@ -42,7 +42,7 @@ def matches(rule: Rule, event: Event) -> bool:
 
 def observe(
     document: Document,
-    cares: Mapping[str, Care],
+    cares: Mapping[str, TrackedEvent],
     *,
     vm: str,
     rules: Iterable[Rule],
@@ -81,7 +81,7 @@ def observe(
     for key, care in present.items():
         if key not in shown:
             how = gone_how(care, document, boot_id=boot_id)
-            seen.append(Fact(Kind.GONE, at, care.care_id, {"how": how.value}))
+            seen.append(Fact(FactKind.GONE, at, care.care_id, {"how": how.value}))
     return seen
 
 
@@ -95,7 +95,7 @@ def _appeared(
     at: datetime,
 ) -> Fact:
     return Fact(
-        Kind.APPEARED,
+        FactKind.APPEARED,
         at,
         f"{event.key}#{times}",
         {
@@ -108,16 +108,16 @@ def _appeared(
     )
 
 
-def booted(cares: Iterable[Care], *, boot_id: str, at: datetime) -> list[Fact]:
+def booted(cares: Iterable[TrackedEvent], *, boot_id: str, at: datetime) -> list[Fact]:
     """The facts for the cares that do not know yet that the VM has booted."""
     return [
-        Fact(Kind.BOOTED, at, care.care_id, {"boot_id": boot_id})
+        Fact(FactKind.BOOTED, at, care.care_id, {"boot_id": boot_id})
         for care in cares
         if not care.closed and boot_id and care.seen_boot_id != boot_id
     ]
 
 
-def _moved(event: Event, care: Care, at: datetime) -> Iterator[Fact]:
+def _moved(event: Event, care: TrackedEvent, at: datetime) -> Iterator[Fact]:
     before = care.event
     differs = (
         event.event_type != before.event_type
@@ -125,12 +125,12 @@ def _moved(event: Event, care: Care, at: datetime) -> Iterator[Fact]:
         or (event.not_before is not None and event.not_before != before.not_before)
     )
     if differs:
-        yield Fact(Kind.CHANGED, at, care.care_id, {"event": event_json(event)})
+        yield Fact(FactKind.CHANGED, at, care.care_id, {"event": event_json(event)})
     if event.started and not care.started:
-        yield Fact(Kind.STARTED, at, care.care_id, {"event": event_json(event)})
+        yield Fact(FactKind.STARTED, at, care.care_id, {"event": event_json(event)})
 
 
-def gone_how(care: Care, document: Document, *, boot_id: str) -> Gone:
+def gone_how(care: TrackedEvent, document: Document, *, boot_id: str) -> Gone:
     """Whether an event that is gone has happened or was canceled, as far as a guest can know.
 
     A poll can miss that an event was Started (G10), so what may have happened counts as having

@@ -36,7 +36,8 @@ class Pause:
 
     `gap_s` is for how long the process did not run while the clocks went on. `jump_s` is how far
     the wall clock was set ahead of the monotonic one: the VM stood still with its clocks, or
-    somebody set the time. `suspended_s` is for how long the VM's own kernel says that it slept.
+    a person or a program set the time. `suspended_s` is how long the VM's own kernel says that it
+    slept.
     """
 
     gap_s: float = 0.0
@@ -86,7 +87,7 @@ def judge(before: Clocks, after: Clocks, beat_s: float = BEAT_S) -> Pause | None
 
 
 def read_clocks() -> Clocks:
-    """The clocks now. Where there is no clock that counts suspension, it is None.
+    """The clocks now. `boot_s` is None where the system has no clock that counts suspension.
 
     A pause between two of the readings would be seen as a jump that never was, so readings that
     are apart are taken again.

@@ -20,13 +20,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from forewarn_guest.care import Run
 from forewarn_guest.run_files import (
     Alive,
-    Ended,
+    ExitStatus,
     Found,
-    Identity,
     NotBegun,
+    ProcessIdentity,
     Unknown,
     age_s,
     boot_id,
@@ -38,6 +37,7 @@ from forewarn_guest.run_files import (
     write_ended,
     write_stopped,
 )
+from forewarn_guest.tracked_event import Run
 
 OUTPUT_MAX_B = 64 * 1024
 VALUE_MAX_B = 64 * 1024  # of one environment variable; the kernel refuses 128 KiB (execve(2))
@@ -45,7 +45,7 @@ COLLECT_S = 0.5  # how long an ended step is waited for to have its last words w
 RUNS_KEPT_MAX = 200  # files of ended runs, for people who look for what a step said
 TIDY_EVERY = 50  # begun steps
 
-END_UNKNOWN = -1  # what `poll` says of a step whose end nobody recorded
+END_UNKNOWN = -1  # what `poll` says of a step whose end is not recorded
 NOT_RUN = 125  # the shell found itself abandoned, or its folder gone
 
 SHELL = "/bin/sh"
@@ -94,7 +94,7 @@ class Running:
     """A step that was begun, by this agent or by one that died. Any thread may ask."""
 
     def __init__(
-        self, path: Path | None, identity: Identity, *, child: bool, collector: int = 0
+        self, path: Path | None, identity: ProcessIdentity, *, child: bool, collector: int = 0
     ) -> None:
         self.pid = identity.pid
         self.start_ticks = identity.start_ticks
@@ -116,7 +116,7 @@ class Running:
         return age_s(self._identity)
 
     def poll(self) -> int | None:
-        """Its exit status once it has ended, END_UNKNOWN if nobody recorded that, else None.
+        """Its exit status once it has ended, END_UNKNOWN if no record says how, else None.
 
         A step that was told to stop has ended when everything of its process group has.
         """
@@ -169,13 +169,13 @@ class Running:
         """The exit status of a child, which is no longer there then."""
         try:
             over = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # somebody else has reaped it
+        except ChildProcessError:  # it was reaped elsewhere
             return self._look()
         if over is None:
             self._kill_if_due()
             return None
         if over.si_code != os.CLD_EXITED:
-            # The shell was killed, and nobody is there to say how the step ends: so it ends now.
+            # The shell was killed, and can no longer record how the step ends: so it ends now.
             # The pid is ours until it is reaped.
             self._signal(signal.SIGKILL)
         _, wait_code = os.waitpid(self.pid, 0)
@@ -186,12 +186,12 @@ class Running:
         return code
 
     def _look(self) -> int | None:
-        """The exit status of a process that is nobody's child here."""
+        """The exit status of a process that is not a child of this one."""
         found = Unknown("") if self._path is None else look(self._path, self._identity)
         if isinstance(found, Alive):
             self._kill_if_due()
             return None
-        if isinstance(found, Ended):
+        if isinstance(found, ExitStatus):
             return found.code
         if self._kill_at_s is None:
             return END_UNKNOWN
@@ -209,7 +209,7 @@ class Running:
     def _group_over(self) -> bool:
         """True unless it was told to stop and something of its group has not, yet.
 
-        The kernel gives the pid to nobody while its group has members, so they are its own.
+        While the group has members, the kernel gives its pid to no other process: they are its own.
         """
         if self._kill_at_s is None or self._killed or not group_alive(self.pid):
             return True
@@ -289,24 +289,24 @@ class Steps:
         self._begun += 1
         return running
 
-    def look(self, name: str, known: Identity | None = None) -> Found:
+    def look(self, name: str, known: ProcessIdentity | None = None) -> Found:
         """What has become of a run that an agent before this one intended (`run_files.look`)."""
         return look(self._path(name), known)
 
     def find(self, name: str, run: Run) -> Running | int | NotBegun | None:
-        """What has become of a run that the journal has: it runs, its exit status, or nobody knows.
+        """What has become of a run that the journal has: it runs, its exit status, or unknown.
 
         A run that was not begun never will be after this.
         """
-        known = Identity(run.pid, run.start_ticks, run.boot_id) if run.pid else None
+        known = ProcessIdentity(run.pid, run.start_ticks, run.boot_id) if run.pid else None
         found = self.look(name, known)
         if isinstance(found, Alive):
             return self.adopt(name, found.identity)
         if isinstance(found, NotBegun):
             return found
-        return found.code if isinstance(found, Ended) else None
+        return found.code if isinstance(found, ExitStatus) else None
 
-    def adopt(self, name: str, identity: Identity) -> Running:
+    def adopt(self, name: str, identity: ProcessIdentity) -> Running:
         """A run that was found alive, to be asked and stopped like one begun here."""
         return Running(self._path(name), identity, child=False)
 
@@ -346,7 +346,7 @@ def _reaped(pid: int) -> bool:
 
 
 def _reap_when_over(pid: int) -> None:
-    """Leave no zombie of a child that nobody waits for, whenever it ends."""
+    """Leave no zombie of a child that no other thread waits for, whenever it ends."""
     waiting = threading.Thread(target=os.waitpid, args=(pid, 0), name="reap", daemon=True)
     with contextlib.suppress(RuntimeError):  # no thread to be had: it is reaped with the agent
         waiting.start()

@@ -1,8 +1,8 @@
-"""Bytes of an endpoint into a Document, tolerantly. Nothing here asks anybody or knows the time.
+"""Reads the bytes of an endpoint into a Document, tolerantly. No I/O here, and no clock.
 
-What is no document at all is refused by name (BadAnswer). What is a document is read as far as it
-makes sense: fields that this version lacks are empty (S1), fields and event types that nobody here
-knows are kept, and entries that are no events are left out and counted.
+Bytes that are not a document are refused by name (BadAnswer). A document is read as far as it
+makes sense: fields that its version lacks are empty (S1), fields and event types that this package
+does not know are kept, and entries that are not events are left out and counted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_document(
     for entry in entries:
         event = _event(entry, underscore=api_version == UNDERSCORE_VERSION)
         if event is not None:
-            events.setdefault(event.key, event)  # of two with one id, the first counts
+            events.setdefault(event.key, event)  # if two have the same id, the first counts
     return Document(
         incarnation=_incarnation(content, etag),
         events=tuple(events.values()),
@@ -163,7 +163,7 @@ def _incarnation(content: dict[str, Any], etag: str) -> str:
 
 
 def _event(entry: Any, *, underscore: bool) -> Event | None:
-    """The event, or None if the entry is none: an event has at least an id that can be sent."""
+    """The event, or None if the entry is not one: an event has at least an id that can be sent."""
     entry = _bounded(entry) if isinstance(entry, dict) else None
     if entry is None:
         return None
@@ -189,7 +189,7 @@ def _event(entry: Any, *, underscore: bool) -> Event | None:
 
 
 def _bounded(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """The entry; one that is too long or nested too deep without what nobody here knows of it.
+    """The entry. One that is too long or nested too deep loses the fields that we do not know.
 
     None if it is still too long.
     """

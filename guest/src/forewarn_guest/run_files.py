@@ -7,8 +7,8 @@ Four lines at most, each added in one write. A line counts only with its newline
     stopped                           by the agent, before it asks the step to end
     ended 0                           the exit status, by the process
 
-The first line takes the room on the disk, so that the others can be written when it is full. Who
-comes second decides: an agent that finds `begun` alone adds `abandoned`, and a process that finds
+The first line takes the room on the disk, so that the others can be written when it is full. The
+second writer decides: an agent that finds `begun` alone adds `abandoned`, and a process that finds
 itself abandoned does not run its step. So a run that is not begun never begins later. The same
 holds for `stopped`; a process that finds it later, before its step begins, ends without it.
 """
@@ -33,7 +33,7 @@ _GROUP, _SESSION, _START = 2, 3, 19  # fields of stat, counted from the one afte
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """A process that cannot be mistaken for a later one with the same pid."""
 
     pid: int
@@ -45,11 +45,11 @@ class Identity:
 class Alive:
     """It runs, or something that it has started does and its end was not recorded."""
 
-    identity: Identity
+    identity: ProcessIdentity
 
 
 @dataclass(frozen=True)
-class Ended:
+class ExitStatus:
     """It has ended with this exit status; 128 and the number of a signal for a signal."""
 
     code: int
@@ -62,12 +62,12 @@ class NotBegun:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Nobody recorded how it ended, nor whether it did anything."""
+    """No record says how it ended, or whether it did anything."""
 
     why: str
 
 
-Found = Union[Alive, Ended, NotBegun, Unknown]
+Found = Union[Alive, ExitStatus, NotBegun, Unknown]
 
 
 def boot_id() -> str:
@@ -96,16 +96,16 @@ def write_stopped(path: Path) -> None:
 
 
 def reserved(path: Path) -> bool:
-    """True for the file of a run of this boot that nobody has begun or abandoned."""
+    """True for the file of a run of this boot that no process has begun or abandoned."""
     here = boot_id()
     return bool(here) and _read(path) == f"begun {here}\n".encode("ascii")
 
 
-def look(path: Path, known: Identity | None = None) -> Found:
+def look(path: Path, known: ProcessIdentity | None = None) -> Found:
     """What has become of a run. `known` helps where its file could not be written.
 
-    Alive is never said of another process: pid, start time and boot must all be the same. A run
-    that nobody began is abandoned by this, for good.
+    Another process is never taken for this run: pid, start time and boot must all be the same.
+    This call abandons, for good, a run that no process has begun.
     """
     text = _read(path)
     ended = _ended(text)
@@ -129,7 +129,7 @@ def look(path: Path, known: Identity | None = None) -> Found:
     return _look_for(who, path, here)
 
 
-def _look_for(who: Identity, path: Path, here: str) -> Found:
+def _look_for(who: ProcessIdentity, path: Path, here: str) -> Found:
     if who.boot_id != here:
         return Unknown("the VM was booted while it ran")
     if _is_there(who, here):
@@ -140,7 +140,7 @@ def _look_for(who: Identity, path: Path, here: str) -> Found:
     return Alive(who) if _has_left_something(who) else Unknown("its end was not recorded")
 
 
-def _is_there(who: Identity, here: str) -> bool:
+def _is_there(who: ProcessIdentity, here: str) -> bool:
     return who.boot_id == here and start_ticks(who.pid) == who.start_ticks
 
 
@@ -150,39 +150,39 @@ def start_ticks(pid: int) -> int | None:
     return None if found is None or found[0] in _DEAD else int(found[_START])
 
 
-def identity_of(child: int) -> Identity:
+def identity_of(child: int) -> ProcessIdentity:
     """Who a child is; one that has ended is there until it is reaped, so it can be asked."""
     found = _stat_of(child)
-    return Identity(child, 0 if found is None else int(found[_START]), boot_id())
+    return ProcessIdentity(child, 0 if found is None else int(found[_START]), boot_id())
 
 
-def age_s(who: Identity) -> float:
+def age_s(who: ProcessIdentity) -> float:
     """How long ago a process of this boot was started."""
     ticks_in_a_second = os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - who.start_ticks / ticks_in_a_second
 
 
 def group_alive(pid: int) -> bool:
-    """True if a process of this group is alive; a zombie that nobody reaps is not."""
+    """True if a process of this group is alive; a zombie that no parent reaps is not."""
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # members there are, under another user
+    except PermissionError:  # it has members, which run as another user
         return True
     return _any_alive(_GROUP, pid)
 
 
-def _ended(text: bytes) -> Ended | None:
+def _ended(text: bytes) -> ExitStatus | None:
     found = _ENDED.search(text)
-    return None if found is None else Ended(int(found.group(1)))
+    return None if found is None else ExitStatus(int(found.group(1)))
 
 
-def _has_left_something(who: Identity) -> bool:
+def _has_left_something(who: ProcessIdentity) -> bool:
     """True if the process is gone and processes of its session are not.
 
-    The kernel gives its pid to nobody as long as there is such a process, so a pid that is in use
-    again says that there is none.
+    The kernel gives its pid to no other process as long as there is such a process. So a pid that
+    is in use again proves that no such process is left.
     """
     return start_ticks(who.pid) is None and _any_alive(_SESSION, who.pid)
 
@@ -205,14 +205,16 @@ def _stat_of(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-def _identity(text: bytes) -> Identity | None:
+def _identity(text: bytes) -> ProcessIdentity | None:
     """Who said that it runs, from the lines of the file."""
     lines = text.decode("ascii", "replace").split("\n")
     if len(lines) < 3 or not lines[0].startswith("begun ") or not lines[1].startswith("running "):
         return None
     before, _, after = lines[1].rpartition(")")
     try:
-        return Identity(int(before.split()[1]), int(after.split()[_START]), lines[0].split()[1])
+        return ProcessIdentity(
+            int(before.split()[1]), int(after.split()[_START]), lines[0].split()[1]
+        )
     except (IndexError, ValueError):
         return None
 

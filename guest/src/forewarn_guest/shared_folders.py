@@ -1,7 +1,7 @@
 """Who else may change what the agent believes: its configuration, and its journal.
 
-An agent that runs as root does what these say with the rights of root. Whoever may write to them,
-or may put something else in their place, has those rights.
+An agent that runs as root does what these say with the rights of root. A user who may write to
+them, or may put something else in their place, has those rights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def others_may_write(path: Path, uid: int) -> str:
         if found.st_mode & stat.S_ISVTX and found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
             return f"others may put files into {place}; a folder of its own helps"
         if found.st_mode & stat.S_IWOTH:
-            return f"everybody may write to {place}; chmod o-w {place} helps"
+            return f"every user may write to {place}; chmod o-w {place} helps"
         if found.st_mode & stat.S_IWGRP and found.st_gid != ROOT:
             return f"the group {found.st_gid} may write to {place}; chmod g-w {place} helps"
     return ""

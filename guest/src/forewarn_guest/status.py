@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from forewarn_guest.agent import View
-from forewarn_guest.care import Care
 from forewarn_guest.configuration import Approve, Configuration, Part, Rule
 from forewarn_guest.errors import GuestError
+from forewarn_guest.tracked_event import TrackedEvent
 
 STATUS_BYTES_MAX = 16 * 1024 * 1024  # a document has one at most; JSON can make six of it
 RESOURCES_SHOWN_MAX = 100
@@ -41,7 +41,7 @@ def of_view(view: View, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _event(care: Care, view: View, configuration: Configuration) -> dict[str, Any]:
+def _event(care: TrackedEvent, view: View, configuration: Configuration) -> dict[str, Any]:
     event = care.event
     steps = [
         {
@@ -74,7 +74,7 @@ def _event(care: Care, view: View, configuration: Configuration) -> dict[str, An
     }
 
 
-def approval(care: Care, view: View, configuration: Configuration) -> str:
+def approval(care: TrackedEvent, view: View, configuration: Configuration) -> str:
     """How it stands with approval: that it was given, or what it waits for, in words."""
     if care.approved:
         return "approved"
@@ -94,7 +94,7 @@ def _never(rule: Rule) -> str:
     return f"rule {rule.name} never approves" if rule.approve is Approve.NEVER else ""
 
 
-def _waits(care: Care, rule: Rule, view: View) -> str:
+def _waits(care: TrackedEvent, rule: Rule, view: View) -> str:
     if care.withheld:
         return f"withheld: {care.withheld}"
     if care.approving:
@@ -110,13 +110,13 @@ def _waits(care: Care, rule: Rule, view: View) -> str:
     return "about to be approved"
 
 
-def event_leader(care: Care) -> str:
+def event_leader(care: TrackedEvent) -> str:
     """The name that the event names first, or empty."""
     return care.event.resources[0] if care.event.resources else ""
 
 
 def read_status(path: Path) -> Mapping[str, Any]:
-    """What a status file says. GuestError if there is none, or if it is something else."""
+    """What a status file says. Raises GuestError if the file is missing or is something else."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(STATUS_BYTES_MAX))

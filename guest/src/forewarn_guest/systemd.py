@@ -20,7 +20,7 @@ BEATS_IN_AN_INTERVAL = 3
 class Notifier:
     """Says READY, STATUS, WATCHDOG and STOPPING. Without a socket it says nothing.
 
-    `beat_every_s` is how often `beat` wants to be called at least, or None if nobody watches.
+    `beat_every_s` is how often `beat` must be called at least, or None if systemd does not watch.
     """
 
     def __init__(self, address: str = "", watchdog_s: float | None = None) -> None:

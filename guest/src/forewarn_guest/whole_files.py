@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, for whoever reads them at any moment."""
+"""Files that are there whole or not at all, whenever a program reads them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def put(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def surely_missing(path: Path) -> bool:
-    """True if there is no such file. False if it may be there and nobody lets us see it: whoever
-    opens it then is told why not.
+    """True if there is no such file.
+
+    False if it may be there and we may not see it: the caller that opens it is then told why.
     """
     try:
         path.stat()

@@ -3,7 +3,7 @@
 The one place that makes certificates. The authority signs two kinds and nothing else: that of
 control's own server, and those of hosts, which can be used by clients only. Hosts are told apart
 by the digest of their public key; their name is the common name. All times here are those of
-the machine: whoever checks a certificate uses that clock too.
+the machine: the peer that checks a certificate uses that clock too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import hashlib
 import ipaddress
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -23,10 +22,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
-from forewarn.adapters.data_folder import FolderUnusable, unusable
-from forewarn.adapters.membership import MEMBERS_FILE
+from forewarn.adapters.members_file import MEMBERS_FILE
 from forewarn.adapters.private_files import make_private_folder, write_private
+from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.model import SECOND_MS
 
@@ -34,7 +34,7 @@ AUTHORITY_FOR = timedelta(days=20 * 365)
 SERVER_FOR = timedelta(days=365)
 HOST_FOR = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=122)  # what is left of a server certificate when it is made anew
-# Clocks of hosts may be off, and a certificate that is not valid yet lets nobody in.
+# A host's clock may be wrong, and a certificate that is not valid yet lets no host in.
 BACKDATED = timedelta(days=30)
 REQUEST_CHARS_MAX = 16 * 1024
 PEERS_REMEMBERED_MAX = 1_024
@@ -65,16 +65,14 @@ _REQUEST_ACCEPTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class HostRequest(Struct, frozen=True):
     """What a certificate signing request asks for: a name, for a key that its sender has."""
 
     name: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """Who a certificate belongs to, and until when."""
 
     name: str
@@ -218,13 +216,13 @@ class Authority:
         return made.sign(self._key, hashes.SHA256())
 
 
-def read_request(request: str) -> Requested:
+def read_request(request: str) -> HostRequest:
     """What a certificate signing request asks for. Raises Invalid."""
     asked = _request(request)
     names = asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1 or len(list(asked.subject)) != 1:
         raise Invalid("The request does not name one host.", _REQUEST_ACCEPTED)
-    return Requested(name=str(names[0].value), key=key_digest(asked.public_key()))
+    return HostRequest(name=str(names[0].value), key=key_digest(asked.public_key()))
 
 
 @lru_cache(maxsize=PEERS_REMEMBERED_MAX)
@@ -237,7 +235,7 @@ def read_peer(der: bytes) -> Peer:
     except ValueError:
         raise NotMember("The certificate names no host.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise NotMember("The certificate is none of a host.")
+        raise NotMember("The certificate is not that of a host.")
     until_ms = int(found.not_valid_after_utc.timestamp()) * SECOND_MS
     return Peer(name=str(name.value), key=key_digest(key), until_ms=until_ms)
 
@@ -287,7 +285,7 @@ def _read_authority(
     if not certificate_file.exists():
         if (folder / MEMBERS_FILE).exists():
             raise _damaged(folder, f"{CERTIFICATE_FILE} is not there, but {MEMBERS_FILE} is")
-        return None  # the certificate is written last: without it nobody was ever signed for
+        return None  # the certificate is written last: without it the authority signed nothing
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())

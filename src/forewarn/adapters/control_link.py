@@ -14,14 +14,16 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
-import httpx
+import httpcore
 import msgspec
 
+from forewarn.adapters.whole_questions import WholeQuestions
 from forewarn.core import errors
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
 from forewarn.wire import link as wire
 from forewarn.wire.link_values import vm_seen
 
@@ -57,6 +59,19 @@ _REFUSALS = refusals_by_code()
 # Said to a host that control does not take for one of its own, or does not understand: nothing of
 # what it was asked is refused for good.
 _NO_ANSWERS = (errors.NotMember, errors.Forbidden, errors.Invalid, errors.UnknownQuestion)
+_LIBRARY_ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
+
+
+class Answer(NamedTuple):
+    """What was answered to one request."""
+
+    status: int
+    body: bytes
 
 
 class Lane:
@@ -75,28 +90,27 @@ class Lane:
         self._answer_bytes_max = answer_bytes_max
         self._monotonic_ms = monotonic_ms
         self._heard = heard
-        self._client = httpx.AsyncClient(
-            verify=context,
-            trust_env=False,  # no proxy stands between a host and its control
-            follow_redirects=False,
-            limits=httpx.Limits(
-                max_connections=CONNECTIONS_PER_LANE,
-                max_keepalive_connections=CONNECTIONS_PER_LANE,
-                keepalive_expiry=KEPT_OPEN_S,
-            ),
+        self._named = (b"host", urlsplit(url).netloc.encode())
+        # No proxy stands between a host and its control, and none redirects it.
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=context,
+            max_connections=CONNECTIONS_PER_LANE,
+            max_keepalive_connections=CONNECTIONS_PER_LANE,
+            keepalive_expiry=KEPT_OPEN_S,
+            network_backend=WholeQuestions(),
         )
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._pool.aclose()
 
     async def ask(
         self, name: str, question: msgspec.Struct, answer: type[T], *, limit_s: float
     ) -> T:
         """The answer to one question. Raises Refusal or Unavailable."""
         content = msgspec.json.encode(question)
-        response, body = await self.send("POST", f"/link/{name}", content, limit_s=limit_s)
-        if response.status_code != HTTPStatus.OK:
-            raise problem(response.status_code, body)
+        status, body = await self.send("POST", f"/link/{name}", content, limit_s=limit_s)
+        if status != HTTPStatus.OK:
+            raise problem(status, body)
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.DecodeError as error:
@@ -105,62 +119,56 @@ class Lane:
                 f" ({error}). Upgrade control first, then its hosts."
             ) from error
 
-    async def send(
-        self, method: str, path: str, content: bytes = b"", *, limit_s: float
-    ) -> tuple[httpx.Response, bytes]:
+    async def send(self, method: str, path: str, content: bytes = b"", *, limit_s: float) -> Answer:
         """One request, sent again once if a connection was closed under it: all may be repeated."""
         try:
             async with asyncio.timeout(limit_s):
                 try:
                     return await self._send(method, path, content, limit_s)
-                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                except (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError):
                     return await self._send(method, path, content, limit_s)
         except TimeoutError:
             raise Unavailable(
                 f"Control at {self._url} did not answer within {limit_s:g} s."
             ) from None
-        except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+        except (*_LIBRARY_ERRORS, ssl.SSLError, OSError) as error:
             raise Unavailable(
                 f"Control at {self._url} cannot be reached: {_reason(error)}."
             ) from error
 
-    async def _send(
-        self, method: str, path: str, content: bytes, limit_s: float
-    ) -> tuple[httpx.Response, bytes]:
+    async def _send(self, method: str, path: str, content: bytes, limit_s: float) -> Answer:
         asked_ms = self._monotonic_ms()
-        timeout = httpx.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))
-        headers = {
-            wire.VERSION_HEADER: wire.LINK_VERSION,
-            "content-type": "application/json",
-            "accept-encoding": "identity",  # an answer is as long as it says
-        }
-        async with (
-            _Handshakes() as handshakes,
-            self._client.stream(
-                method,
-                f"{self._url}{path}",
-                content=content,
-                headers=headers,
-                timeout=timeout,
-                extensions={"trace": handshakes.trace},
-            ) as response,
-        ):
-            now = response.headers.get(wire.NOW_HEADER, "")
-            if not (now.isascii() and now.isdigit() and len(now) < 18):
+        headers = [
+            self._named,
+            (wire.VERSION_HEADER.encode(), wire.LINK_VERSION.encode()),
+            (b"content-type", b"application/json"),
+        ]
+        limits_s = dict.fromkeys(("read", "write", "pool"), limit_s)
+        limits_s["connect"] = min(limit_s, CONNECT_LIMIT_S)
+        async with self._pool.stream(
+            method,
+            f"{self._url}{path}",
+            headers=headers,
+            content=content or None,
+            extensions={"timeout": limits_s},
+        ) as response:
+            told = {name.lower(): value for name, value in response.headers}
+            now = told.get(wire.NOW_HEADER.encode(), b"")
+            if not (now.isdigit() and len(now) < 18):
                 raise NotAdmitted(
                     f"{self._url} does not answer as a control that hosts can join. Give the URL"
                     " that `forewarn control` prints for hosts."
                 )
             self._heard(int(now), asked_ms, self._monotonic_ms())
-            return response, await self._body(response)
+            length = told.get(b"content-length", b"")
+            size = int(length) if length.isdigit() else 0
+            return Answer(response.status, await self._body(response, size))
 
-    async def _body(self, response: httpx.Response) -> bytes:
+    async def _body(self, response: httpcore.Response, size: int) -> bytes:
         """The whole body. One that says that it is too large is not read at all."""
-        told = response.headers.get("content-length", "")
-        size = int(told) if told.isascii() and told.isdigit() else 0
         body = bytearray()
         if size <= self._answer_bytes_max:
-            async for some in response.aiter_raw():
+            async for some in response.aiter_stream():
                 body += some
                 size = len(body)
                 if size > self._answer_bytes_max:
@@ -170,39 +178,9 @@ class Lane:
         return bytes(body)
 
 
-class _Handshakes:
-    """Closes the socket of a TLS handshake that was given up in the middle.
-
-    The HTTP library forgets it when whoever asked stops waiting, and a control that hangs would
-    cost a descriptor each time.
-    """
-
-    def __init__(self) -> None:
-        self._stream: Any = None
-
-    async def trace(self, name: str, info: Mapping[str, Any]) -> None:
-        """Called by the library at every step of a request."""
-        if name == "connection.connect_tcp.complete":
-            self._stream = info["return_value"]
-        elif name == "connection.start_tls.complete":
-            self._stream = None
-
-    async def __aenter__(self) -> _Handshakes:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None and self._stream is not None:
-            await self._stream.aclose()
-
-
 def _reason(error: BaseException) -> str:
     """What went wrong, and what to do about what people meet most."""
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpcore.TimeoutException):
         return "it does not answer in time"
     causes = list(_causes(error))
     wrong = next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)
@@ -260,7 +238,7 @@ class ControlLink:
         heard: Heard = lambda _now_ms, _asked_ms, _heard_ms: None,
     ) -> None:
         self.daemon = secrets.token_urlsafe(9)  # one life of this host's daemon
-        # The epoch of control whose changes were taken over; None where nobody follows it.
+        # The epoch of control whose changes this host took over; None if it follows none.
         self.followed: Callable[[], str | None] = lambda: None
         self._url = url
         self._monotonic_ms = monotonic_ms
@@ -311,7 +289,7 @@ class ControlLink:
     # ports.HostLink. Who asks is in the certificate.
 
     async def turn(self, said: wire.Turn) -> wire.TurnTaken:
-        question = msgspec.structs.replace(said, epoch=self.followed())
+        question = msgspec.structs.replace(said, epoch=self.followed(), daemon=self.daemon)
         return await self._host("turn", question, wire.TurnTaken)
 
     async def claim(self, boot_id: str) -> Sequence[wire.Work]:

@@ -15,7 +15,6 @@ import hashlib
 import re
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
 
@@ -23,11 +22,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from msgspec import Struct
 
 from forewarn.adapters.authority import BROKEN_PEM
-from forewarn.adapters.data_folder import unusable
-from forewarn.adapters.kept_forms import Form, this_program
+from forewarn.adapters.file_forms import Form, this_program
 from forewarn.adapters.private_files import make_private_folder, write_private
+from forewarn.adapters.sqlite.data_folder import unusable
 from forewarn.core.errors import Conflict
 from forewarn.core.model import SECOND_MS
 
@@ -51,8 +51,7 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class Credentials(Struct, frozen=True, kw_only=True):
     """Who a host is, checked: the certificate fits the key and the authority has signed it."""
 
     folder: Path

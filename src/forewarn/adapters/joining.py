@@ -1,9 +1,9 @@
-"""How a host becomes a member: with a one-time token, and believing nobody but who made it.
+"""How a host becomes a member: with a one-time token, trusting only the control that made it.
 
 A token is `fw1.<secret>.<fingerprint>`; the fingerprint is that of control's authority (SHA-256 of
-its certificate in DER, base64url). The authority is fetched from whoever answers, compared with
-the fingerprint, and only then is anything told. Killed at any point, the same command works again,
-or control says that the token is used up and what to do.
+its certificate in DER, base64url). The host fetches the authority from the server that answers,
+compares it with the fingerprint, and only then sends anything. After a kill at any point the same
+command works again, or control says that the token is used up and what to do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fingerprint_in(token: str) -> str:
     parts = token.strip().split(".")
     if len(parts) != 3 or parts[0] != TOKEN_KIND or not all(parts):
         raise Invalid(
-            "That is no token to join with.",
+            "That is not a token to join with.",
             "A token looks like fw1.SECRET.FINGERPRINT; `forewarn host invite NAME` prints one.",
         )
     return parts[2].rstrip("=")
@@ -59,16 +59,16 @@ async def join(folder: Path, *, control: str, name: str, token: str) -> Credenti
     lane = _lane(control, host_credentials.trusting(authority))
     try:
         content = msgspec.json.encode(question)
-        response, body = await lane.send("POST", "/link/join", content, limit_s=ANSWER_LIMIT_S)
+        status, body = await lane.send("POST", "/link/join", content, limit_s=ANSWER_LIMIT_S)
     finally:
         await lane.close()
-    if response.status_code != HTTPStatus.OK:
-        raise _said_no(response.status_code, body)
+    if status != HTTPStatus.OK:
+        raise _said_no(status, body)
     try:
         joined = msgspec.json.decode(body, type=wire.Joined)
     except msgspec.DecodeError as error:
         raise Unavailable(
-            f"Control at {control} answered in words nobody knows: {error}."
+            f"Control at {control} sent an answer that is not understood: {error}."
         ) from error
     if fingerprint_of(joined.authority.encode()) != expected:
         raise Conflict(
@@ -91,26 +91,26 @@ def _lane(control: str, context: ssl.SSLContext) -> Lane:
 
 
 async def _authority(control: str, expected: str) -> str:
-    """The authority that the token means, from whoever has it. Nothing is told to anybody yet."""
+    """The authority that the token means, from the server that answers. Sends it nothing yet."""
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
     lane = _lane(control, unverified)
     try:
-        response, body = await lane.send("GET", "/link/authority", limit_s=ANSWER_LIMIT_S)
+        status, body = await lane.send("GET", "/link/authority", limit_s=ANSWER_LIMIT_S)
     finally:
         await lane.close()
-    if response.status_code != HTTPStatus.OK:
-        raise problem(response.status_code, body)
+    if status != HTTPStatus.OK:
+        raise problem(status, body)
     try:
         found = fingerprint_of(body)
     except ValueError as error:
         raise Unavailable(f"{control} sent no authority: {error}.") from error
     if found != expected:
         raise Conflict(
-            f"Whoever answers at {control} is not the control that made this token.",
-            "Check the URL; if it is right, somebody stands in between, or control was made anew"
-            " and `forewarn host invite NAME` there prints another token.",
+            f"The server that answers at {control} is not the control that made this token.",
+            "Check the URL; if it is right, another machine stands in between, or control was made"
+            " anew and `forewarn host invite NAME` there prints another token.",
         )
     return body.decode()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from forewarn.adapters.data_folder import keep_aside
-from forewarn.adapters.kept_forms import Form, UnreadForm, this_program
+from forewarn.adapters.file_forms import Form, UnreadForm, this_program
 from forewarn.adapters.private_files import write_private
+from forewarn.adapters.sqlite.data_folder import keep_aside
 from forewarn.adapters.system import SystemClock
 from forewarn.logs import Log
 from forewarn.wire.link import ShownScope

@@ -2,8 +2,8 @@
 
 Whatever keeps the loop from turning makes every guest, host and operator wait as long as it does.
 Measured against the machine's own clock, because a loop that stands still is a poor witness.
-To wake up a hundred times a second costs up to a hundredth of a core, so the timer has its 10 ms
-only while somebody reads the numbers; otherwise it is one of a second, which sees what is long.
+A hundred wake-ups a second cost up to a hundredth of a core, so the timer has 10 ms only while a
+scraper reads the numbers. Otherwise it has one second, which sees long delays only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The marks of a host (`core.marks`) in its data folder, and the operator's word to forget them.
+"""The marks of a host (`core.incarnation_marks`) in its data folder, and forgetting them.
 
 marks            a line that says how many follow, then one line for each VM. Every line
                  begins with its checksum. Replaced whole, and durable when written
-accept-control   there while the operator wants the marks forgotten; whoever carries that out
-                 removes it. Only whether it is there counts
+accept-control   there while the operator wants the marks forgotten; the daemon that carries
+                 it out removes it. Only whether it is there counts
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
-from forewarn.adapters.data_folder import (
+from forewarn.adapters.file_forms import Form, this_program
+from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
+from forewarn.adapters.sqlite.data_folder import (
     make_private,
     unusable,
 )
-from forewarn.adapters.kept_forms import Form, this_program
-from forewarn.adapters.private_files import leave_to_owner, sync_folder, write_private
-from forewarn.core.marks import Marks, VmKey
+from forewarn.core.incarnation_marks import Marks, VmKey
 
 MARKS_FILE = "marks"
 ACCEPT_FILE = "accept-control"
@@ -112,7 +112,7 @@ def _read(text: bytes, kind: type[T]) -> T | None:
 
 
 def ask_to_accept(folder: Path) -> None:
-    """Have the marks forgotten by whoever runs on this folder now or next. Raises OSError."""
+    """Have the daemon that runs on this folder now or next forget the marks. Raises OSError."""
     path = folder / ACCEPT_FILE
     with suppress(FileExistsError):
         make_private(path)

@@ -11,9 +11,9 @@ import secrets
 import stat
 from pathlib import Path
 
-from forewarn.adapters.data_folder import FolderUnusable, unusable
 from forewarn.adapters.private_files import write_private
 from forewarn.adapters.shared_folders import ROOT, refuse_shared_folder
+from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
 from forewarn.core.errors import Invalid
 
 TOKEN_BYTES = 32
@@ -56,7 +56,7 @@ def given_token(path: Path, token: str) -> str:
 
 
 def is_token(text: str) -> bool:
-    """True if nobody can guess it and an HTTP header can carry it."""
+    """True if it is too long to guess and an HTTP header can carry it."""
     fits = TOKEN_CHARS_MIN <= len(text) <= TOKEN_CHARS_MAX
     return fits and text.isascii() and text.isprintable() and " " not in text
 
@@ -74,7 +74,7 @@ def _read(path: Path) -> str:
         if stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             raise FolderUnusable(
                 f"Other users may read or write {path} ({stat.filemode(found.st_mode)}).",
-                f"{_NEW_ONE} If surely nobody has read it: chmod 600 {path}",
+                f"{_NEW_ONE} If surely no other user has read it: chmod 600 {path}",
             )
         content = file.read(TOKEN_CHARS_MAX + 2)
     return content.decode("utf-8", "replace").strip()

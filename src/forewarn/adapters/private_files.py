@@ -15,7 +15,7 @@ def write_private(path: Path, content: bytes) -> None:
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # A new file, never one that somebody has put there to read it, nor what a link leads to.
+        # A new file: never one that another user put there to read it, nor the target of a link.
         scratch.unlink(missing_ok=True)
         made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(made, "wb") as opened:

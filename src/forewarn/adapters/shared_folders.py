@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from forewarn.adapters.data_folder import FolderUnusable, unusable
+from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
 
 ROOT = 0
 

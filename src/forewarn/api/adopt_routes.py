@@ -6,32 +6,52 @@ inventory file says.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forewarn.api.orders import BODY_BYTES_MAX, words
 from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
-from forewarn.control import overview
+from forewarn.control import commands, overview
 from forewarn.control.control import Control
 from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES
 from forewarn.control.sightings import Sightings
 from forewarn.core.errors import Conflict, NotFound
-from forewarn.core.machines import Traits, WhenHostGoesDown
-from forewarn.core.model import MINUTE_MS, Priority, ScopeKind
-from forewarn.wire.operator_answers import VmShown
+from forewarn.core.inventory.host_report import Traits, WhenHostGoesDown
+from forewarn.core.model import MINUTE_MS, ScopeKind
+from forewarn.core.principal import OPERATOR, Principal
+from forewarn.core.vm_profile import IN_METADATA, Priority, VmProfile
+from forewarn.wire.operator_answers import VmDetail
 
 Notice = Annotated[int, Meta(ge=NOTICE_MINUTES[0], le=NOTICE_MINUTES[1])]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
+# How a request says an attribute of the profile, by its type there.
+_SAID: dict[Any, Any] = {
+    str: ShortText,
+    str | None: ShortText,
+    int: int,
+    Priority: Priority,
+    tuple[tuple[str, str], ...]: dict[str, str],
+}
+if TYPE_CHECKING:
+    _ProfileWords = msgspec.Struct
+else:
+    _HINTS = get_type_hints(VmProfile)
+    _ProfileWords = msgspec.defstruct(
+        "_ProfileWords",
+        [(name, _SAID[_HINTS[name]] | UnsetType | None, UNSET) for name in IN_METADATA],
+        kw_only=True,
+    )
 
-class AdoptWords(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is said of a VM. What is left out stays as it is; null says nothing any more.
+
+class AdoptRequest(_ProfileWords, forbid_unknown_fields=True, kw_only=True):
+    """What is said of a VM. What is left out stays as it is; null clears the value.
 
     `scope_kind`, `terminate_notice_minutes` and `auto_approve` are of the scope.
     `freeze_by_move`: a Freeze of its host moves it away instead of pausing it.
@@ -43,16 +63,11 @@ class AdoptWords(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     scope_kind: ScopeKind | UnsetType | None = UNSET
     terminate_notice_minutes: Notice | UnsetType | None = UNSET
     auto_approve: list[Literal["reboot", "redeploy"]] | UnsetType | None = UNSET
-    priority: Priority | UnsetType | None = UNSET
-    address: ShortText | UnsetType | None = UNSET
-    tags: dict[str, str] | UnsetType | None = UNSET
-    fault_domain: int | UnsetType | None = UNSET
-    zone: ShortText | UnsetType | None = UNSET
     freeze_by_move: bool | UnsetType | None = UNSET
     when_host_goes_down: WhenHostGoesDown | UnsetType | None = UNSET
 
 
-def with_words(traits: Traits, said: AdoptWords) -> Traits:
+def with_words(traits: Traits, said: AdoptRequest) -> Traits:
     """The traits with what was said of them in place of what they were."""
     nothing = Traits()
     after: dict[str, Any] = {}
@@ -63,20 +78,22 @@ def with_words(traits: Traits, said: AdoptWords) -> Traits:
         if key == "terminate_notice_minutes":
             after["terminate_notice_ms"] = None if value is None else value * MINUTE_MS
         elif value is None:
-            after[key] = getattr(nothing, key)
+            after[key] = getattr(nothing.profile if key in IN_METADATA else nothing, key)
         elif key == "auto_approve":
             after[key] = frozenset(AUTO_APPROVE[word] for word in value)
         elif key == "tags":
             after[key] = tuple(sorted(value.items()))
         else:
             after[key] = value
-    return replace(traits, **after)
+    profile = {key: after.pop(key) for key in IN_METADATA if key in after}
+    return replace(traits, profile=replace(traits.profile, **profile), **after)
 
 
 class AdoptRoutes:
-    """The function behind the route."""
+    """The function behind the route. `by` is who has the token."""
 
-    def __init__(self, control: Control, sightings: Sightings) -> None:
+    def __init__(self, control: Control, sightings: Sightings, *, by: Principal = OPERATOR) -> None:
+        self._by = by
         self._control = control
         self._sightings = sightings
 
@@ -89,18 +106,19 @@ class AdoptRoutes:
                 name="vm-adopt",
                 summary="Write to a VM's domain what its owner says of it, and wait for its host.",
                 handler=self.adopt,
-                answer=VmShown,
-                body=AdoptWords,
+                answer=VmDetail,
+                body=AdoptRequest,
+                command=commands.NoteAdoption,
                 keyed=False,  # saying the same twice is saying it once
             )
         ]
 
     async def adopt(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdoptWords)
+        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdoptRequest)
         name = str(request.path_params["name"])
         traits = with_words(self._sightings.traits_of(name), said)
-        problem = await self._sightings.adopt(name, traits)
+        problem = await self._sightings.adopt(self._control, name, traits, by=self._by)
         try:
             shown = overview.show_vm(self._control.fleet, name)
         except NotFound:

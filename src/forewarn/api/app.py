@@ -18,7 +18,7 @@ from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import RouteSpec, table
 from forewarn.control.control import Control
 from forewarn.control.inventories import Inventories
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.principal import OPERATOR, Principal
 
 
@@ -26,7 +26,7 @@ def create_app(
     control: Control,
     *,
     token: str,
-    measures: Measures,
+    measures: ControlMetrics,
     doorbell: Doorbell | None = None,
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),

@@ -1,7 +1,7 @@
 """The gate before every route: who may pass, the answers to errors, the time of the service.
 
 Over TCP the operator's token lets in; by the Unix socket the kernel says who asks, and no token is
-looked at. A request of anybody else learns nothing but that. What a handler refuses or breaks
+looked at. Any other request learns nothing but that. What a handler refuses or breaks
 on becomes problem+json here, in one place; the status codes are in `wire.problems`.
 """
 
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.api.guarded_protocol import KNOWN_KEY
 from forewarn.api.peer_credentials import PEER_KEY, Admission, Peer, of_this_process
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.logs import Log
 from forewarn.ports import Clock, StoreFailed
@@ -89,7 +89,7 @@ EXCEPTION_HANDLERS = {
 
 
 class Gate:
-    """ASGI middleware: nobody passes without the token or the socket, and no error leaves
+    """ASGI middleware: no request passes without the token or the socket, and no error leaves
     unanswered."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Gate:
         *,
         token: str,
         clock: Clock,
-        measures: Measures,
+        measures: ControlMetrics,
         admission: Admission | None = None,
     ) -> None:
         if not token:
@@ -132,7 +132,7 @@ class Gate:
         try:
             await self._app(scope, receive, counted)
         except ClientDisconnect:
-            return  # nobody is left to answer
+            return  # the caller is gone
         except Exception:
             self._measures.error()
             log.exception("request_failed", method=scope["method"], path=scope["path"])

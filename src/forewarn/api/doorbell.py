@@ -6,19 +6,19 @@ import asyncio
 
 
 class Doorbell:
-    """Rung after every commit. Whoever misses a ring looks again a little later by itself."""
+    """Rung after every commit. A reader that misses a ring looks again a little later by itself."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
         self.closed = False
 
     def ring(self) -> None:
-        """Wake everybody who waits now."""
+        """Wake every reader that waits now."""
         rung, self._next = self._next, asyncio.Event()
         rung.set()
 
     def close(self) -> None:
-        """Nobody waits any more, now or later: the service is stopping."""
+        """No reader waits any more, now or later: the service is stopping."""
         self.closed = True
         self.ring()
 

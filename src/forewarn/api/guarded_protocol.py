@@ -15,7 +15,7 @@ HEAD_TIMEOUT_S = 10.0  # from the first wait for a request to the end of its hea
 HEAD_BYTES_MAX = 16 * 1_024  # of a request line and headers; ours have a few hundred
 WRITE_TIMEOUT_S = 60.0  # for a caller to take anything of the answer that waits for it
 CONNECTIONS_MAX = 256
-# In the scope of a request: what to call once whoever sent it has shown who they are.
+# In the scope of a request: what to call once its sender has shown who it is.
 KNOWN_KEY = "forewarn.known"
 
 _arrivals = count()

@@ -1,8 +1,8 @@
 """A uvicorn server that accepts connections itself: counted from the first moment on.
 
-An event loop's own server tells nobody of a connection before its TLS handshake is finished, waits
+An event loop's own server does not report a connection before its TLS handshake is finished, waits
 a minute for that, and resets connections when descriptors run out. Here a connection is counted
-when it is accepted, the handshake has a short time, and who is too many is cut: the oldest first.
+when it is accepted, the handshake has a short time, and when there are too many the oldest is cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import uvicorn
 
-from forewarn.api.crowds import PortLimits, Unfinished, source_of
+from forewarn.api.connection_limits import PendingHandshakes, PortLimits, source_of
 from forewarn.api.guarded_protocol import CONNECTIONS_MAX, GuardedProtocol
 from forewarn.logs import Log
 
@@ -24,6 +24,8 @@ ACCEPTS_PER_TURN = 16  # of the event loop, which has more to do than to open do
 ACCEPT_AGAIN_S = 0.1  # after accept has failed, for want of a descriptor or memory
 CROWD_SAID_EVERY_S = 60.0
 SHUTDOWN_TIMEOUT_S = 5.0  # of TLS: a peer that does not say goodbye is not waited for
+
+TICK_EVERY_S = 1.0  # the Date header has seconds
 
 OPERATOR_LIMITS = PortLimits(connections_max=CONNECTIONS_MAX)
 
@@ -34,9 +36,27 @@ class GuardedServer(uvicorn.Server):
     """uvicorn with its connections accepted by a `Door`. `config.http` is a GuardedProtocol."""
 
     def __init__(self, config: uvicorn.Config, limits: PortLimits = OPERATOR_LIMITS) -> None:
+        self._stop = asyncio.Event()
         super().__init__(config)
         self.limits = limits
         self.doors: list[Door] = []
+
+    @property
+    def should_exit(self) -> bool:
+        """Set it to stop."""
+        return self._stop.is_set()
+
+    @should_exit.setter
+    def should_exit(self, stop: bool) -> None:
+        if stop:
+            self._stop.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which looks ten times a second whether it is to stop."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_EVERY_S):
+                    await self._stop.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the doors; uvicorn closes what is in `servers` when it stops."""
@@ -91,7 +111,7 @@ class Door:
         self._limits = limits
         self._make = make
         self._tls = tls
-        self._unfinished: Unfinished[_Arrival] = Unfinished(limits)
+        self._unfinished: PendingHandshakes[_Arrival] = PendingHandshakes(limits)
         self._entering: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None

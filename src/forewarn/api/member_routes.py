@@ -1,6 +1,6 @@
 """The operator's word on who may be a host: look, invite, revoke. Only a control has these routes.
 
-A service that has its hosts in its own process has no link, and nobody who could join.
+A service that has its hosts in its own process has no link, and no host could join it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.orders import BODY_BYTES_MAX, NoWords, words
+from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
+from forewarn.control import commands
 from forewarn.control.control import Control
 from forewarn.control.membership import TOKEN_VALID_MS, Membership
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
@@ -26,8 +27,8 @@ VALID_SECONDS_MIN = VALID_MS_MIN // SECOND_MS
 VALID_SECONDS_MAX = VALID_MS_MAX // SECOND_MS
 
 
-class InviteWords(msgspec.Struct, forbid_unknown_fields=True):
-    """How long the token is valid; `replace`: the host takes the name from whoever has it."""
+class InviteRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """How long the token is valid; `replace`: the host takes the name from the one that has it."""
 
     valid_seconds: Annotated[int, Meta(ge=VALID_SECONDS_MIN, le=VALID_SECONDS_MAX)] = (
         TOKEN_VALID_MS // SECOND_MS
@@ -98,7 +99,7 @@ class MemberRoutes:
                 summary="Make a one-time token with which a host may join under that name.",
                 handler=self.invite,
                 answer=HostInvited,
-                body=InviteWords,
+                body=InviteRequest,
                 keyed=False,
             ),
             RouteSpec(
@@ -108,8 +109,9 @@ class MemberRoutes:
                 summary="Shut a host out: its certificate is worth nothing from now on.",
                 handler=self.revoke,
                 answer=HostRevoked,
-                body=NoWords,
+                body=EmptyRequest,
                 keyed=False,
+                command=commands.HostsLeft,
             ),
         ]
 
@@ -133,7 +135,7 @@ class MemberRoutes:
 
     async def invite(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), InviteWords)
+        said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), InviteRequest)
         name = str(request.path_params["name"])
         token = await self._membership.invite(
             name, valid_ms=said.valid_seconds * SECOND_MS, replaces=said.replace
@@ -149,7 +151,7 @@ class MemberRoutes:
 
     async def revoke(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        words(await read_body(request, bytes_max=BODY_BYTES_MAX), NoWords)
+        words(await read_body(request, bytes_max=BODY_BYTES_MAX), EmptyRequest)
         name = str(request.path_params["name"])
         await self._membership.revoke(name)
         stays = self._control.fleet.host(name) is not None

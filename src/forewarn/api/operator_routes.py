@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
+from forewarn.api.memory_budget import MIB, MemoryBudget, declared_bytes
 from forewarn.api.requests import (
     BODY_TIMEOUT_S,
     EventsQuery,
@@ -28,19 +29,19 @@ from forewarn.api.requests import (
     read_body,
     read_query,
 )
-from forewarn.api.room import MIB, Room, declared_bytes
 from forewarn.control import commands, idempotency, overview
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
 from forewarn.control.inventories import Inventories
 from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.core.principal import OPERATOR, Principal
+from forewarn.doorbell import rung
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.instants import needed_time_text
-from forewarn.wire.operator_answers import Answered, HealthShown
+from forewarn.wire.operator_answers import AnswerBody, HealthJson
 
 # Of all that is being carried out at once: one inventory of any size, and others beside it.
 ORDERS_BYTES_MAX = INVENTORY_BYTES_MAX + 32 * MIB
@@ -50,12 +51,11 @@ LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
 
 Handler = Callable[[Request], Awaitable[Response]]
-# What a request means: the order that somebody gives by it.
+# What a request means: the order that its principal gives by it.
 MakeOrder = Callable[[Principal, Request, bytes], commands.Order]
 
 
-@dataclass(frozen=True, slots=True)
-class Keyed:
+class Keyed(Struct, frozen=True):
     """What tells a request from others: its idempotency key, and what it says."""
 
     key: str | None
@@ -76,7 +76,7 @@ class OperatorRoutes:
         self,
         control: Control,
         *,
-        measures: Measures,
+        measures: ControlMetrics,
         doorbell: Doorbell,
         scratch: Path | None,
         version: str,
@@ -92,7 +92,7 @@ class OperatorRoutes:
         self._scratch = scratch
         self._version = version
         self._followers = 0
-        self._room = Room(ORDERS_BYTES_MAX, ORDERS_BYTES_MAX)
+        self._room = MemoryBudget(ORDERS_BYTES_MAX, ORDERS_BYTES_MAX)
         self._copying = False  # one at a time: each takes the size of the database
         self._document = b""
 
@@ -239,7 +239,7 @@ class OperatorRoutes:
         self._followers += 1
         try:
             while True:
-                rung = self._doorbell.next_ring()
+                ring = self._doorbell.next_ring()
                 found = await self._control.read(
                     lambda store: overview.list_journal(
                         store,
@@ -252,7 +252,7 @@ class OperatorRoutes:
                 left_s = give_up_s - loop.time()
                 if found.items or left_s <= 0 or self._doorbell.closed:
                     return _json(found)
-                await _wait(rung, min(left_s, LOOK_EVERY_S))
+                await rung(ring, min(left_s, LOOK_EVERY_S))
         finally:
             self._followers -= 1
 
@@ -289,7 +289,7 @@ class OperatorRoutes:
         fleet = self._control.fleet
         hosts = list(fleet.hosts())
         return _json(
-            HealthShown(
+            HealthJson(
                 status="ok",
                 version=self._version,
                 now=needed_time_text(now_ms),
@@ -307,7 +307,7 @@ class OperatorRoutes:
     async def metrics(self, _: Request) -> Response:
         return Response(self._measures.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _read(self, query: Callable[[Store], Answered]) -> Response:
+    async def _read(self, query: Callable[[Store], AnswerBody]) -> Response:
         return _json(await self._control.read(query))
 
 
@@ -325,7 +325,7 @@ class _FileResponse(StreamingResponse):
             self._file.close()
 
 
-def _json(content: Answered) -> Response:
+def _json(content: AnswerBody) -> Response:
     return Response(msgspec.json.encode(content), media_type="application/json")
 
 
@@ -335,14 +335,6 @@ def _name(request: Request) -> str:
 
 def _id(request: Request) -> str:
     return str(request.path_params["id"])
-
-
-async def _wait(rung: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await rung.wait()
-    except TimeoutError:
-        return
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

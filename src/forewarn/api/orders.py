@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from forewarn.api.requests import NAME_CHARS_MAX
 from forewarn.control import commands
 from forewarn.control.commands import Answer
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import EventType
 from forewarn.core.principal import Principal
-from forewarn.wire.instants import Instant, parse_instant
+from forewarn.wire.instants import TimeInput, parse_instant
 from forewarn.wire.operator_answers import InventoryApplied
 
 BODY_BYTES_MAX = 64 * 1_024
 
 
-class NoWords(msgspec.Struct, forbid_unknown_fields=True):
+class EmptyRequest(msgspec.Struct, forbid_unknown_fields=True):
     """An order that its path says whole."""
 
 
-class DegradeWords(msgspec.Struct, forbid_unknown_fields=True):
+class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Instant the VMs of a degraded host are moved at the earliest; a week ahead by default."""
 
     not_before: str | None = None
 
 
-class FailWords(msgspec.Struct, forbid_unknown_fields=True):
+class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 
     A host that was heard just now says otherwise, and is believed unless `force`.
@@ -38,7 +41,7 @@ class FailWords(msgspec.Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
-class MaintainWords(msgspec.Struct, forbid_unknown_fields=True):
+class MaintainRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What is done to a host and when at the earliest.
 
     `duration_seconds` is how long a Freeze lasts, and only a Freeze may have it; `description` is
@@ -59,16 +62,33 @@ Words = TypeVar("Words", bound=msgspec.Struct)
 def words(body: bytes, kind: type[Words]) -> Words:
     """The body as `kind`; an empty one says nothing. Raises Invalid with what would be right."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        said = msgspec.json.decode(body or b"{}", type=kind)
+        refuse_doubled_keys(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         fields = ", ".join(kind.__struct_fields__)
         accepted = f"a JSON object with {fields}" if fields else "an empty body"
         raise Invalid(
             f"The body was not understood: {error}.", f"What would be accepted: {accepted}."
         ) from None
+    return said
 
 
-def maintain_host(host: str, said: MaintainWords, by: Principal) -> commands.MaintainHost:
+def refuse_doubled_keys(body: bytes) -> None:
+    """Raises Invalid if an object in a body that was read has a key twice: which one is meant?"""
+    if body:
+        json.loads(body, object_pairs_hook=_once_each, parse_int=str, parse_float=str)
+
+
+def _once_each(pairs: Sequence[tuple[str, Any]]) -> None:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            shown = ascii(key[:NAME_CHARS_MAX])
+            raise Invalid(f"The body has the key {shown} twice.", "Say each key once.")
+        keys.add(key)
+
+
+def maintain_host(host: str, said: MaintainRequest, by: Principal) -> commands.MaintainHost:
     return commands.MaintainHost(
         by=by,
         host=host,
@@ -80,15 +100,15 @@ def maintain_host(host: str, said: MaintainWords, by: Principal) -> commands.Mai
     )
 
 
-def degrade_host(host: str, said: DegradeWords, by: Principal) -> commands.DegradeHost:
+def degrade_host(host: str, said: DegradeRequest, by: Principal) -> commands.DegradeHost:
     return commands.DegradeHost(by=by, host=host, not_before=_when(said.not_before))
 
 
-def fail_host(host: str, said: FailWords, by: Principal) -> commands.FailHost:
+def fail_host(host: str, said: FailRequest, by: Principal) -> commands.FailHost:
     return commands.FailHost(by=by, host=host, fenced=said.fenced, force=said.force)
 
 
-def _when(text: str | None) -> Instant | None:
+def _when(text: str | None) -> TimeInput | None:
     return None if text is None else parse_instant(text)
 
 
@@ -112,15 +132,17 @@ def inventory_text(body: bytes) -> str:
 
 def with_waiting(answer: Answer, waiting: Sequence[str]) -> Answer:
     """The answer to an inventory of which something has to wait: with the words why."""
-    return _saying(answer, waiting=tuple(waiting))
+    return _saying(answer, replace(_said(answer), waiting=tuple(waiting)))
 
 
 def with_replaced(answer: Answer) -> Answer:
     """The answer to an inventory that is sent again, after another one was applied."""
-    return _saying(answer, replaced=True, note=REPLACED_NOTE)
+    return _saying(answer, replace(_said(answer), replaced=True, note=REPLACED_NOTE))
 
 
-def _saying(answer: Answer, **more: object) -> Answer:
-    said = msgspec.json.decode(answer.text, type=InventoryApplied)
-    text = msgspec.json.encode(msgspec.structs.replace(said, **more)).decode()
-    return Answer(text=text, repeated=answer.repeated)
+def _said(answer: Answer) -> InventoryApplied:
+    return msgspec.json.decode(answer.text, type=InventoryApplied)
+
+
+def _saying(answer: Answer, said: InventoryApplied) -> Answer:
+    return Answer(text=msgspec.json.encode(said).decode(), repeated=answer.repeated)

@@ -12,8 +12,9 @@ import socket
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 PEER_KEY = "forewarn.peer"  # in the scope of a request that came by the socket, and of no other
 ROOT = 0
@@ -33,19 +34,17 @@ class _Socket(Protocol):
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The user and all groups of the process at the other end."""
 
     uid: int
     gids: frozenset[int]
 
 
-UNKNOWN = Peer(-1, frozenset())  # whom nobody admits
+UNKNOWN = Peer(-1, frozenset())  # who is never admitted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(Struct, frozen=True, kw_only=True):
     """Who may use the operator API by its socket: root, one user, and one group."""
 
     uid: int

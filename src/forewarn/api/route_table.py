@@ -5,16 +5,16 @@ The OpenAPI document is made from the same table (`openapi`), so it cannot miss 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 
 from forewarn.api import orders
 from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
-from forewarn.api.orders import DegradeWords, FailWords, MaintainWords, NoWords, words
+from forewarn.api.orders import DegradeRequest, EmptyRequest, FailRequest, MaintainRequest, words
 from forewarn.api.requests import (
     EventsQuery,
     JournalQuery,
@@ -32,16 +32,16 @@ OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
 class Right(StrEnum):
-    """What somebody must be allowed to. For now there is one, and the token has it."""
+    """What the caller must be allowed to. For now there is one, and the token has it."""
 
     OPERATE = "operate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteSpec:
+class RouteSpec(Struct, frozen=True, kw_only=True):
     """One route: where, what it is for, what it takes and what it answers.
 
-    `command` is what an order asks of control, None if it asks nothing that could change the fleet.
+    `command` is what an order asks of control, None if control changes nothing of the fleet by it:
+    an invitation is no host yet, and what is said of a VM counts once its host has reported it.
 
     `answer` is the type of the answer, or a media type for what has none. `keyed` orders take an
     idempotency key.
@@ -83,7 +83,7 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
         "/v1/vms", "list-vms", "VMs by name.", routes.list_vms, answers.VmPage, query=VmsQuery
     )
     shown = _get(
-        "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, answers.VmShown
+        "/v1/vms/{name}", "show-vm", "A VM with its open events.", routes.show_vm, answers.VmDetail
     )
     ordered = [
         _order(
@@ -112,7 +112,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             query=NamesQuery,
         ),
         _get(
-            at, "show-host", "A host, its VMs and operations.", routes.show_host, answers.HostShown
+            at, "show-host", "A host, its VMs and operations.", routes.show_host, answers.HostDetail
         ),
         _order(
             routes,
@@ -121,7 +121,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "Place no VM on the host any more.",
             _host(commands.CloseHost),
             command=commands.CloseHost,
-            answer=answers.Host,
+            answer=answers.HostJson,
         ),
         _order(
             routes,
@@ -130,7 +130,7 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "Place VMs on the host again.",
             _host(commands.OpenHost),
             command=commands.OpenHost,
-            answer=answers.Host,
+            answer=answers.HostJson,
         ),
         *_host_judgements(routes, at),
         _order(
@@ -139,11 +139,11 @@ def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "host-maintain",
             "Freeze or reboot the host, or move its VMs away.",
             lambda by, request, body: orders.maintain_host(
-                _name(request), words(body, MaintainWords), by
+                _name(request), words(body, MaintainRequest), by
             ),
             command=commands.MaintainHost,
-            answer=answers.OperationShown,
-            body=MaintainWords,
+            answer=answers.OperationDetail,
+            body=MaintainRequest,
         ),
     ]
 
@@ -157,21 +157,23 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             "host-degrade",
             "Say that the host is expected to fail; its VMs are moved.",
             lambda by, request, body: orders.degrade_host(
-                _name(request), words(body, DegradeWords), by
+                _name(request), words(body, DegradeRequest), by
             ),
             command=commands.DegradeHost,
-            answer=answers.OperationShown,
-            body=DegradeWords,
+            answer=answers.OperationDetail,
+            body=DegradeRequest,
         ),
         _order(
             routes,
             f"{at}/fail",
             "host-fail",
             "Say that the host has failed; its VMs are down.",
-            lambda by, request, body: orders.fail_host(_name(request), words(body, FailWords), by),
+            lambda by, request, body: orders.fail_host(
+                _name(request), words(body, FailRequest), by
+            ),
             command=commands.FailHost,
-            answer=answers.HostFailed,
-            body=FailWords,
+            answer=answers.HostFailedJson,
+            body=FailRequest,
         ),
         _order(
             routes,
@@ -180,7 +182,7 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             "Say that the host is well again.",
             _host(commands.RepairHost),
             command=commands.RepairHost,
-            answer=answers.Host,
+            answer=answers.HostJson,
         ),
     ]
 
@@ -196,13 +198,15 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             answers.EventPage,
             query=EventsQuery,
         ),
-        _get(at, "show-event", "An event with its receipt.", routes.show_event, answers.EventShown),
+        _get(
+            at, "show-event", "An event with its receipt.", routes.show_event, answers.EventDetail
+        ),
         _get(
             f"{at}/explain",
             "explain-event",
             "What the event waits for.",
             routes.explain_event,
-            answers.EventExplained,
+            answers.EventExplanationJson,
         ),
         _order(
             routes,
@@ -220,7 +224,7 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "Cancel a scheduled event, with its whole operation if it has one.",
             _event(commands.CancelEvent),
             command=commands.CancelEvent,
-            answer=answers.EventCanceled,
+            answer=answers.EventCanceledJson,
         ),
     ]
 
@@ -241,14 +245,14 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "show-operation",
             "An operation with its events.",
             routes.show_operation,
-            answers.OperationShown,
+            answers.OperationDetail,
         ),
         _get(
             f"{at}/explain",
             "explain-operation",
             "What the operation waits for.",
             routes.explain_operation,
-            answers.OperationExplained,
+            answers.OperationExplanationJson,
         ),
     ]
 
@@ -265,7 +269,7 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             query=NamesQuery,
         ),
         _get(
-            at, "show-scope", "A scope, its VMs and events.", routes.show_scope, answers.ScopeShown
+            at, "show-scope", "A scope, its VMs and events.", routes.show_scope, answers.ScopeDetail
         ),
         _order(
             routes,
@@ -276,7 +280,7 @@ def _scope_routes(routes: OperatorRoutes) -> list[RouteSpec]:
                 body, commands.ReleaseScope(by=by, scope=_name(request))
             ),
             command=commands.ReleaseScope,
-            answer=answers.ScopeShown,
+            answer=answers.ScopeDetail,
         ),
     ]
 
@@ -313,7 +317,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             "health",
             "Whether orders can be kept.",
             routes.health,
-            answers.HealthShown,
+            answers.HealthJson,
         ),
         _get("/v1/openapi.json", "openapi", "This document.", routes.openapi, "application/json"),
         _get("/metrics", "metrics", "Numbers for Prometheus.", routes.metrics, "text/plain"),
@@ -329,7 +333,7 @@ def _order(
     *,
     command: type[commands.Command[Any]],
     answer: type[msgspec.Struct],
-    body: type[msgspec.Struct] = NoWords,
+    body: type[msgspec.Struct] = EmptyRequest,
 ) -> RouteSpec:
     return RouteSpec(
         method="POST",
@@ -385,5 +389,5 @@ def _event(kind: type[OfEvent]) -> MakeOrder:
 
 def _plain(body: bytes, order: commands.Order) -> commands.Order:
     """The order, if the body says nothing beyond the path."""
-    words(body, NoWords)
+    words(body, EmptyRequest)
     return order

@@ -14,7 +14,7 @@ from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.errors import Refusal
 
 if TYPE_CHECKING:
-    from forewarn.wiring.host_accepting import Standing
+    from forewarn.wiring.accept_control import Standing
 
 __all__ = ["host"]
 
@@ -32,19 +32,19 @@ def accept_control(
     control is the right one all the same, this makes the host forget what its guests have read.
     `forewarn restore` of a backup on the control machine is the better way where there is one.
     """
-    from forewarn.adapters.data_folder import DatabaseRefused  # noqa: PLC0415 - as below
+    from forewarn.adapters.sqlite.data_folder import DatabaseRefused  # noqa: PLC0415 - as below
     from forewarn.host_settings import BadSettings, load  # noqa: PLC0415 - as below
-    from forewarn.wiring import host_accepting  # noqa: PLC0415 - not for every other command
+    from forewarn.wiring import accept_control as accepting  # noqa: PLC0415 - not for every other command
 
     session = session_of(context)
     data = None if session.data is None else str(session.data)
     try:
         chosen = load(file=session.settings, environment=os.environ, options={"data": data})
         folder = chosen.data
-        standing = host_accepting.standing(folder, control=chosen.control)
+        standing = accepting.standing(folder, control=chosen.control)
         if not yes:
             _ask(standing)
-        taken = host_accepting.accept_control(folder)
+        taken = accepting.accept_control(folder)
     except BadSettings as bad:
         raise Stop(EXIT_USAGE, f"the settings are wrong.\n{bad}") from None
     except (Refusal, DatabaseRefused) as why:
@@ -64,10 +64,12 @@ def accept_control(
 
 
 def _ask(standing: Standing) -> None:
-    """Say what it means, and stop unless somebody says yes."""
+    """Say what it means, and stop unless the operator says yes."""
     sys.stderr.write(_meaning(standing))
     if not sys.stdin.isatty():
-        raise Stop(EXIT_USAGE, "Nothing was done: nobody is there to say yes.", "Give --yes.")
+        raise Stop(
+            EXIT_USAGE, "Nothing was done: there is no terminal to say yes on.", "Give --yes."
+        )
     if not typer.confirm("Forget what guests have read?", err=True):
         raise Stop(EXIT_REFUSED, "Nothing was done.")
 

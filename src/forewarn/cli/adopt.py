@@ -20,7 +20,7 @@ __all__ = ["vm"]
 NOTHING = "none"
 
 
-class Kind(StrEnum):
+class GroupKind(StrEnum):
     """The groups that share a document."""
 
     STANDALONE = "standalone"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     PLACEMENT_GROUP = "placement-group"
 
 
-class Prioritized(StrEnum):
+class PriorityWord(StrEnum):
     REGULAR = "regular"
     SPOT = "spot"
 
@@ -59,7 +59,8 @@ def adopt_vm(
         int | None, typer.Option(metavar="N", help="VMs of one number are impacted together.")
     ] = None,
     scope_kind: Annotated[
-        Kind | None, typer.Option(metavar="KIND", help=f"Of the scope: {', '.join(Kind)}.")
+        GroupKind | None,
+        typer.Option(metavar="KIND", help=f"Of the scope: {', '.join(GroupKind)}."),
     ] = None,
     terminate_notice: Annotated[
         int | None, typer.Option(metavar="MINUTES", help="Of the scope: 5 to 15.")
@@ -68,7 +69,7 @@ def adopt_vm(
         list[str] | None,
         typer.Option(metavar="WORD", help="Of the scope: reboot, redeploy (each once), or none."),
     ] = None,
-    priority: Annotated[Prioritized | None, typer.Option(help="A spot VM may be evicted.")] = None,
+    priority: Annotated[PriorityWord | None, typer.Option(help="A spot VM may be evicted.")] = None,
     address: Annotated[
         str | None, typer.Option(metavar="IP", help='The address it has; "" for any.')
     ] = None,

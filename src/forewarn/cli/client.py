@@ -14,11 +14,12 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
+
+from msgspec import Struct
 
 from forewarn import settings, unix_sockets
 
@@ -49,16 +50,14 @@ class Stop(Exception):  # noqa: N818 - an answer, not an error
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """An answer of the service, and what time it was there."""
 
     content: Any
     now: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServiceAddress(Struct, frozen=True, kw_only=True):
     """Where the service is: a socket of this machine, or a URL with the token that opens it.
 
     A token is never sent but to the URL that a person named with it: what a data folder says may
@@ -89,12 +88,12 @@ def _settings(data: Path | None, settings_file: Path | None) -> settings.Setting
         raise Stop(EXIT_USAGE, str(bad)) from None
 
 
-def find_service(data: Path | None, settings_file: Path | None) -> Place:
+def find_service(data: Path | None, settings_file: Path | None) -> ServiceAddress:
     """FOREWARN_URL and FOREWARN_TOKEN, else the socket of a service on this machine."""
     url = os.environ.get("FOREWARN_URL", "")
     token = os.environ.get("FOREWARN_TOKEN", "")
     if not url:
-        return Place(socket=_socket(data, settings_file))
+        return ServiceAddress(socket=_socket(data, settings_file))
     if not token:
         raise Stop(
             EXIT_USAGE,
@@ -102,14 +101,14 @@ def find_service(data: Path | None, settings_file: Path | None) -> Place:
             f"Set it to what {settings.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
     if not _is_address(url):
-        raise Stop(EXIT_USAGE, f"{url!r} is no address of a service.", "Give http://HOST:PORT.")
+        raise Stop(EXIT_USAGE, f"{url!r} is not the URL of a service.", "Give http://HOST:PORT.")
     if not token.isascii() or not token.isprintable():
         raise Stop(
             EXIT_USAGE,
             "The operator's token has characters that no token has.",
             f"Give what {settings.OPERATOR_TOKEN_FILE} in the service's data folder says.",
         )
-    return Place(url=url.rstrip("/"), token=token)
+    return ServiceAddress(url=url.rstrip("/"), token=token)
 
 
 def _socket(data: Path | None, settings_file: Path | None) -> Path:
@@ -139,7 +138,7 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an IPv6 address that is none
+    except ValueError:  # not a port or not an IPv6 address
         return False
 
 
@@ -161,7 +160,7 @@ class _Lost(Exception):  # noqa: N818 - never leaves this module
 class Client:
     """Asks one service. Every method raises Stop if there is no good answer."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ServiceAddress) -> None:
         self._place = place
 
     def get(
@@ -273,7 +272,7 @@ class Client:
         ) from None
 
 
-def _connection_to(place: Place) -> http.client.HTTPConnection:
+def _connection_to(place: ServiceAddress) -> http.client.HTTPConnection:
     if place.socket is not None:
         return _SocketConnection(place.socket, timeout=CONNECT_TIMEOUT_S)
     parts = urlsplit(place.url)

@@ -25,7 +25,7 @@ def show_clock(context: typer.Context, *, as_json: AsJson = False) -> None:
     session.show(session.client().get("clock"), _shown, as_json=as_json)
 
 
-# So that -15m is refused as a time, and not as an option that nobody knows.
+# So that -15m is refused as a time, and not as an unknown option.
 @clock.command("advance", context_settings={"ignore_unknown_options": True})
 def advance_clock(
     context: typer.Context,

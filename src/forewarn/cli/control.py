@@ -12,7 +12,7 @@ import typer
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import (
+from forewarn.cli.serve import (
     NEW_DATABASE,
     BehindProxy,
     DataFolder,

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from forewarn.cli import tables, times
+from forewarn.text.durations import span
 
 Json = dict[str, Any]
 Rows = Iterable[tuple[str, RenderableType]]
 
-OFF = "off by its owner: it stays off whatever happens to its host, and nobody waits for it"
+OFF = "off by its owner: it stays off whatever happens to its host, and no event waits for it"
 MOVED = "moves it, if another host can take it"
 _KEPT = {
     "yes": Text("kept", style="bold green"),
@@ -62,7 +63,7 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             ("description", shown["description"]),
             (
                 "silent",
-                "yes: nobody in the scope polls, or the VM is off, so nobody is told"
+                "yes: no VM of the scope polls, or the VM is off, so no guest is told"
                 if shown["silent"]
                 else "",
             ),
@@ -84,8 +85,8 @@ def _action(action: Json) -> str:
 def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
     receipt = shown["receipt"]
     by = f" by {receipt['approved_by']}" if receipt["approved_by"] else ""
-    promised = times.span(receipt["notice_promised_seconds"])
-    given = times.span(receipt["notice_given_seconds"])
+    promised = span(receipt["notice_promised_seconds"])
+    given = span(receipt["notice_given_seconds"])
     verdict = _KEPT[receipt["kept"]].copy().append(f": {receipt['why']}", style="not bold default")
     return [
         Text(),
@@ -111,7 +112,7 @@ def _first_read(read: Json, now: datetime) -> str:
         return f"{read['vm']}: not yet"
     before = ""
     if read["notice_seconds"] is not None:
-        before = f", {times.span(read['notice_seconds'])} before the start"
+        before = f", {span(read['notice_seconds'])} before the start"
     return f"{read['vm']}: {times.clock(read['read'], now)}{before}"
 
 
@@ -125,7 +126,7 @@ def explanation(explained: Json, now: datetime) -> RenderableType:
         return Group(head, f"Nothing holds it{outcome}.")
     parts: list[RenderableType] = [head]
     for hold in explained["holds"]:
-        until = times.both(hold["until"], now) or "nobody can say"
+        until = times.both(hold["until"], now) or "not known"
         fields: list[tuple[str, RenderableType]] = [
             ("held by", Text(f"{hold['what']}", style="yellow")),
             ("since", times.both(hold["since"], now)),
@@ -161,7 +162,7 @@ def vm(shown: Json, now: datetime) -> RenderableType:
 
 
 def _where(shown: Json) -> Text:
-    """Its host, and the other one that may run it while nobody knows how its move ended."""
+    """Its host, and the other one that may run it while it is not known how its move ended."""
     where = Text(shown["host"])
     other = shown.get("may_run_on")  # a service before this one does not say it
     return where.append(f", or {other}: its move was not reported", style="red") if other else where
@@ -180,7 +181,7 @@ def _told(shown: Json, now: datetime) -> str:
     polled = times.both(shown["polled"], now)
     if shown["enabled"]:
         return f"yes, last saved poll {polled}" if polled else "yes"
-    return "no, nobody in the scope polls" + (f" since {polled}" if polled else "")
+    return "no, no VM of the scope polls" + (f" since {polled}" if polled else "")
 
 
 def _events(items: list[Json], now: datetime) -> list[RenderableType]:
@@ -210,6 +211,11 @@ def _problems(items: list[Json]) -> Table:
     return table
 
 
+def _alarm(words: str) -> Text | str:
+    """What is wrong with a host, to be seen at once; empty if nothing is."""
+    return Text(words, style="bold red") if words else ""
+
+
 def _host_fields(shown: Json) -> Table:
     places = "" if shown["capacity"] is None else f" of {shown['capacity']}"
     return _fields(
@@ -218,8 +224,9 @@ def _host_fields(shown: Json) -> Table:
             ("heartbeat", tables.heartbeat(shown)),
             *([("joined", tables.joined(shown))] if shown["joined"] else []),
             ("placement", tables.placement(shown)),
-            ("refuses", Text(shown["refuses"], style="bold red") if shown["refuses"] else ""),
-            ("hypervisor", Text(shown["blind"], style="bold red") if shown["blind"] else ""),
+            ("daemons", _alarm(shown["two_daemons"])),
+            ("refuses", _alarm(shown["refuses"])),
+            ("hypervisor", _alarm(shown["hypervisor_unreachable"])),
             ("VMs", f"{shown['vm_count']}{places}"),
         ]
     )
@@ -234,7 +241,7 @@ def scope(shown: Json, now: datetime) -> RenderableType:
             ("incarnation", str(shown["incarnation"])),
             ("VMs", ", ".join(vm["name"] for vm in shown["vms"])),
             ("auto approve", ", ".join(shown["auto_approve"])),
-            ("terminate", f"{times.span(shown['terminate_notice_seconds'])} of notice"),
+            ("terminate", f"{span(shown['terminate_notice_seconds'])} of notice"),
             ("deleted", ", ".join(shown["deleted"])),
             *(
                 (
@@ -286,13 +293,13 @@ def operation(shown: Json, now: datetime) -> RenderableType:
 
 
 def silence(answer: Json) -> list[RenderableType]:
-    """Who is not told, if anybody."""
+    """The scopes whose guests are not told."""
     names = answer["silent_scopes"]
     if not names:
         return []
     are = "scope is" if len(names) == 1 else "scopes are"
     text = (
-        f"Nobody is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off"
+        f"No guest is told in {', '.join(names)}: the {are} silent (no VM polls), or the VM is off"
         " and stays off."
     )
     return [Text(text, style="yellow")]

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from forewarn.cli import tables, times
 from forewarn.cli.session import AsJson, flag, session_of
-from forewarn.emulator.durations import duration_text
-from forewarn.emulator.fault_kinds import BY_STATUS, KINDS, KindOfFault
-from forewarn.emulator.fault_orders import WORDS
+from forewarn.emulator.faults.kinds import BY_STATUS, KINDS, KindOfFault
+from forewarn.emulator.faults.orders import WORDS
+from forewarn.text.durations import duration_text
 
 fault = typer.Typer(
     no_args_is_help=True, help="Have the emulator's endpoint misbehave. Only for `simulate`."

@@ -1,4 +1,4 @@
-"""What `forewarn host` runs: settings, the way to join, and words for whoever started it."""
+"""What `forewarn host` runs: settings, the way to join, and what it prints."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from forewarn.cli.client import Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import run_to_end, url_of
+from forewarn.cli.serve import run_to_end, url_of
 from forewarn.cli.session import Session
 from forewarn.cli.tables import count
 from forewarn.host_settings import BadSettings, load
 from forewarn.wiring.host import HostWhere, join_host, run_host
-from forewarn.wiring.host_machinery import on_libvirt
+from forewarn.wiring.libvirt_host import on_libvirt
 from forewarn.wiring.process import CannotStart, exit_status
 
 TOKEN_CHARS_MAX = 1_024

@@ -15,7 +15,7 @@ STDERR_FILE = 2
 class _Lines(io.TextIOBase):
     """Standard error for the log. A line that cannot be written is lost, and nothing else is.
 
-    Whoever logs must go on when the reader of the log is gone, or the disk that it is kept on is
+    A command must go on when the reader of the log is gone, or the disk that it is kept on is
     full: a writer that died of its own log would leave every guest waiting.
     """
 

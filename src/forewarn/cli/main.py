@@ -35,7 +35,7 @@ app.command("restore")(service.restore)
 
 # These import the whole service, the emulator or the conformance kit.
 _HEAVY = {
-    "serve": ("run", "serve"),
+    "serve": ("serve", "serve"),
     "control": ("control", "control"),
     "simulate": ("simulate", "simulate"),
     "clock": ("clock", "clock"),

@@ -12,7 +12,7 @@ from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import Invalid
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
-from forewarn.emulator.durations import duration_text, parse_duration_ms
+from forewarn.text.durations import duration_text, parse_duration_ms
 
 __all__ = ["host"]
 
@@ -59,7 +59,7 @@ def _valid_seconds(valid: str) -> int:
 
 
 def _of_a_control(client: Client, name: str, verb: str, body: dict[str, object]) -> Reply:
-    """Give an order that only a control takes, and say so where there is none."""
+    """Give an order that only a control takes; say so if the service is not a control."""
     try:
         return client.order("hosts", name, verb, body=body)
     except Stop as stop:

@@ -18,11 +18,11 @@ from forewarn.cli import tables, times
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import Refusal
-from forewarn.core.spelling import meant, shown
-from forewarn.emulator import scenario_library, scenario_shown
-from forewarn.emulator.scenario import Needs, Scenario
-from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX, parse
-from forewarn.emulator.scenario_runner import StepPhase
+from forewarn.core.suggestions import meant, shown
+from forewarn.emulator.scenarios import answers, library
+from forewarn.emulator.scenarios.file import SCENARIO_BYTES_MAX, parse
+from forewarn.emulator.scenarios.runner import StepPhase
+from forewarn.emulator.scenarios.values import Needs, Scenario
 
 scenario = typer.Typer(
     no_args_is_help=True, help="Scripts for the emulator: look at them, run them."
@@ -40,7 +40,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="Its id, like run-1.")
 def list_scenarios(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the shipped scenarios."""
     session = session_of(context)
-    found = scenario_shown.listed()
+    found = answers.listed()
     if as_json:
         session.show_json(msgspec.to_builtins(found))
         return
@@ -62,7 +62,7 @@ def show_scenario(
     session = session_of(context)
     found = _read(what)
     if as_json:
-        session.show_json(msgspec.to_builtins(scenario_shown.shown(found)))
+        session.show_json(msgspec.to_builtins(answers.shown(found)))
     elif toml:
         session.console.print(Text(found.text.rstrip("\n")), soft_wrap=True)
     else:
@@ -86,7 +86,7 @@ def run_scenario(
     """Run a scenario on the emulator. Ends with 1 if a step that was due is refused."""
     session = session_of(context)
     body: dict[str, object] = {"name": what, "on": on, "to_end": to_end}
-    if what not in scenario_library.names():
+    if what not in library.names():
         found = _read(what)
         body |= {"name": found.name, "toml": found.text}
     reply = session.client().order("scenarios", "runs", body=body)
@@ -112,11 +112,11 @@ def stop_run(context: typer.Context, *, run: RunId, as_json: AsJson = False) -> 
 
 def _read(what: str) -> Scenario:
     """A shipped scenario by its name, or a script by its file."""
-    names = scenario_library.names()
+    names = library.names()
     file = Path(what)
     try:
         if what in names:
-            return scenario_library.load(what)
+            return library.load(what)
         if not file.is_file():
             raise Stop(
                 EXIT_USAGE, f"There is no scenario and no file {shown(what)}.", meant(what, names)
@@ -149,7 +149,7 @@ def needs_words(needs: Needs) -> str:
 
 def _details(found: Scenario) -> RenderableType:
     table = tables.new_table("AT", "STEP", whole=("AT",))
-    for step in scenario_shown.shown(found).steps:
+    for step in answers.shown(found).steps:
         table.add_row(step.at, step.what)
     about = " ".join(found.about.split())
     return Group(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.cli import details, tables
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
 from forewarn.cli.session import AsJson, flag, session_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct, field
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -40,8 +40,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """One run of the command line."""
 
     data: Path | None = None
@@ -49,7 +48,7 @@ class Session:
     console: Console = field(default_factory=new_console)
 
     def client(self) -> Client:
-        """The way to the service. Raises Stop if nobody knows where it is."""
+        """The way to the service. Raises Stop if its address is not known."""
         return Client(find_service(self.data, self.settings))
 
     def data_folder(self) -> Path:

@@ -13,7 +13,7 @@ import typer
 
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Stop
 from forewarn.cli.logs import log_to_stderr
-from forewarn.cli.run import LISTENERS_PRINTED_MAX, program, run_to_end
+from forewarn.cli.serve import LISTENERS_PRINTED_MAX, program, run_to_end
 from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import parse_speed
@@ -31,7 +31,7 @@ from forewarn.settings import (
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import parse_time, time_text
 from forewarn.wiring.process import CannotStart
-from forewarn.wiring.simulate import LINK_LOCAL, Plan, Running, run_emulator
+from forewarn.wiring.simulate import LINK_LOCAL, EmulationPlan, Running, run_emulator
 
 _DEFAULT = Settings(data=Path())
 
@@ -118,7 +118,7 @@ def simulate(
     chosen = _settings(settings or session.settings, options, token)
     log_to_stderr()
     try:
-        plan = Plan(
+        plan = EmulationPlan(
             settings=chosen,
             inventory=_inventory(chosen, vm or (), scope or ()),
             seed=seed,

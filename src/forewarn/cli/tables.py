@@ -15,7 +15,7 @@ from rich.text import Text
 
 from forewarn.cli import times
 from forewarn.core.model import SECOND_MS
-from forewarn.emulator.durations import duration_text
+from forewarn.text.durations import duration_text, span
 
 ID_CHARS_SHOWN = 8  # enough to name an event, and accepted wherever an id is
 
@@ -69,7 +69,7 @@ def vms(items: Items, now: datetime) -> RenderableType:
     if not items:
         return "There are no VMs. `forewarn inventory apply FILE` adds some."
     known = powered(items)
-    columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "TOLD", "EVENTS")
+    columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "ENABLED", "EVENTS")
     table = new_table(*columns, *(["POWER"] if known else []), numbers=("DOMAIN", "EVENTS"))
     for vm in items:
         table.add_row(
@@ -86,7 +86,7 @@ def vms(items: Items, now: datetime) -> RenderableType:
 
 
 def powered(items: Items) -> bool:
-    """Whether it is known of any of these VMs if they run; else nobody will ever know."""
+    """Whether it is known of any of these VMs if they run; else it is never known."""
     return any(vm["power"] or vm.get("off") for vm in items)
 
 
@@ -129,6 +129,8 @@ def joined(host: dict[str, Any]) -> Text:
 
 def heartbeat(host: dict[str, Any]) -> Text:
     """Whether a host is heard, and obeys; if not, for how long it was not, since our start."""
+    if host["alive"] and host["two_daemons"]:
+        return Text("yes, two daemons", style="bold red")
     if host["alive"]:
         return Text("yes, refuses", style="bold red") if host["refuses"] else Text("yes")
     return Text(f"none for {duration_text(host['silent_seconds'] * SECOND_MS)}", style="bold red")
@@ -208,7 +210,7 @@ def operations(items: Items, now: datetime) -> RenderableType:
 def scopes(items: Items, now: datetime) -> RenderableType:
     if not items:
         return "There are no scopes. `forewarn inventory apply FILE` adds some."
-    table = new_table("SCOPE", "KIND", "TOLD", "LAST POLL", "VMS", "EVENTS", "HELD")
+    table = new_table("SCOPE", "KIND", "ENABLED", "LAST POLL", "VMS", "EVENTS", "HELD")
     for scope in items:
         table.add_row(
             scope["name"],
@@ -250,7 +252,7 @@ def _detail(key: str, value: object, now: datetime) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         if value >= _FIRST_INSTANT_MS:
             return f"{words} {times.clock(times.from_ms(value), now)}"
-        return f"{words} {times.span(abs(value) / 1_000)}"
+        return f"{words} {span(abs(value) / 1_000)}"
     return f"{words} {_plain(value)}"
 
 

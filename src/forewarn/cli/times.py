@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
+from forewarn.text.durations import span
+
 
 def parse(text: str) -> datetime:
     """An instant of the API."""
@@ -39,15 +41,3 @@ def away(text: str | None, now: datetime) -> str:
 def both(text: str | None, now: datetime) -> str:
     """`10:15:00, in 14m 32s`."""
     return "" if text is None else f"{clock(text, now)}, {away(text, now)}"
-
-
-def span(seconds: float) -> str:
-    """A length of time by its two largest units: `14m 32s`, `6d 23h`, `5s`."""
-    whole = int(seconds)
-    days, rest = divmod(whole, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    minutes, rest = divmod(rest, 60)
-    units = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
-    first = next((i for i, (count, _) in enumerate(units) if count), len(units) - 1)
-    shown = units[first : first + 2]
-    return " ".join(f"{count}{unit}" for i, (count, unit) in enumerate(shown) if count or i == 0)

@@ -10,7 +10,15 @@ import typer
 
 from forewarn.cli.client import EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE, Stop
 from forewarn.cli.session import flag
-from forewarn.verify import BadOptions, NothingAnswers, Options, Outcome, commands, formats, run
+from forewarn.verify import (
+    BadOptions,
+    NothingAnswers,
+    Options,
+    Outcome,
+    commands,
+    report_formats,
+    run,
+)
 from forewarn.verify.documents import EVENT_TYPES
 from forewarn.verify.options import PACE_PER_S, TIMEOUT_S, Profile
 
@@ -57,7 +65,7 @@ Advance = Annotated[
     str | None,
     typer.Option(
         metavar="CMD",
-        help="Turns the clock of an emulator by {seconds}; without it time is waited for.",
+        help="Turns the clock of an emulator by {seconds}; without it the run waits.",
     ),
 ]
 VmName = Annotated[
@@ -114,7 +122,9 @@ def verify(
     output = Format.JSON if as_json else output
     if list_checks:
         as_text = output is not Format.JSON
-        sys.stdout.write(formats.listed(long=long) if as_text else formats.listed_json())
+        sys.stdout.write(
+            report_formats.listed(long=long) if as_text else report_formats.listed_json()
+        )
         return
     if long:
         raise Stop(EXIT_USAGE, "--long is for the list of checks.", "Give --list --long.")
@@ -140,8 +150,8 @@ def verify(
         _report(url, options, output)
     except BadOptions as bad:
         raise Stop(EXIT_USAGE, str(bad)) from None
-    except NothingAnswers as nobody:
-        raise Stop(EXIT_UNREACHABLE, f"{nobody}.") from None
+    except NothingAnswers as why:
+        raise Stop(EXIT_UNREACHABLE, f"{why}.") from None
 
 
 def _options(
@@ -188,7 +198,7 @@ def _options(
 
 
 def _report(url: str, options: Options, output: Format) -> None:
-    text = formats.TextLines()
+    text = report_formats.TextLines()
 
     def each(outcome: Outcome) -> None:
         if output is Format.TEXT:
@@ -197,11 +207,11 @@ def _report(url: str, options: Options, output: Format) -> None:
 
     report = run(url, options, each=each)
     if output is Format.JSON:
-        sys.stdout.write(formats.as_json(report))
+        sys.stdout.write(report_formats.as_json(report))
     elif output is Format.JUNIT:
-        sys.stdout.write(formats.as_junit(report))
+        sys.stdout.write(report_formats.as_junit(report))
     else:
-        sys.stdout.write(f"\n{formats.summary(report)}\n")
+        sys.stdout.write(f"\n{report_formats.summary(report)}\n")
     if not report.good:
         raise typer.Exit(EXIT_REFUSED)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -28,8 +29,7 @@ _SHOWN = {"limit": EVENTS_SHOWN_MAX}
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """What the service said last, and when by our own stopwatch."""
 
     events: list[Json]

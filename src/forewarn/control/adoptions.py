@@ -1,29 +1,29 @@
 """`forewarn vm adopt`: traits on their way to the host that writes them into the VM's domain.
 
-Nothing here is durable, and nothing needs to be: the domain's metadata is the truth, and whoever
-ordered it is told how it ended or that nobody knows. Used on the event loop only.
+Nothing here is durable, and nothing needs to be: the domain's metadata is the truth. The operator
+that ordered it is told how it ended, or that this is not known. Used on the event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 
+from msgspec import Struct
+
 from forewarn.core.errors import Conflict, NotFound, Unavailable
-from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.wire.link import Adoption
 from forewarn.wire.link_values import vm_traits
 
 ADOPT_WITHIN_S = 15.0
-ADOPTIONS_MAX = 64  # that wait at once; whoever asks for more is told to wait
+ADOPTIONS_MAX = 64  # that wait at once; a caller that asks for more is told to wait
 # Reports after the traits were written: the first may have been under way already.
 REPORTS_AFTER_WRITING = 2
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     """One adoption: what is to be written, and who waits for it."""
 
     host: str
@@ -50,8 +50,7 @@ class Adoptions:
         Raises Conflict with the host's words if it cannot write them, and Unavailable if it has
         not answered in time; then it may still write them.
         """
-        if len(self._waiting) >= ADOPTIONS_MAX:
-            raise Unavailable(f"{ADOPTIONS_MAX} adoptions wait for their hosts; try again later.")
+        self.need_room()
         adoption_id = f"{self._prefix}-{next(self._numbers)}"
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(host, Adoption(adoption_id, vm, vm_traits(traits)), done)
@@ -68,6 +67,11 @@ class Adoptions:
             ) from None
         finally:
             del self._waiting[adoption_id]
+
+    def need_room(self) -> None:
+        """Raises Unavailable while too many wait."""
+        if len(self._waiting) >= ADOPTIONS_MAX:
+            raise Unavailable(f"{ADOPTIONS_MAX} adoptions wait for their hosts; try again later.")
 
     def queued(self, host: str) -> tuple[Adoption, ...]:
         """What the host has still to write, oldest first. Writing one twice does no harm."""

@@ -1,7 +1,7 @@
 """When the ticker has to look at which scope: a heap of instants, so that a tick costs what is due.
 
 Time alone makes things possible at instants that are known beforehand: notice has been given, a
-deadline or a recovery is over, nobody has polled for a day. What is due and still held (another
+deadline or a recovery is over, no VM has polled for a day. What is due and still held (another
 domain, a host that is silent, no place) is looked at in every tick until it has happened.
 """
 
@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.core import consent, document, failing, notice, starting
+from forewarn.core import consent, document, notice, starting
+from forewarn.core import hosts as host_rules
 from forewarn.core.model import Phase, Scope
 from forewarn.ports import Change
 
@@ -40,7 +41,7 @@ def _waits(scope: Scope, now_ms: int) -> bool:
     """
     someone_off = any(vm.off for vm in scope.vms)
     for event in scope.events:
-        if failing.waits_for_place(event):
+        if host_rules.waits_for_place(event):
             return True
         if event.phase is Phase.SCHEDULED:
             unasked = someone_off and starting.unasked(scope, event)

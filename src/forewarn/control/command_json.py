@@ -1,6 +1,6 @@
 """Commands, what they are answered, how they are refused, and their log, as JSON and back.
 
-For whoever writes them down or sends them to another control. What is unknown is refused by name:
+For code that writes them down or sends them to another control. What is unknown is refused by name:
 a command that is only half understood must not be decided.
 """
 
@@ -12,10 +12,10 @@ from typing import Any, TypeVar, Union, get_args
 import msgspec
 
 from forewarn.control import commands
+from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.command_log import Batch, Began, Entry, TakenBack
-from forewarn.control.commands import Command
-from forewarn.control.deciding import DECIDERS
-from forewarn.control.inventory_file import InventoryClash, Mistake
+from forewarn.control.commands import Command, RefusedPart
+from forewarn.control.inventory_file import InventoryClash
 from forewarn.core import errors
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 
@@ -39,6 +39,7 @@ def read(text: bytes | str) -> Command[Any]:
         raise Invalid(
             f"The command was not understood: {error}.", f"There are: {', '.join(_tags())}."
         ) from None
+    _refuse_unread("command", text, command)
     return command
 
 
@@ -48,7 +49,7 @@ def entry_written(entry: Entry) -> bytes:
 
 
 def entry_read(line: bytes | str) -> Entry:
-    """The entry of the command log that was written. Raises Invalid for what is none."""
+    """The entry of the command log that this line is. Raises Invalid if it is not an entry."""
     try:
         entry: Entry = _entries.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -56,10 +57,37 @@ def entry_read(line: bytes | str) -> Entry:
             f"The entry of the command log was not understood: {error}.",
             "There are: began, batch, taken-back.",
         ) from None
+    if isinstance(entry, Began):
+        _refuse_unread("entry of the command log", line, entry)
     if not isinstance(entry, Batch):
         return entry
     commands = tuple(read(_encode(each)) for each in entry.commands)
     return msgspec.structs.replace(entry, commands=commands)
+
+
+def _refuse_unread(what: str, text: bytes | str, understood: msgspec.Struct) -> None:
+    """Refuse what was said and not understood, at any depth: values of the core ignore it."""
+    said, kept = msgspec.json.decode(text), msgspec.json.decode(_encode(understood))
+    known = dict.fromkeys(understood.__struct_fields__)  # also what is not written by default
+    unread = next(_unread(said, known | kept, "$"), None)
+    if unread is not None:
+        raise Invalid(
+            f"The {what} was not understood: it has an unknown field `{unread}`.",
+            "Leave it out, or ask a control of the version that wrote it.",
+        )
+
+
+def _unread(said: Any, kept: Any, path: str) -> Iterator[str]:
+    """Where fields are that were not kept; the keys of a map are."""
+    if isinstance(said, dict) and isinstance(kept, dict):
+        for key, value in said.items():
+            if key in kept:
+                yield from _unread(value, kept[key], f"{path}.{key}")
+            else:
+                yield f"{path}.{key}"
+    if isinstance(said, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(said, kept, strict=False)):
+            yield from _unread(one, other, f"{path}[{number}]")
 
 
 def _tags() -> Iterator[str]:
@@ -89,23 +117,15 @@ def answer_read(command: Command[R], text: bytes | str) -> R:
     return answer
 
 
-class _Refused(msgspec.Struct, frozen=True, omit_defaults=True):
-    code: str
-    refused: str
-    accepted: str = ""
-    found: tuple[Mistake, ...] = ()  # of an InventoryClash
-
-
 def refusal_written(refusal: Refusal | Unavailable) -> bytes:
     if isinstance(refusal, Unavailable):
-        return _encode(_Refused("unavailable", str(refusal)))
-    found = refusal.found if isinstance(refusal, InventoryClash) else ()
-    return _encode(_Refused(refusal.code, refusal.refused, refusal.accepted, found))
+        return _encode(RefusedPart("unavailable", str(refusal)))
+    return _encode(RefusedPart.of(refusal))
 
 
 def refusal_read(text: bytes | str) -> Refusal | Unavailable:
     """The refusal that was written; one of an unknown kind is a plain Refusal."""
-    said = msgspec.json.decode(text, type=_Refused)
+    said = msgspec.json.decode(text, type=RefusedPart)
     if said.code == "unavailable":
         return Unavailable(said.refused)
     if said.found:

@@ -12,11 +12,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from forewarn.control.inventory_file import InventoryClash, Mistake
 from forewarn.control.report_slices import Report, Slice
-from forewarn.core.inventory import Applied
+from forewarn.core.errors import Refusal
+from forewarn.core.inventory.entries import Applied
+from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
-from forewarn.wire.instants import Instant
+from forewarn.wire.instants import TimeInput
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -35,7 +38,7 @@ class Command(
     tag_field="command",
     tag=_tag,
 ):
-    """What somebody wants. Two equal ones want the same."""
+    """What a principal wants. Two equal orders want the same."""
 
     by: Principal
 
@@ -76,7 +79,7 @@ class MaintainHost(Command[Operation], frozen=True, kw_only=True):
 
     host: str
     event_type: EventType
-    not_before: Instant | None = None
+    not_before: TimeInput | None = None
     duration_s: int | None = None
     description: str | None = None
     break_domains: bool = False
@@ -86,7 +89,7 @@ class DegradeHost(Command[Operation], frozen=True, kw_only=True):
     """Say that a host's hardware is expected to fail; its VMs move, a week ahead by default."""
 
     host: str
-    not_before: Instant | None = None
+    not_before: TimeInput | None = None
 
 
 class HostFailed(msgspec.Struct, frozen=True):
@@ -126,6 +129,17 @@ class OpenHost(Command[Host], frozen=True, kw_only=True):
     host: str
 
 
+class NoteAdoption(Command[None], frozen=True, kw_only=True):
+    """Write down who had these traits written to a VM's domain.
+
+    That its host has written them, or may have: what became of it is seen when it shows the VM.
+    """
+
+    host: str
+    vm: str
+    traits: Traits
+
+
 class ApproveEvent(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Say go ahead in the name of an event's scope. `event_id` may be the beginning of one."""
 
@@ -154,7 +168,7 @@ class ReleaseScope(Command[Scope], frozen=True, kw_only=True):
     scope: str
 
 
-# Inventory files. What a file says is read beforehand, and is the same whoever reads it again.
+# Inventory files. A file is read beforehand; every later reading of it says the same.
 
 
 class ApplyInventory(Command[Applied], frozen=True, kw_only=True):
@@ -321,26 +335,33 @@ class EndedAction(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A refusal as a value, of a part of a command whose other parts are taken."""
+class RefusedPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A refusal as a value: of a command, or of a part of one whose other parts are taken."""
 
     code: str
     refused: str
     accepted: str = ""
+    found: tuple[Mistake, ...] = ()  # of an InventoryClash
+
+    @classmethod
+    def of(cls, why: Refusal) -> RefusedPart:
+        found = why.found if isinstance(why, InventoryClash) else ()
+        return cls(why.code, why.refused, why.accepted, found)
 
 
-class TurnTaken(msgspec.Struct, frozen=True, kw_only=True):
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """What of a turn is not taken: confirmations by scope, ended actions by id.
 
-    `lost` are claims that the host holds no more.
+    `lost` are claims that the host holds no more. `work`: there is something that it should claim.
     """
 
     lost: tuple[str, ...] = ()
-    refused_confirms: dict[str, Refused] = {}
-    refused_ended: dict[str, Refused] = {}
+    work: bool = False
+    refused_confirms: dict[str, RefusedPart] = {}
+    refused_ended: dict[str, RefusedPart] = {}
 
 
-class TakeTurn(Command[TurnTaken], frozen=True, kw_only=True):
+class TakeTurn(Command[TurnResult], frozen=True, kw_only=True):
     """The host is there, and says what it has to say.
 
     If it was silent for long, guests there could not read: that time was no notice. `holding` are
@@ -370,25 +391,27 @@ class HandedOut(msgspec.Struct, frozen=True):
     left_ms: int | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimResult(msgspec.Struct, frozen=True):
     """What a host has to do. `two_daemons`: two speak for it, so neither is given anything."""
 
     work: tuple[HandedOut, ...]
     two_daemons: bool = False
 
 
-class ClaimActions(Command[Claimed], frozen=True, kw_only=True):
-    """Take what the host has to do: what nobody has taken, and what a lapsed lease freed.
+class ClaimActions(Command[ClaimResult], frozen=True, kw_only=True):
+    """Take what the host has to do: what no daemon has taken, and what a lapsed lease freed.
 
     `daemon` names one life of the host's daemon. What an earlier one had claimed is free as soon
-    as the next one asks: it died, and the next one looks before it acts. If the earlier one asks
-    again after that, two machines have the credentials of one host, and nobody knows which of them
-    has its VMs: nothing for both, until one is silent.
+    as the next one asks: it died, and the next one looks before it acts. If the earlier one speaks
+    again after that, two machines have the credentials of one host, and control cannot know which
+    of them has its VMs: both get nothing until one is silent. `only` are the actions that it may be
+    given, by id; None if it may be given any.
     """
 
     host: str
     boot_id: str
     daemon: str = ""
+    only: tuple[str, ...] | None = None
 
 
 class HoldClaim(Command[bool], frozen=True, kw_only=True):
@@ -493,7 +516,7 @@ class EndRecoveries(Command[None], frozen=True, kw_only=True):
 
 
 class DisableScope(Command[None], frozen=True, kw_only=True):
-    """Disable a scope that nobody has polled for a day."""
+    """Disable a scope that no VM has polled for a day."""
 
     scope: str
 
@@ -509,13 +532,13 @@ class ClockStepped(Command[None], frozen=True, kw_only=True):
 
 
 class Stalled(Command[None], frozen=True, kw_only=True):
-    """Take time in which the process stood still out of every notice: nobody could read."""
+    """Take time in which the process stood still out of every notice: no guest could read."""
 
     stalled_ms: int
 
 
 class WasDown(Command[None], frozen=True, kw_only=True):
-    """Take the time since the last heartbeat, in which nobody could read, out of every notice.
+    """Take the time since the last heartbeat, in which no guest could read, out of every notice.
 
     Which hosts had fallen silent just before that died with the process, so every notice also
     loses as long as such a silence may have gone unnoticed. None if nothing was ever kept.

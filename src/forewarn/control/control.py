@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from forewarn.control.host_turns import HostTurns
 from forewarn.control.observed import Observed
-from forewarn.control.published import PublishedFleet
-from forewarn.control.turns import Turns
+from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.writer import Wanted
 from forewarn.ports import Clock, Store
 
@@ -46,7 +46,7 @@ class Control:
         self.lease_clock = lease_clock
         self.fleet = fleet
         self.observed = observed
-        self.turns = Turns(self)
+        self.turns = HostTurns(self)
 
     async def submit(self, command: Wanted[T]) -> T:
         """Run a command; its value comes back once everything it changed is durable.

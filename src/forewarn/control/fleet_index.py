@@ -2,7 +2,7 @@
 
 The values are immutable; only the maps here change, and only their owner changes them. There are
 two indexes in a service: the writer's own, which a transaction edits and can put back, and the
-published one, which holds what was committed (`published`).
+published one, which holds what was committed (`published_fleet`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from forewarn.core import whereabouts
-from forewarn.core.marks import VmKey
+from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.model import Host, Operation, OperationPhase, Scope, Vm
 from forewarn.ports import DepartedVm, Snapshot
 
@@ -38,6 +38,7 @@ class FleetIndex:
         self.busy_scopes: set[str] = set()  # those with open events or recoveries
         # By host, so that a question about one host costs the same in a fleet of any size.
         self._mentioned: dict[str, frozenset[str]] = {}  # hosts, by scope
+        self._carriers: dict[str, frozenset[str]] = {}  # of them, those with its VMs
         self._scopes_on: dict[str, set[str]] = {}
         self._vm_counts: Counter[str] = Counter()
         self._arriving: dict[str, dict[str, list[Vm]]] = {}  # then by scope
@@ -56,7 +57,9 @@ class FleetIndex:
             if before is not None:
                 self._forget_vms(before)
                 self._learn_events(None, before)
+                self._learn_arrivals(None, before)
                 self._point_hosts_to(name, frozenset())
+                self._carriers.pop(name, None)
                 self.busy_scopes.discard(name)
                 del self.scopes[name]
             return
@@ -65,9 +68,12 @@ class FleetIndex:
             if before is not None:
                 self._forget_vms(before)
             self._learn_vms(scope)
+            self._carriers[name] = whereabouts.carriers(scope)
         if before is None or not whereabouts.mention_the_same(before, scope):
             self._learn_events(scope, before)
-            self._point_hosts_to(name, frozenset(whereabouts.hosts_mentioned(scope)))
+            self._learn_arrivals(scope, before)
+            carrying = self._carriers[name]
+            self._point_hosts_to(name, whereabouts.hosts_mentioned(scope, carrying))
         if scope.events or scope.recoveries:
             self.busy_scopes.add(name)
         else:
@@ -92,19 +98,27 @@ class FleetIndex:
         for event_id in old - new:
             self.scope_of_event.pop(event_id, None)
         if before is not None:
-            for host, _ in whereabouts.arrivals(before):
-                self._arriving[host].pop(before.name, None)
             for host in whereabouts.hosts_with_actions(before):
                 self._acting[host].discard(before.name)
         if scope is not None:
             self.scope_of_event.update(dict.fromkeys(new - old, scope.name))
-            for host, vm in whereabouts.arrivals(scope):
-                self._arriving.setdefault(host, {}).setdefault(scope.name, []).append(vm)
             for host in whereabouts.hosts_with_actions(scope):
                 self._acting.setdefault(host, set()).add(scope.name)
 
+    def _learn_arrivals(self, scope: Scope | None, before: Scope | None) -> None:
+        if scope is not None and before is not None and whereabouts.arrive_the_same(before, scope):
+            return
+        if before is not None:
+            for host, _ in whereabouts.arrivals(before):
+                self._arriving[host].pop(before.name, None)
+        if scope is not None:
+            for host, vm in whereabouts.arrivals(scope):
+                self._arriving.setdefault(host, {}).setdefault(scope.name, []).append(vm)
+
     def _point_hosts_to(self, name: str, hosts: frozenset[str]) -> None:
         before = self._mentioned.get(name, frozenset())
+        if hosts is before:
+            return
         for host in before - hosts:
             self._scopes_on[host].discard(name)
         for host in hosts - before:

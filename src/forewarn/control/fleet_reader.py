@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import Hearing, ReportedVm
-from forewarn.core import planning
+from forewarn.core import placement
 from forewarn.core.errors import NotFound
-from forewarn.core.machines import Power
+from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import Host, Operation, Policy, ScheduledEvent, Scope, Vm
-from forewarn.core.spelling import meant
+from forewarn.core.suggestions import meant
 
 
 class FleetReader:
@@ -38,11 +38,14 @@ class FleetReader:
     def may_be_on(self, host: str) -> bool:
         return self._heard.may_be_on(host)
 
-    def blind(self, host: str) -> str:
-        return self._heard.blind(host)
+    def hypervisor_unreachable(self, host: str) -> str:
+        return self._heard.hypervisor_unreachable(host)
 
     def refuses(self, host: str) -> str:
         return self._heard.refuses(host)
+
+    def two_daemons(self, host: str) -> bool:
+        return self._heard.two_daemons(host)
 
     def shut_out(self, host: str) -> bool:
         known = self._index.hosts.get(host)
@@ -73,7 +76,7 @@ class FleetReader:
         return sorted(name for name, one in reported.items() if one.power in up and name not in own)
 
     def places(self) -> Sequence[tuple[Host, int]]:
-        return planning.places(self)
+        return placement.places(self)
 
     def operation(self, operation_id: str) -> Operation | None:
         return self._index.operations.get(operation_id)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forewarn.control import answers
-from forewarn.control.answers import Decide
+from forewarn.control import order_answers
 from forewarn.control.commands import Answer, Once
+from forewarn.control.order_answers import Decide
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import IdempotencyMismatch, Invalid
-from forewarn.ports import Remembered
+from forewarn.ports import RememberedAnswer
 
 KEY_CHARS_MAX = 128
 
@@ -67,7 +67,7 @@ def once(tx: Transaction, command: Once, decide: Decide) -> Answer:
     before = replayed(tx, key=command.key, fingerprint=command.fingerprint)
     if before is not None:
         return before
-    text = msgspec.json.encode(answers.carried_out(tx, command.order, decide)).decode()
+    text = msgspec.json.encode(order_answers.carried_out(tx, command.order, decide)).decode()
     remember(tx, command.key, command.fingerprint, text)
     return Answer(text=text, repeated=False)
 
@@ -75,4 +75,6 @@ def once(tx: Transaction, command: Once, decide: Decide) -> Answer:
 def remember(tx: Transaction, key: str | None, fingerprint: str, text: str) -> None:
     """Keep an answer with what its order changed, if it has a key."""
     if key is not None:
-        tx.remember(Remembered(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms))
+        tx.remember(
+            RememberedAnswer(key=key, fingerprint=fingerprint, answer=text, at_ms=tx.now_ms)
+        )

@@ -2,10 +2,10 @@
 
 A file is read apart, compared on a thread and checked whole. What fits one slice is one commit. Of
 a larger one the text is made durable first: from then on it is decided. Then it is applied slice by
-slice (`core.slicing`), and what others ask goes between. What was cut off is gone on with at the
-next start; what an event that began meanwhile forbids waits until that has ended. What breaks is
-tried again, later each time. Neither holds anything else up: a slice that cannot be applied whole
-is halved until only the scopes that go together are left.
+slice (`core.inventory.slicing`), and what others ask goes between. The next start goes on with
+what was cut off; what an event that began meanwhile forbids waits until that has ended. What breaks
+is tried again, later each time. Neither holds anything else up: a slice that cannot be applied
+whole is halved until only the scopes that go together are left.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from forewarn.control.commands import (
 )
 from forewarn.control.control import Control
 from forewarn.control.inventory_file import InventoryClash, Mistake, ReadFiles, in_words, parse
-from forewarn.control.inventory_work import THE_END, Work
+from forewarn.control.inventory_work import THE_END, InventoryWork
 from forewarn.control.retries import Retries
 from forewarn.control.writer import LoggedByCaller
-from forewarn.core import slicing
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
-from forewarn.core.inventory import Applied, Inventory
+from forewarn.core.inventory import slicing
+from forewarn.core.inventory.entries import Applied, Inventory
 from forewarn.core.principal import INVENTORY_FILE, Principal
-from forewarn.core.spelling import MISTAKES_NAMED_MAX, first_of
+from forewarn.core.suggestions import MISTAKES_NAMED_MAX, first_of
+from forewarn.doorbell import rung
 from forewarn.logs import Log
 from forewarn.ports import Change
 from forewarn.wire import packed
@@ -46,7 +47,7 @@ Guard = Callable[[InventoryOrder], Command[T]]
 
 SLICE_VMS_MAX = 256  # some 10 ms of the writer, and as much of the event loop
 LOOK_AGAIN_S = 2.0  # whether anything is due, or was decided without a ring
-READ_ATTEMPTS_MAX = 5  # at a start; then whoever needs the file reads it himself
+READ_ATTEMPTS_MAX = 5  # at a start; then the caller that needs the file reads it itself
 READ_LATER_CHARS_MIN = 1_024 * 1_024  # of a file at a start: reading it would take seconds
 SCOPES_NAMED_MAX = 5  # of a slice that broke, in what is said of it
 STOPPING = "The service is stopping. The next start goes on with the inventory."
@@ -61,7 +62,7 @@ log = Log(__name__)
 
 
 class Reads(Protocol):
-    """Who reads files, so that nobody else waits for it."""
+    """Reads files in a place where no other caller waits for it."""
 
     async def read(self, text: str, *, needs_channels: bool) -> Inventory:
         """The content of a file. Raises BadInventory, or Unavailable."""
@@ -120,7 +121,7 @@ class Inventories:
         self._keeps_read = keeps_read
         self._turn = asyncio.Lock()
         self._ring = asyncio.Event()
-        self._work: Work | None = None
+        self._work: InventoryWork | None = None
         # Slices of a file that waits must not come between the check of another and its decision.
         self._at_work = asyncio.Lock()
         self._not_understood: str | None = None
@@ -139,7 +140,7 @@ class Inventories:
         return self._waits if self._control.fleet.unfinished else ()
 
     async def apply_at_once(self, text: str, *, by: Principal) -> Applied:
-        """Apply a file in one commit, whatever its size: before anybody is served."""
+        """Apply a file in one commit, whatever its size: before the service serves."""
         _, deaf = await self._read(text)
         try:
             return await self._control.submit(ApplyInventory(by=by, text=text, deaf=deaf))
@@ -147,7 +148,7 @@ class Inventories:
             self._forget_read()
 
     async def prepare(self) -> None:
-        """Have the file that was decided before read, for whoever asks what it lists.
+        """Read the file that was decided before, for callers that ask what it lists.
 
         A large one is read by `run`, while the service serves.
         """
@@ -223,7 +224,7 @@ class Inventories:
     async def _content(self, text: str) -> Inventory:
         return self._files.known(text) or await self._reads.read(text, needs_channels=False)
 
-    async def _passing(self, work: Work) -> tuple[str, ...]:
+    async def _passing(self, work: InventoryWork) -> tuple[str, ...]:
         if self._stopped:
             raise Unavailable(STOPPING)
         passed = work.next_pass()
@@ -252,7 +253,7 @@ class Inventories:
         *,
         by: Principal,
         guard: Guard[T],
-    ) -> tuple[T, Work | None]:
+    ) -> tuple[T, InventoryWork | None]:
         """Check a file, then apply it if it fits one commit, else decide it: what is left to do."""
         checked = await self._check(wanted, deaf)
         if checked.mistakes:
@@ -319,7 +320,7 @@ class Inventories:
                 self._ring.clear()
                 if self._control.fleet.unfinished or self._work is not None:
                     await self._go_on_safely()
-                await self._rest()
+                await rung(self._ring, LOOK_AGAIN_S)
         finally:
             self._stopped = True
             self._tell_failed(Unavailable(STOPPING))
@@ -335,13 +336,6 @@ class Inventories:
                     await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             files.reading = False
-
-    async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(LOOK_AGAIN_S):
-                await self._ring.wait()
-        except TimeoutError:
-            return
 
     async def _go_on_safely(self) -> None:
         now_ms = self._control.clock.monotonic_ms()
@@ -360,7 +354,7 @@ class Inventories:
                 "inventory_not_understood", why=str(why), remedy="forewarn inventory apply FILE"
             )
         except Exception as error:
-            words = f"the inventory cannot be gone on with: {type(error).__name__}: {error}"
+            words = f"the inventory cannot be applied further: {type(error).__name__}: {error}"
             self._waits = (words,)
             self.failures += 1
             if self._comparing.broke(_COMPARING, (words,), now_ms):
@@ -370,7 +364,7 @@ class Inventories:
             self._comparing.mended(_COMPARING)
 
     def _nothing_due(self, now_ms: int) -> bool:
-        """Whether all that is left was tried a short while ago, and nobody waits for a pass."""
+        """Whether all that is left was tried a short while ago, and no caller waits for a pass."""
         work, fleet = self._work, self._control.fleet
         if work is None or not work.passed.done() or work.any_due(now_ms):
             return False
@@ -379,7 +373,7 @@ class Inventories:
     def _tell_failed(self, error: Exception) -> None:
         if self._work is not None and not self._work.passed.done():
             self._work.passed.set_exception(error)
-            self._work.passed.exception()  # it was told, whether or not anybody waits
+            self._work.passed.exception()  # it was told, whether or not a caller waits
 
     async def go_on(self) -> None:
         """Try every slice that is left once; then, if none is left, the inventory is applied.
@@ -431,7 +425,7 @@ class Inventories:
 
     async def _tried(
         self,
-        work: Work,
+        work: InventoryWork,
         part: slicing.Slice,
         command: Command[InventoryTried],
     ) -> Sequence[str] | None:
@@ -474,12 +468,12 @@ class Inventories:
             work.passed.set_result(())
         await self._let_go(work)
 
-    async def _let_go(self, work: Work) -> None:
+    async def _let_go(self, work: InventoryWork) -> None:
         """Nothing is left to do of a file."""
         self._files.forget_by_scope(work.text)
         await asyncio.to_thread(work.wanted.let_go)
 
-    def _passed(self, work: Work, words: Sequence[str]) -> None:
+    def _passed(self, work: InventoryWork, words: Sequence[str]) -> None:
         said = {word for part in (*work.left, THE_END) for word in work.broken.said(part)}
         news = [word for word in words if word not in work.told and word not in said]
         for word in first_of(news, ""):
@@ -496,7 +490,7 @@ class Inventories:
         if not work.passed.done():
             work.passed.set_result(self._waits)
 
-    async def _present_work(self) -> Work:
+    async def _present_work(self) -> InventoryWork:
         """What is left of the file that is decided and not applied whole."""
         text = self._control.fleet.inventory or ""
         if self._work is None or self._work.text is not text:
@@ -504,7 +498,7 @@ class Inventories:
             self._work = await self._found_unfinished(text)
         return self._work
 
-    async def _found_unfinished(self, text: str) -> Work:
+    async def _found_unfinished(self, text: str) -> InventoryWork:
         """What an earlier life of the service has decided, or a caller that left."""
         wanted = await self._content(text)
         checked = await self._check(wanted, {})

@@ -1,7 +1,7 @@
 """Applying an inventory file in one command, whole or not at all. Large ones: `inventories`.
 
-What a file may say is `inventory_file`, what it changes is `core.reconciling`. The last applied
-text is kept with everything else, so a file is compared with it after a restart too.
+What a file may say is `inventory_file`, what it changes is `core.inventory.apply_file`. The last
+applied text is kept with everything else, so a file is compared with it after a restart too.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 import msgspec
 
 from forewarn.control.commands import ApplyInventory, NothingToApply
-from forewarn.control.inventory_file import Mistake, in_words, parse
-from forewarn.control.toml_lines import Path
+from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
 from forewarn.control.transaction import Transaction
-from forewarn.core import beside, reconciling
 from forewarn.core.errors import BadInventory, InventoryConflict
-from forewarn.core.inventory import (
+from forewarn.core.inventory import apply_file
+from forewarn.core.inventory.entries import (
     Applied,
-    Changes,
     Clash,
     HostEntry,
     Inventory,
+    NameChanges,
     ScopeEntry,
     VmEntry,
 )
 from forewarn.core.model import Fact, FactKind
 from forewarn.core.principal import Principal
+from forewarn.text.toml_lines import Path
 
-__all__ = ["Applied", "Changes", "Inventory", "apply", "parse"]
+__all__ = ["Applied", "NameChanges", "Inventory", "apply", "parse"]
 
 NAMES_PER_FACT_MAX = 50
 
@@ -40,22 +40,27 @@ def apply(
     by: Principal,
     needs_channels: bool = True,
     cannot_listen: Callable[[str], str | None] = lambda _: None,
+    files: ReadFiles | None = None,
 ) -> ApplyInventory:
     """The order to make the fleet what the file says. Raises BadInventory, with every mistake.
 
     `cannot_listen` says why nothing can listen on an address now, None if something can; it is
     asked here. Parsing thousands of VMs takes a while: call this on a thread where that matters.
+    With `files` the writer finds there what was read here, and need not read it again.
     """
     wanted = parse(text, needs_channels=needs_channels)
+    if files is not None:
+        files.keep(text, wanted)
     return ApplyInventory(by=by, text=text, deaf=unheard(wanted, cannot_listen))
 
 
 def unheard(wanted: Inventory, cannot_listen: Callable[[str], str | None]) -> dict[str, str]:
     """Of the addresses that VMs are to listen on: those where nothing can listen, and why."""
     return {
-        entry.listen: why
+        entry.profile.listen: why
         for entry in wanted.vms
-        if entry.listen is not None and (why := cannot_listen(entry.listen)) is not None
+        if entry.profile.listen is not None
+        and (why := cannot_listen(entry.profile.listen)) is not None
     }
 
 
@@ -63,20 +68,18 @@ def apply_inventory(tx: Transaction, command: ApplyInventory) -> Applied:
     text, wanted = command.text, tx.volatile.files.read(command.text)
     if not tx.unfinished and _same(tx, text, wanted):
         return Applied()
-    together = beside.beside_hosts(
-        wanted, scopes=tx.scopes, hosts=tx.hosts_by_name, shown=tx.digests
-    )
-    step = reconciling.step(
-        together,
+    step = apply_file.step(
+        wanted,
         scopes=tx.scopes,
         hosts=tx.hosts_by_name,
+        shown=tx.digests,
         bound=tx,
         new_id=tx.new_id,
         now_ms=tx.now_ms,
     )
-    found = mistakes((*beside.clashes(wanted, together), *step.clashes))
+    found = mistakes(step.clashes)
     if command.deaf:
-        ours = {vm.listen for scope in tx.scopes.values() for vm in scope.vms}
+        ours = {vm.profile.listen for scope in tx.scopes.values() for vm in scope.vms}
         found.extend(not_heard(wanted, command.deaf, ours))
     if found:
         raise InventoryConflict(*in_words(text, found))
@@ -93,7 +96,7 @@ def nothing_to_apply(_: Transaction, __: NothingToApply) -> Applied:
     return Applied()
 
 
-def take_over(tx: Transaction, step: reconciling.Step) -> None:
+def take_over(tx: Transaction, step: apply_file.FileDecision) -> None:
     """Have scopes and hosts as a step has them, but for hosts that go."""
     tx.apply(step.decision)
     for name in step.removed_scopes:
@@ -108,18 +111,19 @@ def mistakes(clashes: Iterable[Clash]) -> list[Mistake]:
 def not_heard(
     wanted: Inventory, deaf: Mapping[str, str], ours: Container[str | None]
 ) -> Iterator[Mistake]:
-    """VMs whose new listener could not be opened: a VM nobody can ask would get no notice.
+    """VMs whose new listener could not be opened: a VM that cannot ask would get no notice.
 
     `ours` is where VMs listen already.
     """
     if not deaf:
         return
     for entry in wanted.vms:
-        why = deaf.get(entry.listen or "")
-        if why is not None and entry.listen not in ours:
+        listen = entry.profile.listen
+        why = deaf.get(listen or "")
+        if why is not None and listen not in ours:
             yield Mistake(
                 _path(entry),
-                f"nothing can listen on {entry.listen} for VM {entry.name}: {why}. "
+                f"nothing can listen on {listen} for VM {entry.name}: {why}. "
                 "Choose a free address and port.",
             )
 
@@ -150,7 +154,7 @@ def applied_fact(applied: Applied, *, by: str, now_ms: int) -> Fact:
     """What the journal says of an inventory that was applied."""
     detail: dict[str, object] = {}
     for what in ("hosts", "scopes", "vms"):
-        changes: Changes = getattr(applied, what)
+        changes: NameChanges = getattr(applied, what)
         for how in ("added", "changed", "removed"):
             names: tuple[str, ...] = getattr(changes, how)
             if names:

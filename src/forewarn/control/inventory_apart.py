@@ -13,7 +13,7 @@ import msgspec
 from forewarn.control.inventories import ReadsOnThread
 from forewarn.control.inventory_file import Mistake, in_words, parse
 from forewarn.core.errors import BadInventory
-from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
+from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry
 
 APART_CHARS_MIN = 256 * 1_024  # less is read on a thread, in some tenths of a second
 ENTRIES_PER_FRAME = 500
@@ -21,7 +21,7 @@ WHAT = "reads the inventory"
 
 
 class Asks(Protocol):
-    """Has a module answer in a process of its own: `adapters.children.ask`."""
+    """Has a module answer in a process of its own: `adapters.child_processes.ask`."""
 
     def __call__(
         self, module: str, question: bytes, text: str, take: Any, *, what: str

@@ -1,25 +1,39 @@
-"""Reading an inventory file: TOML text in, `core.inventory.Inventory` out, or every mistake in it.
+"""Reading an inventory file: TOML text in, an `Inventory` out, or every mistake in it.
 
 Only what can be judged from the text alone is judged here. What the running fleet forbids is
-`core.reconciling`.
+`core.inventory.apply_file`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from forewarn.control.inventory_keys import NOTICE_MINUTES, TABLES, Wrong
-from forewarn.control.toml_lines import NotToml, Path, TomlLines, read
-from forewarn.core import slicing
+from msgspec import Struct, field
+
+from forewarn.control.inventory_keys import TABLES
 from forewarn.core.errors import BadInventory, InventoryConflict
-from forewarn.core.inventory import HostEntry, Inventory, ScopeEntry, VmEntry
-from forewarn.core.model import MINUTE_MS, ScopeKind
-from forewarn.core.spelling import first_of, meant, shown
+from forewarn.core.inventory import slicing
+from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry
+from forewarn.core.model import ScopeKind
+from forewarn.core.suggestions import meant
+from forewarn.core.vm_profile import ATTRIBUTES, VmProfile
 from forewarn.logs import Log
+from forewarn.text.attributes import NAME
+from forewarn.text.fields import Mistake, Wrong
+from forewarn.text.tables import Fields, Mistakes, Table, TomlFormat, tables_of
+
+__all__ = [
+    "INVENTORY_BYTES_MAX",
+    "ByName",
+    "InventoryClash",
+    "Mistake",
+    "ReadFiles",
+    "digest_of",
+    "in_words",
+    "parse",
+]
 
 # 200,000 VMs of 500 bytes each: all keys and some ten tags.
 INVENTORY_BYTES_MAX = 96 * 1_024 * 1_024
@@ -28,16 +42,13 @@ NAMES_SHOWN_MAX = 3
 log = Log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """One thing that is wrong, and where. An empty path is the file as a whole.
-
-    `{line}` in the words stands for the line of `earlier`, which they refer to.
-    """
-
-    path: Path
-    words: str
-    earlier: Path = ()
+_FORMAT = TomlFormat(
+    what="The inventory",
+    bytes_max=INVENTORY_BYTES_MAX,
+    refuse=BadInventory,
+    outcome="Nothing of it was applied.",
+)
+_FILE = Fields(fields={kind: tables_of(kind) for kind in TABLES}, unknown="an inventory has no")
 
 
 class InventoryClash(InventoryConflict):
@@ -52,37 +63,6 @@ class InventoryClash(InventoryConflict):
         return clash
 
 
-@dataclass(slots=True)
-class _Table:
-    """One `[[host]]`, `[[scope]]` or `[[vm]]`: what it says, and its good values by key."""
-
-    kind: str
-    number: int
-    written: Mapping[str, object]
-    values: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        name = self.values.get("name")
-        return f"[[{self.kind}]] {name or f'number {self.number + 1}'}"
-
-    def path(self, *keys: str) -> Path:
-        return (self.kind, self.number, *keys)
-
-
-class _Mistakes:
-    """Everything that is wrong with a file."""
-
-    def __init__(self) -> None:
-        self.found: list[Mistake] = []
-
-    def add(self, path: Path, words: str) -> None:
-        self.found.append(Mistake(path, words))
-
-    def of(self, table: _Table, key: str, words: str, *, earlier: Path = ()) -> None:
-        self.found.append(Mistake(table.path(key), f"{table.label}: {words}", earlier))
-
-
 def parse(text: str, *, needs_channels: bool = True) -> Inventory:
     """The content of an inventory file. Raises BadInventory with every mistake and its line.
 
@@ -90,13 +70,11 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
     `needs_channels`, an address or listener for each VM, where nothing else tells VMs apart; hosts
     that have joined know each VM by its tap.
     """
-    written = _toml(text)
-    mistakes = _Mistakes()
-    tables = {kind: _read_tables(kind, written.get(kind, []), mistakes) for kind in TABLES}
-    for key in written:
-        if key not in TABLES:
-            mistakes.add((key,), f"an inventory has no {shown(key)}. {meant(key, TABLES)}")
-    if not written.get("host"):
+    file = Table(_FORMAT.read(text))
+    mistakes = Mistakes()
+    _FILE.read(file, mistakes)
+    tables = {kind: _read_tables(kind, file.values.get(kind, ()), mistakes) for kind in TABLES}
+    if not file.written.get("host"):
         mistakes.add((), "the inventory lists no host. Write at least one [[host]] with its name.")
     for kind in TABLES:
         _refuse_repeated_names(tables[kind], mistakes)
@@ -109,8 +87,7 @@ def parse(text: str, *, needs_channels: bool = True) -> Inventory:
     return _inventory(tables, own)
 
 
-@dataclass(frozen=True, slots=True)
-class ByName:
+class ByName(Struct, frozen=True):
     """What an inventory file says of scopes and VMs, by name."""
 
     text: str | None = None
@@ -134,7 +111,7 @@ class ReadFiles:
 
     @property
     def reading(self) -> bool:
-        """True while a large one is being read: whoever has to know it comes later."""
+        """True while a large one is being read: a caller that needs it comes later."""
         return not self._none_is_read.is_set()
 
     @reading.setter
@@ -197,7 +174,7 @@ class ReadFiles:
         self._by_scope = tuple(one for one in self._by_scope if one[0] != text)
 
     def by_name(self, text: str | None) -> ByName:
-        """What the file that was applied says, by name; nothing if there is none."""
+        """What the file that was applied says, by name; nothing if no file was applied."""
         if text is self.looked_at.text:
             return self.looked_at
         try:
@@ -220,86 +197,43 @@ def digest_of(text: str) -> str:
 
 def in_words(text: str, found: Iterable[Mistake]) -> tuple[str, str]:
     """The words of a refusal: what was refused, line by line, and what is the case now."""
-    lines = TomlLines(text)
-    placed = []
-    for mistake in found:
-        line = lines.line_of(*mistake.path) if mistake.path else 0
-        words = mistake.words
-        if mistake.earlier:
-            words = words.replace("{line}", f"line {lines.line_of(*mistake.earlier)}")
-        placed.append((line, words))
-    said = first_of([f"line {line}: {words}" if line else words for line, words in sorted(placed)])
-    if len(said) == 1:
-        return f"The inventory was refused: {said[0]}", "Nothing of it was applied."
-    return "\n".join(["The inventory was refused:", *said]), "Nothing of it was applied."
+    return _FORMAT.refusal(text, found)
 
 
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        size = len(text.encode())
-        if size > INVENTORY_BYTES_MAX:
-            raise BadInventory(
-                f"The inventory has {size} bytes.", f"Up to {INVENTORY_BYTES_MAX} are accepted."
-            )
-        return read(text)
-    except UnicodeEncodeError as error:
-        line = text.count("\n", 0, error.start) + 1
-        raise BadInventory(
-            f"The inventory was refused: line {line}: a character is half of a surrogate pair.",
-            "Write the file in UTF-8.",
-        ) from None
-    except NotToml as error:
-        where = f"line {error.line}: " if error.line else ""
-        raise BadInventory(
-            f"The inventory was refused: {where}{error.words}.", "Nothing of it was applied."
-        ) from None
-
-
-def _read_tables(kind: str, written: object, mistakes: _Mistakes) -> list[_Table]:
-    if not isinstance(written, list) or not all(isinstance(one, dict) for one in written):
-        mistakes.add((kind,), f"{kind!r} is not a list of tables. Write each as [[{kind}]].")
-        return []
+def _read_tables(
+    kind: str, written: Sequence[Mapping[str, object]], mistakes: Mistakes
+) -> list[Table]:
     tables = []
     for number, one in enumerate(written):
-        table = _Table(kind, number, one)
-        _read_keys(table, mistakes)
+        table = Table(one, _label(kind, number, one.get("name")), (kind, number))
+        TABLES[kind].read(table, mistakes)
         tables.append(table)
     return tables
 
 
-def _read_keys(table: _Table, mistakes: _Mistakes) -> None:
-    keys, required = TABLES[table.kind]
-    for key in sorted(table.written, key=lambda key: key != "name"):  # the name first: the label
-        value = table.written[key]
-        if key not in keys:
-            mistakes.of(table, key, f"there is no key {shown(key)}. {meant(key, keys)}")
-            continue
-        try:
-            table.values[key] = keys[key].read(value)
-        except Wrong as wrong:
-            what = str(wrong) or f"{key} = {shown(value)} is refused."
-            words = f"{table.label}: {what} Accepted: {keys[key].accepted}."
-            mistakes.add(table.path(key, *([wrong.part] if wrong.part else [])), words)
-    for key in required:
-        if key not in table.written:
-            mistakes.of(table, key, f"{key} is missing. Write {key} = ..., {keys[key].accepted}.")
+def _label(kind: str, number: int, name: object) -> str:
+    """What a refusal calls a table: by its name, or by its number if it has none."""
+    try:
+        return f"[[{kind}]] {NAME.read(name)}"
+    except Wrong:
+        return f"[[{kind}]] number {number + 1}"
 
 
-def _refuse_missing_channels(vms: list[_Table], mistakes: _Mistakes) -> None:
+def _refuse_missing_channels(vms: list[Table], mistakes: Mistakes) -> None:
     for vm in vms:
         if not {"address", "listen"} & vm.written.keys():
             mistakes.of(
                 vm,
                 "name",
-                "nobody could tell its requests from others: address and listen are missing. Write "
+                "its requests could not be told from others: address and listen are missing. Write "
                 'address = "192.0.2.7" (where its requests come from), listen = "127.0.0.1:8080" '
                 "(a listener of its own), or both.",
             )
 
 
-def _refuse_repeated_names(tables: list[_Table], mistakes: _Mistakes) -> None:
+def _refuse_repeated_names(tables: list[Table], mistakes: Mistakes) -> None:
     """Agents may compare names without case (C10), so names differ in more than that."""
-    first: dict[str, _Table] = {}
+    first: dict[str, Table] = {}
     for table in tables:
         name = table.values.get("name")
         if name is None:
@@ -308,18 +242,18 @@ def _refuse_repeated_names(tables: list[_Table], mistakes: _Mistakes) -> None:
         if other is table:
             continue
         taken = other.values["name"]
-        how = "" if taken == name else f" as {taken}, and a difference in case is none"
+        how = "" if taken == name else f" as {taken} (upper and lower case count as the same)"
         mistakes.of(
             table,
             "name",
-            f"the name is taken{how}, on {{line}}. Give each {table.kind} a name of its own.",
+            f"the name is taken{how}, on {{line}}. Give each {table.at[0]} a name of its own.",
             earlier=other.path("name"),
         )
 
 
-def _refuse_shared_channels(vms: list[_Table], mistakes: _Mistakes) -> None:
+def _refuse_shared_channels(vms: list[Table], mistakes: Mistakes) -> None:
     """A VM is known by its channel alone (P7), so no two VMs may have the same one."""
-    first: dict[tuple[str, str], _Table] = {}
+    first: dict[tuple[str, str], Table] = {}
     for vm in vms:
         for key in ("address", "listen"):
             value = vm.values.get(key)
@@ -336,7 +270,7 @@ def _refuse_shared_channels(vms: list[_Table], mistakes: _Mistakes) -> None:
                 )
 
 
-def _check_placing(tables: Mapping[str, list[_Table]], mistakes: _Mistakes) -> set[str]:
+def _check_placing(tables: Mapping[str, list[Table]], mistakes: Mistakes) -> set[str]:
     """Check that VMs are on hosts and in scopes that exist and fit. Names of scopes VMs imply."""
     hosts = {table.values["name"] for table in tables["host"] if "name" in table.values}
     scopes = {t.values["name"]: t for t in tables["scope"] if "name" in t.values}
@@ -368,7 +302,7 @@ def _check_placing(tables: Mapping[str, list[_Table]], mistakes: _Mistakes) -> s
     return own
 
 
-def _check_scope(vm: _Table, scopes: Mapping[str, _Table], mistakes: _Mistakes) -> None:
+def _check_scope(vm: Table, scopes: Mapping[str, Table], mistakes: Mistakes) -> None:
     name = vm.values.get("scope")
     if name is None:
         return  # said already
@@ -391,7 +325,7 @@ def _check_scope(vm: _Table, scopes: Mapping[str, _Table], mistakes: _Mistakes) 
         )
 
 
-def _refuse_crowd(scope: _Table, members: list[str], mistakes: _Mistakes) -> None:
+def _refuse_crowd(scope: Table, members: list[str], mistakes: Mistakes) -> None:
     if scope.values.get("kind") is not ScopeKind.STANDALONE or len(members) == 1:
         return
     has = (
@@ -407,22 +341,17 @@ def _refuse_crowd(scope: _Table, members: list[str], mistakes: _Mistakes) -> Non
     )
 
 
-def _inventory(tables: Mapping[str, list[_Table]], own: set[str]) -> Inventory:
-    hosts = [HostEntry(**table.values, number=table.number) for table in tables["host"]]
-    scopes = [_scope_entry(table) for table in tables["scope"]]
+def _inventory(tables: Mapping[str, list[Table]], own: set[str]) -> Inventory:
+    hosts = [HostEntry(**table.values, number=n) for n, table in enumerate(tables["host"])]
+    scopes = [ScopeEntry(**table.values, number=n) for n, table in enumerate(tables["scope"])]
     vms = []
-    for table in tables["vm"]:
+    for n, table in enumerate(tables["vm"]):
         values = {"scope": table.values["name"], **table.values}
-        vms.append(VmEntry(**values, number=table.number))
+        profile = VmProfile(**{key: values.pop(key) for key in ATTRIBUTES if key in values})
+        vms.append(VmEntry(**values, profile=profile, number=n))
     scopes.extend(ScopeEntry(name=name, kind=ScopeKind.STANDALONE) for name in own)
     return Inventory(
         hosts=tuple(sorted(hosts, key=lambda entry: entry.name)),
         scopes=tuple(sorted(scopes, key=lambda entry: entry.name)),
         vms=tuple(sorted(vms, key=lambda entry: entry.name)),
     )
-
-
-def _scope_entry(table: _Table) -> ScopeEntry:
-    values = dict(table.values)
-    minutes = values.pop("terminate_notice_minutes", NOTICE_MINUTES[0])
-    return ScopeEntry(**values, terminate_notice_ms=minutes * MINUTE_MS, number=table.number)

@@ -1,14 +1,14 @@
 """What is done to a fleet for a large inventory: the check of the whole, and how commands decide.
 
-When each of it is done is `inventories`; the rules are `core.reconciling` and `core.slicing`.
+When each of it is done is `inventories`; the rules are in `core.inventory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from forewarn.control import inventory
 from forewarn.control.commands import (
@@ -19,16 +19,15 @@ from forewarn.control.commands import (
     TakeInventorySlice,
 )
 from forewarn.control.inventory_file import InventoryClash, Mistake
-from forewarn.control.published import PublishedFleet
+from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.transaction import Transaction
-from forewarn.core import beside, placing, reconciling, slicing
-from forewarn.core.inventory import Applied, Clash, Inventory
+from forewarn.core.inventory import apply_file, host_checks, slicing
+from forewarn.core.inventory.entries import Applied, Clash, Inventory
 from forewarn.core.model import Decision, Host, Operation, Scope, Vm
 
 
-@dataclass(frozen=True, slots=True)
-class Still:
-    """The fleet at one moment, for a thread. `core.placing.Bound`."""
+class Still(Struct, frozen=True):
+    """The fleet at one moment, for a thread. `core.inventory.host_checks.Bound`."""
 
     scopes: Mapping[str, Scope]
     hosts: Mapping[str, Host]
@@ -57,8 +56,7 @@ def still(fleet: PublishedFleet) -> Still:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A file compared with the whole fleet: what it changes, or what is wrong with it."""
 
     applied: Applied
@@ -69,22 +67,20 @@ class Checked:
 
 def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms: int) -> Checked:
     """Compare a file with the fleet. Takes seconds for a large one; not for the event loop."""
-    together = beside.beside_hosts(
-        wanted, scopes=still.scopes, hosts=still.hosts, shown=still.shown
-    )
-    step = reconciling.step(
-        together,
+    step = apply_file.step(
+        wanted,
         scopes=still.scopes,
         hosts=still.hosts,
+        shown=still.shown,
         bound=still,
         new_id=lambda: "",  # nothing of this is kept
         now_ms=still.now_ms,
     )
-    found = inventory.mistakes((*beside.clashes(wanted, together), *step.clashes))
+    found = inventory.mistakes(step.clashes)
     if deaf:
-        ours = {vm.listen for scope in still.scopes.values() for vm in scope.vms}
+        ours = {vm.profile.listen for scope in still.scopes.values() for vm in scope.vms}
         found.extend(inventory.not_heard(wanted, deaf, ours))
-    cut = slicing.slices(step.touched, together, scopes=still.scopes, vms_max=slice_vms)
+    cut = slicing.slices(step.touched, step.desired, scopes=still.scopes, vms_max=slice_vms)
     applied, touched, scopes = step.applied, step.touched, list(step.decision.scopes)
     del step
     while scopes:
@@ -107,9 +103,8 @@ def decide_inventory(tx: Transaction, command: DecideInventory) -> Applied:
 
 
 def _take_hosts(tx: Transaction, wanted: slicing.ByScope) -> None:
-    entries = Inventory(hosts=tuple(wanted.hosts.values()))
-    together = beside.beside_hosts(entries, scopes={}, hosts=tx.hosts_by_name, shown=())
-    tx.apply(Decision(hosts=tuple(reconciling.next_hosts(together.hosts, tx.hosts_by_name))))
+    hosts = apply_file.hosts_of_file(wanted.hosts.values(), tx.hosts_by_name)
+    tx.apply(Decision(hosts=hosts))
 
 
 def take_inventory_slice(tx: Transaction, command: TakeInventorySlice) -> InventoryTried:
@@ -127,20 +122,19 @@ def _take_scopes(
     part = wanted.part(around)
     scopes = {name: scope for name in sorted(around) if (scope := tx.scope(name)) is not None}
     hosts = {e.name: host for e in part.hosts if (host := tx.host(e.name)) is not None}
-    together = beside.beside_hosts(part, scopes=scopes, hosts=hosts, shown=tx.digests)
-    step = reconciling.step(
-        together,
+    step = apply_file.step(
+        part,
         scopes=scopes,
         hosts=hosts,
+        shown=tx.digests,
         bound=tx,
         new_id=tx.new_id,
         now_ms=tx.now_ms,
         elsewhere=lambda host: _staying(tx, wanted, host, around),
     )
-    clashes = (*beside.clashes(part, together), *step.clashes)
-    if not clashes:
+    if not step.clashes:
         inventory.take_over(tx, step)
-    return clashes
+    return step.clashes
 
 
 def _staying(tx: Transaction, wanted: slicing.ByScope, host: str, around: Collection[str]) -> int:
@@ -179,7 +173,7 @@ def _drop_hosts(tx: Transaction, wanted: slicing.ByScope) -> tuple[Clash, ...]:
     """Drop the hosts that go and that nothing needs: why the others stay."""
     clashes: list[Clash] = []
     for name in going(tx.hosts_by_name, wanted):
-        needed = list(placing.still_needed({name}, tx.scopes_on(name), tx))
+        needed = list(host_checks.still_needed({name}, tx.scopes_on(name), tx))
         clashes.extend(needed)
         if not needed:
             tx.remove_host(name)

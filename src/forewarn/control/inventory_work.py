@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from forewarn.control.retries import Retries
-from forewarn.core import slicing
+from forewarn.core.inventory import slicing
 from forewarn.ports import Change
 
 WAITS_MS_MAX = 60_000  # for another try of what has to wait, though no commit touched it
@@ -22,8 +23,7 @@ THE_END: slicing.Slice = ()  # what is tried after the last slice: hosts that go
 Key = tuple[str, str]  # "scope" or "host", and its name
 
 
-@dataclass(slots=True)
-class Work:
+class InventoryWork(Struct):
     """A decided file and the slices of it that are left. `passed` is set after the next pass."""
 
     text: str
@@ -91,8 +91,8 @@ class Work:
         return self.passed
 
 
-def begin(text: str, wanted: slicing.ByScope, slices: Iterable[slicing.Slice]) -> Work:
-    return Work(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
+def begin(text: str, wanted: slicing.ByScope, slices: Iterable[slicing.Slice]) -> InventoryWork:
+    return InventoryWork(text, wanted, deque(slices), asyncio.get_running_loop().create_future())
 
 
 def _keys(wanted: slicing.ByScope, part: slicing.Slice) -> Iterator[Key]:

@@ -12,7 +12,7 @@ from forewarn.control import ticker
 from forewarn.control.agenda import Agenda
 from forewarn.control.commands import NoteHeartbeat
 from forewarn.control.control import Control
-from forewarn.control.measures import Measures
+from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.principal import TICKER
 from forewarn.logs import Log
@@ -33,7 +33,7 @@ class TickerLoop:
     last one took.
     """
 
-    def __init__(self, control: Control, measures: Measures) -> None:
+    def __init__(self, control: Control, measures: ControlMetrics) -> None:
         self._control = control
         self._measures = measures
         self._agenda = Agenda(control.fleet)

@@ -1,7 +1,7 @@
 """How hosts come to belong to this control plane: invited, joined, renewed, revoked.
 
-What is allowed is `core.membership`; keys and certificates are somebody else's (`sign`, `read`).
-Every change is kept before anybody is told of it, one after the other.
+`core.membership` says what is allowed; `sign` and `read` know keys and certificates.
+Every change is kept before any caller is told of it, one after the other.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
 
 from forewarn.control.commands import HostJoined, HostsLeft
 from forewarn.control.control import Control
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Runs what takes a while (files, keys) where nobody waits for it: `asyncio.to_thread`."""
+    """Runs what takes a while (files, keys) off the event loop: `asyncio.to_thread`."""
 
     async def __call__(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T: ...
 
@@ -59,8 +60,7 @@ class Shown(Asked, Protocol):
     def until_ms(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signing:
+class Signing(Struct, frozen=True, kw_only=True):
     """What the certificate authority can do. `sign` raises Invalid for a request it does not take.
 
     `fingerprint` is that of the authority's own certificate; `pem` is the certificate.
@@ -111,7 +111,7 @@ class Membership:
         return self._signing.pem
 
     def members(self) -> Sequence[Member]:
-        """Everybody who has joined, by name."""
+        """Every host that has joined, by name."""
         return sorted(self._members.members.values(), key=lambda member: member.name)
 
     async def invite(
@@ -179,7 +179,7 @@ class Membership:
             if not await self._is_out_already(name):
                 await self._change(membership.revoke(self._members, name))
         self._shut_out(name)
-        await self._files.read_by_now()  # else the writer would read it, and everybody wait
+        await self._files.read_by_now()  # else the writer would read it, and all callers wait
         await self._take_from([name])
 
     async def _is_out_already(self, name: str) -> bool:
@@ -191,8 +191,8 @@ class Membership:
     async def settle(self) -> None:
         """Have exactly the members as hosts with a daemon of their own; call it at the start.
 
-        A kill between two writes, and a restored backup, leave one without the other; who has
-        joined is said here and nowhere else. Whether somebody who left keeps its place depends on
+        A kill between two writes, and a restored backup, leave one without the other; only the
+        members say which hosts have joined. Whether a host that left keeps its place depends on
         the inventory file: while a large one is being read, that is left to `run`.
         """
         members = {member.name for member in self.members()}
@@ -268,7 +268,7 @@ class Membership:
 
 
 def _secret(token: str) -> str:
-    """The part of a token that must be known to nobody else. Raises Invalid."""
+    """The secret part of a token. Raises Invalid."""
     form, _, rest = token.strip().partition(".")
     secret, _, fingerprint = rest.partition(".")
     if form != TOKEN_FORM or not secret or not fingerprint:

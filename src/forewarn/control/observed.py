@@ -11,26 +11,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from threading import Lock
 
 import msgspec
+from msgspec import Struct
 
 from forewarn.control.host_power import HostPower
+from forewarn.control.leases import Daemon, two_speak, with_daemon
 from forewarn.control.timekeeper import STALL_NOTICED_FROM_MS
-from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
 from forewarn.core.notice import HOST_SILENT_AFTER_MS
+from forewarn.core.starting import TWO_DAEMONS_REMEDY
 from forewarn.logs import Log
 from forewarn.ports import Clock
 
 # Of a host that is heard and has not yet looked at the documents of this life of control.
 NOT_YET = "It has not looked yet at what this control shows. It does so within seconds."
+# Of one that does not say what it has looked at, until it asks.
+NOT_ASKED = "It has not asked yet what this control shows. It does so within seconds."
 
 log = Log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedVm:
+class ReportedVm(Struct, frozen=True):
     """A VM as its host reported it last; `problem` says what about it cannot be used."""
 
     power: Power
@@ -46,12 +49,14 @@ class LastHeard(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     came_ms: int | None = None  # of a host that came after our own start
     silences: int = 0  # how often it was silent and came back
     refuses: str = ""  # why it obeys nothing of this control, in its words
-    blind: str = ""  # why it cannot reach its own hypervisor
+    hypervisor_unreachable: str = ""  # why it cannot reach its own hypervisor
     lost: bool = False  # off, until it speaks again
+    daemons: tuple[Daemon, ...] = ()  # that speak for it
+    asked: bool = False  # what this control shows, from the beginning or from where that was told
 
 
 class Pulse(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Whether the event loop runs: `beat_ms` is None while nobody beats the pulse.
+    """Whether the event loop runs: `beat_ms` is None while the event loop does not beat the pulse.
 
     Since `deaf_until_ms` it has not stood still.
     """
@@ -140,21 +145,34 @@ class Hearing:
         """The VMs that the host reported last, by name."""
         return self.reports.get(host, {})
 
-    def blind(self, host: str) -> str:
+    def hypervisor_unreachable(self, host: str) -> str:
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
-        return self.hosts.get(host, _NOTHING).blind
+        return self.hosts.get(host, _NOTHING).hypervisor_unreachable
 
     def refuses(self, host: str) -> str:
         """Why the host obeys nothing of this control, in its words; empty if it does obey."""
         return self.hosts.get(host, _NOTHING).refuses
+
+    def two_daemons(self, host: str) -> bool:
+        """True while two daemons speak for the host: two machines have its credentials."""
+        return two_speak(self.hosts.get(host, _NOTHING).daemons, self._now_ms())
+
+    def has_asked(self, host: str) -> bool:
+        """True once the host has asked what this control shows, and so has looked at it."""
+        return self.hosts.get(host, _NOTHING).asked
 
     def _has_power(self, host: str) -> bool:
         return self.power is None or self.power.on(host)
 
     # What a host is when something was heard of it. Nothing changes here.
 
-    def if_heard(self, host: str, *, at_ms: int, refuses: str) -> LastHeard | None:
-        """The host was heard at this time. None if it has no power: that was said before."""
+    def if_heard(
+        self, host: str, *, at_ms: int, refuses: str, daemon: str = ""
+    ) -> LastHeard | None:
+        """The host was heard at this time. None if it has no power: that was said before.
+
+        `daemon` is the life of its daemon that speaks, empty if it does not say.
+        """
         if not self._has_power(host):
             return None
         known = self.hosts.get(host, _NOTHING)
@@ -165,19 +183,29 @@ class Hearing:
             silences=known.silences + silent,
             refuses=refuses,
             lost=False,
+            daemons=with_daemon(known.daemons, daemon, at_ms) if daemon else known.daemons,
         )
 
+    def if_asked(self, host: str, daemon: str, *, at_ms: int) -> LastHeard:
+        """A daemon of the host asks for work at this time."""
+        known = self.hosts.get(host, _NOTHING)
+        daemons = with_daemon(known.daemons, daemon, at_ms)
+        return msgspec.structs.replace(known, daemons=daemons)
+
     def if_new(self, host: str, *, at_ms: int) -> LastHeard:
-        """The host is new in the fleet: until now nobody waited to hear it."""
+        """The host is new in the fleet: control waits to hear it only from now on."""
         return msgspec.structs.replace(self.hosts.get(host, _NOTHING), came_ms=at_ms)
 
-    def if_blind(self, host: str, why: str) -> LastHeard:
+    def if_unreachable(self, host: str, why: str) -> LastHeard:
         """The hypervisor of the host does not answer; it does if `why` is empty."""
-        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), blind=why)
+        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), hypervisor_unreachable=why)
 
     def if_gone(self, host: str) -> LastHeard:
         """The host has left: what it said does not count any more."""
-        return msgspec.structs.replace(self.hosts.get(host, _NOTHING), blind="", refuses="")
+        known = self.hosts.get(host, _NOTHING)
+        return msgspec.structs.replace(
+            known, hypervisor_unreachable="", refuses="", daemons=(), asked=False
+        )
 
 
 class HeardByWriter(Hearing):
@@ -215,6 +243,7 @@ class Observed(Hearing):
         self._news: dict[str, LastHeard] = {}
         self._pulse_told: Pulse | None = None
         self._telling = Lock()
+        self._said_two: set[str] = set()  # hosts of which was logged that two daemons speak
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -242,36 +271,61 @@ class Observed(Hearing):
         self._pulse = Pulse(now_ms if stood_still else before.deaf_until_ms, now_ms)
 
     def came(self, host: str) -> None:
-        """The host is new in the fleet: until now nobody waited to hear it."""
+        """The host is new in the fleet: control waits to hear it only from now on."""
         self._put(host, self.if_new(host, at_ms=self._now_ms()))
 
     def lost(self, host: str) -> None:
         """The host is off: it is not heard until it speaks again, however little time passes."""
         self._put(host, msgspec.structs.replace(self.hosts.get(host, _NOTHING), lost=True))
 
-    def heard(self, host: str, *, at_ms: int, refuses: str = "") -> None:
+    def heard(self, host: str, *, at_ms: int, refuses: str = "", daemon: str = "") -> None:
         """The host was heard at this time; `refuses` says why it obeys nothing of this control.
 
         What one says that has no power was said before, and does not count.
         """
-        before, known = self.refuses(host), self.if_heard(host, at_ms=at_ms, refuses=refuses)
+        before = self.refuses(host)
+        known = self.if_heard(host, at_ms=at_ms, refuses=refuses, daemon=daemon)
         if known is None:
             return
         self._put(host, known)
-        did, does = (words not in ("", NOT_YET) for words in (before, refuses))
+        self._say_of_daemons(host)
+        did, does = (words not in ("", NOT_YET, NOT_ASKED) for words in (before, refuses))
         if does and not did:
             log.error("host_refuses_control", host=host, why=refuses)
         elif did and not does:
             log.info("host_refuses_no_longer", host=host)
 
-    def is_blind(self, host: str, why: str) -> None:
+    def asks(self, host: str) -> None:
+        """The host has asked what this control shows, and was told, or shows that it knows it."""
+        known = self.hosts.get(host, _NOTHING)
+        if known.asked and known.refuses != NOT_ASKED:
+            return
+        refuses = "" if known.refuses == NOT_ASKED else known.refuses
+        self._put(host, msgspec.structs.replace(known, asked=True, refuses=refuses))
+
+    def hears_daemon(self, host: str, daemon: str) -> None:
+        """A daemon of the host asks for work."""
+        self._put(host, self.if_asked(host, daemon, at_ms=self._now_ms()))
+        self._say_of_daemons(host)
+
+    def _say_of_daemons(self, host: str) -> None:
+        """Log that two daemons speak as the host, and that they no longer do, once each."""
+        if self.two_daemons(host):
+            if host not in self._said_two:
+                self._said_two.add(host)
+                log.error("host_has_two_daemons", host=host, remedy=TWO_DAEMONS_REMEDY)
+        elif host in self._said_two:
+            self._said_two.discard(host)
+            log.info("host_has_one_daemon", host=host)
+
+    def hypervisor_lost(self, host: str, why: str) -> None:
         """The hypervisor of the host does not answer."""
-        self._put(host, self.if_blind(host, why or "it does not say why"))
+        self._put(host, self.if_unreachable(host, why or "it does not say why"))
 
     def sees(self, host: str) -> None:
         """The host has reported its VMs: it can reach its hypervisor."""
-        if self.blind(host):
-            self._put(host, self.if_blind(host, ""))
+        if self.hypervisor_unreachable(host):
+            self._put(host, self.if_unreachable(host, ""))
 
     def forget(self, host: str) -> None:
         """The host has left: what it said does not count any more."""

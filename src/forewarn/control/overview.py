@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from forewarn.control.event_ids import ID_CHARS, IDS_SEARCHED_MAX, only_one
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.published import PublishedFleet
+from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.receipt import given_ms, judge, promised_ms
-from forewarn.core import explain, planning, scheduling
+from forewarn.core import explain, scheduling, starting
+from forewarn.core import placement as placement_rules
 from forewarn.core.errors import NotFound
 from forewarn.core.explain import Explanation
 from forewarn.core.model import (
@@ -45,7 +46,7 @@ ITEMS_MAX = 1_000  # of a page; one more is looked for, which says whether there
 
 FACTS_SEARCHED_MAX = 1_000  # for when an event was first seen
 
-H = TypeVar("H", bound=answers.Host)
+H = TypeVar("H", bound=answers.HostJson)
 
 
 # Ids.
@@ -119,19 +120,20 @@ def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> answers.Sco
     """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
     chosen = fleet.scopes_after(after, limit + 1)
     items = (
-        scope_as(answers.Scope, scope, enabled=_enabled(fleet, scope)) for scope in chosen[:limit]
+        scope_as(answers.ScopeJson, scope, enabled=_enabled(fleet, scope))
+        for scope in chosen[:limit]
     )
     return answers.ScopePage(items=tuple(items), more=len(chosen) > limit)
 
 
-def show_vm(fleet: FleetReader, name: str) -> answers.VmShown:
+def show_vm(fleet: FleetReader, name: str) -> answers.VmDetail:
     """A VM with its open events and whether its scope is being told."""
     scope = fleet.need_scope_of_vm(name)
     vm = fleet.vm(name)
     if vm is None:
         raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
     return vm_as(
-        answers.VmShown,
+        answers.VmDetail,
         vm,
         scope.name,
         **_more_of_vm(fleet, vm, scope),
@@ -140,7 +142,7 @@ def show_vm(fleet: FleetReader, name: str) -> answers.VmShown:
     )
 
 
-def show_host(fleet: FleetReader, name: str) -> answers.HostShown:
+def show_host(fleet: FleetReader, name: str) -> answers.HostDetail:
     """A host with its VMs, its open operations, and what of its VMs cannot be used."""
     host = fleet.need_host(name)
     vms = (
@@ -155,7 +157,7 @@ def show_host(fleet: FleetReader, name: str) -> answers.HostShown:
         if reported.problem
     )
     return host_as(
-        answers.HostShown,
+        answers.HostDetail,
         fleet,
         host,
         vms=tuple(vms),
@@ -164,19 +166,19 @@ def show_host(fleet: FleetReader, name: str) -> answers.HostShown:
     )
 
 
-def show_scope(fleet: FleetReader, name: str) -> answers.ScopeShown:
+def show_scope(fleet: FleetReader, name: str) -> answers.ScopeDetail:
     """A scope with its VMs and its open events."""
     return scope_answer(fleet, fleet.need_scope(name))
 
 
-def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExplained:
+def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExplanationJson:
     """What an event, as it was kept last, waits for; one that has ended waits for nothing."""
     found = fleet.open_event(event.event_id)
     if found is None:
         explained, outcome = Explanation(phase=event.phase.value, holds=()), event.outcome
     else:
         explained, outcome = explain.explain_event(*found, fleet, fleet.now_ms), ""
-    return answers.EventExplained(
+    return answers.EventExplanationJson(
         event_id=event.event_id,
         outcome=outcome,
         phase=explained.phase,
@@ -185,14 +187,14 @@ def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExpla
     )
 
 
-def explain_operation(fleet: FleetLook, operation: Operation) -> answers.OperationExplained:
+def explain_operation(fleet: FleetLook, operation: Operation) -> answers.OperationExplanationJson:
     """What an operation, as it was kept last, waits for."""
     found = fleet.operation(operation.operation_id)
     if found is None:
         explained = Explanation(phase=operation.phase.value, holds=())
     else:
         explained = explain.explain_operation(found, fleet, fleet.now_ms)
-    return answers.OperationExplained(
+    return answers.OperationExplanationJson(
         operation_id=operation.operation_id,
         outcome=(found or operation).outcome,
         phase=explained.phase,
@@ -201,10 +203,10 @@ def explain_operation(fleet: FleetLook, operation: Operation) -> answers.Operati
     )
 
 
-def _holds(found: Explanation) -> tuple[answers.Hold, ...]:
+def _holds(found: Explanation) -> tuple[answers.HoldJson, ...]:
     """Who or what holds it, since when, until when at the latest, what would free it."""
     return tuple(
-        answers.Hold(
+        answers.HoldJson(
             reason=hold.reason,
             what=hold.what,
             since=time_text(hold.since_ms),
@@ -232,13 +234,13 @@ def list_operations(store: Store, *, ended: bool, limit: int) -> answers.Operati
     return answers.OperationPage(items=items, more=len(found) > limit)
 
 
-def show_event(store: Store, given: str, now_ms: int) -> answers.EventShown:
+def show_event(store: Store, given: str, now_ms: int) -> answers.EventDetail:
     """An event, open or ended, with its receipt."""
     event = find_event(store, given)
-    return event_as(answers.EventShown, event, receipt=receipt_json(event, store, now_ms))
+    return event_as(answers.EventDetail, event, receipt=receipt_json(event, store, now_ms))
 
 
-def show_operation(store: Store, given: str) -> answers.OperationShown:
+def show_operation(store: Store, given: str) -> answers.OperationDetail:
     """An operation, open or ended, with its events."""
     operation = find_operation(store, given)
     found = (store.event(event_id) for _, event_id in operation.members)
@@ -271,10 +273,10 @@ def event_answer(event: ScheduledEvent) -> answers.EventAnswer:
 
 def operation_with(
     operation: Operation, events: Sequence[ScheduledEvent]
-) -> answers.OperationShown:
+) -> answers.OperationDetail:
     """An operation with its events, and which scopes do not hear of it."""
     return operation_as(
-        answers.OperationShown,
+        answers.OperationDetail,
         operation,
         events=tuple(event_json(event) for event in events),
         silent_scopes=silent_scopes(events),
@@ -286,8 +288,8 @@ def silent_scopes(events: Iterable[ScheduledEvent]) -> tuple[str, ...]:
     return tuple(sorted({event.scope for event in events if event.silent}))
 
 
-def host_item(fleet: FleetReader, host: Host) -> answers.Host:
-    return host_as(answers.Host, fleet, host)
+def host_item(fleet: FleetReader, host: Host) -> answers.HostJson:
+    return host_as(answers.HostJson, fleet, host)
 
 
 def host_as(kind: type[H], fleet: FleetReader, host: Host, **more: object) -> H:
@@ -304,16 +306,25 @@ def host_as(kind: type[H], fleet: FleetReader, host: Host, **more: object) -> H:
         revision=host.revision,
         alive=fleet.alive(host.name),
         silent_seconds=fleet.silent_ms(host.name) // SECOND_MS,
-        blind=fleet.blind(host.name),
+        hypervisor_unreachable=fleet.hypervisor_unreachable(host.name),
         refuses=fleet.refuses(host.name),
-        placement=planning.placement(host, fleet),
+        two_daemons=_two_daemons(fleet, host.name),
+        placement=placement_rules.placement(host, fleet),
         vm_count=fleet.vm_count(host.name),
         open_operations=len(fleet.operations_on(host.name)),
         **more,
     )
 
 
-def scope_answer(fleet: FleetReader, scope: Scope) -> answers.ScopeShown:
+def _two_daemons(fleet: FleetReader, host: str) -> str:
+    """That two daemons speak as the host, and what to do, in words; empty while one does."""
+    if not fleet.two_daemons(host):
+        return ""
+    said = f"Two daemons speak as host {host}: neither is given anything to do."
+    return f"{said} {starting.TWO_DAEMONS_REMEDY}"
+
+
+def scope_answer(fleet: FleetReader, scope: Scope) -> answers.ScopeDetail:
     return scope_json(scope, enabled=_enabled(fleet, scope))
 
 
@@ -377,7 +388,7 @@ def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
     return found
 
 
-def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstRead]:
+def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstReadJson]:
     """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
     read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
     for vm in dict.fromkeys((*event.resources, *read)):
@@ -385,4 +396,4 @@ def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstR
         before_start_s = None
         if read_ms is not None and event.started_ms is not None:
             before_start_s = (event.started_ms - read_ms) / SECOND_MS
-        yield answers.FirstRead(vm=vm, read=time_text(read_ms), notice_seconds=before_start_s)
+        yield answers.FirstReadJson(vm=vm, read=time_text(read_ms), notice_seconds=before_start_s)

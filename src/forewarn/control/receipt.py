@@ -6,16 +6,15 @@ Everything is read from what is committed. Nothing here decides; whether an even
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from forewarn.core import notice
 from forewarn.core.model import Cause, Phase, ScheduledEvent
-from forewarn.core.notice import Kept
+from forewarn.core.notice import NoticeVerdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    kept: Kept
+class Verdict(Struct, frozen=True, kw_only=True):
+    kept: NoticeVerdict
     why: str
 
 
@@ -28,30 +27,32 @@ def given_ms(event: ScheduledEvent, now_ms: int) -> int:
 
 
 def promised_ms(event: ScheduledEvent) -> int:
-    """The notice that was promised: none for a failure, and none where nobody was told."""
+    """The notice that was promised: none for a failure, and none where no VM was told."""
     return 0 if event.silent or event.cause is Cause.FAILURE else event.minimum_notice_ms
 
 
 def judge(event: ScheduledEvent) -> Verdict:
     """Was the notice that the event's type promises given, and why (not)."""
     if event.cause is Cause.FAILURE:
-        return Verdict(kept=Kept.NOT_APPLICABLE, why="a failure gives no notice")
+        return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why="a failure gives no notice")
     if event.silent:
-        why = f"nobody in scope {event.scope} polled, so nobody was told"
-        return Verdict(kept=Kept.NOT_APPLICABLE, why=why)
+        why = f"no VM of scope {event.scope} polled, so none was told"
+        return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
     if event.started_ms is None:
         if event.phase is Phase.CANCELED:
-            return Verdict(kept=Kept.NOT_APPLICABLE, why="it was canceled before it started")
-        return Verdict(kept=Kept.NOT_YET, why="it has not started")
+            return Verdict(
+                kept=NoticeVerdict.NOT_APPLICABLE, why="it was canceled before it started"
+            )
+        return Verdict(kept=NoticeVerdict.NOT_YET, why="it has not started")
     return _judge_started(event, event.started_ms)
 
 
 def _judge_started(event: ScheduledEvent, started_ms: int) -> Verdict:
     in_full = notice.readable_ms(event, started_ms) >= event.minimum_notice_ms
     if in_full and started_ms >= event.not_before_ms:
-        return Verdict(kept=Kept.YES, why="it could be read for its minimum notice")
+        return Verdict(kept=NoticeVerdict.YES, why="it could be read for its minimum notice")
     if event.approved_ms is not None:
         why = f"{event.approved_by} approved it, and did not need the rest of the notice"
-        return Verdict(kept=Kept.NOT_APPLICABLE, why=why)
+        return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
     why = "it started before not_before" if in_full else "it could not be read for long enough"
-    return Verdict(kept=Kept.NO, why=why)
+    return Verdict(kept=NoticeVerdict.NO, why=why)

@@ -1,6 +1,6 @@
 """A host's report of its VMs, read, and cut into slices that the writer takes one by one.
 
-Only reading and cutting live here; what a report means is decided in `core.sighting`.
+Only reading and cutting live here; what a report means is decided in `core.inventory.apply_report`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import groupby
 import msgspec
 
 from forewarn.control import seen_vms
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
 
 SLICE_VMS_MAX = 256  # some 50 ms of the writer's time
 SLICE_CHARS_MAX = 1_024 * 1_024  # of definitions, which the writer writes to the disk

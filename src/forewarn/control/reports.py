@@ -1,26 +1,26 @@
 """What hosts show of their VMs, taken whole or slice by slice: each function decides one command.
 
-What a report changes is decided in `core.sighting`. Kept (`volatile`) is what the next report is
-compared with.
+What a report changes is decided in `core.inventory.apply_report`. Kept (`volatile`) is what the
+next report is compared with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
-from forewarn.control import commands, powers
+from forewarn.control import commands, vm_power
 from forewarn.control.commands import ReportTaken
 from forewarn.control.observed import ReportedVm
 from forewarn.control.report_slices import Report, Slice
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Look, Taking
-from forewarn.core import sighting
 from forewarn.core.errors import Conflict
-from forewarn.core.machines import Power, SeenVm
-from forewarn.ports import Definition
+from forewarn.core.inventory import apply_report
+from forewarn.core.inventory.host_report import Power, SeenVm
+from forewarn.ports import VmDefinition
 
 
 def take_report(tx: Transaction, command: commands.TakeReport) -> ReportTaken:
@@ -28,7 +28,7 @@ def take_report(tx: Transaction, command: commands.TakeReport) -> ReportTaken:
     taking = _begin(tx, report, command.number)
     last = _last(tx, report.host)
     here = _names_on(tx, report.host)
-    looked = sighting.step(
+    looked = apply_report.step(
         report.host, _known(tx, report, last, here.union(report.usable)), _now(tx)
     )
     _apply(tx, looked)
@@ -53,7 +53,7 @@ def end_report(tx: Transaction, command: commands.EndReport) -> ReportTaken:
     taking = _taking(tx, command.host, command.number)
     report, last = taking.report, _last(tx, command.host)
     here = _names_on(tx, report.host).difference(report.usable)
-    looked = sighting.conclude(report.host, _known(tx, report, last, here), _now(tx))
+    looked = apply_report.conclude(report.host, _known(tx, report, last, here), _now(tx))
     _apply(tx, looked)
     looked = _look_at_powers(tx, report, looked)
     taken = _close(tx, _with(taking, looked, ()))
@@ -64,10 +64,10 @@ def end_report(tx: Transaction, command: commands.EndReport) -> ReportTaken:
 
 
 def _take_slice(tx: Transaction, taking: Taking, part: Slice) -> ReportTaken:
-    """Look at some VMs of a report. To everybody else the rest is as it was told before."""
+    """Look at some VMs of a report. For all others the earlier report still counts."""
     report, names = taking.report, frozenset(part.names)
     last, empty = _last(tx, report.host), _empty_scopes(tx)
-    looked = sighting.look(
+    looked = apply_report.look(
         report.host,
         replace(_known(tx, report, last, names), empty_scopes=frozenset()),
         _now(tx),
@@ -120,7 +120,7 @@ def _last(tx: Transaction, host: str) -> Look | None:
 # Looking.
 
 
-def _with(taking: Taking, looked: sighting.Looked, names: Container[str]) -> Taking:
+def _with(taking: Taking, looked: apply_report.ReportDecision, names: Container[str]) -> Taking:
     """With what one look has found. Of VMs that are not in `names` more is said now."""
     problems = dict(taking.problems)
     for name, words in looked.problems.items():
@@ -134,18 +134,20 @@ def _with(taking: Taking, looked: sighting.Looked, names: Container[str]) -> Tak
     )
 
 
-def _look_at_powers(tx: Transaction, report: Report, looked: sighting.Looked) -> sighting.Looked:
+def _look_at_powers(
+    tx: Transaction, report: Report, looked: apply_report.ReportDecision
+) -> apply_report.ReportDecision:
     """Take over which VMs of the whole report are off; look again while one is about to be.
 
     A new boot of the host comes first: what runs in it did not go down with the one before.
     """
     if report.boot_id:
-        powers.booted(tx, report.host, report.boot_id)
-    waits = powers.seen(tx, report.host, _powers(tx, report.usable))
+        vm_power.booted(tx, report.host, report.boot_id)
+    waits = vm_power.seen(tx, report.host, _powers(tx, report.usable))
     return replace(looked, waiting=True) if waits else looked
 
 
-def _apply(tx: Transaction, looked: sighting.Looked) -> None:
+def _apply(tx: Transaction, looked: apply_report.ReportDecision) -> None:
     tx.apply(looked.decision)
     for name in looked.removed_scopes:
         tx.remove_scope(name)
@@ -158,7 +160,7 @@ def _close(tx: Transaction, taking: Taking) -> ReportTaken:
     look = Look(
         told=report.told,
         usable=report.usable,
-        looked=sighting.Looked(busy=taking.busy, waiting=taking.waiting or again),
+        looked=apply_report.ReportDecision(busy=taking.busy, waiting=taking.waiting or again),
         problems=taking.problems,
         inventory=tx.inventory,
         at_ms=tx.monotonic_ms,
@@ -180,7 +182,7 @@ def _keep_partly(
     told = (report.usable[name] for name in names)
     look = Look(
         usable={**before.usable, **{name: report.usable[name] for name in names}},
-        looked=sighting.Looked(
+        looked=apply_report.ReportDecision(
             busy=before.looked.busy.difference(names).union(taking.busy & names), waiting=True
         ),
         problems=problems,
@@ -194,12 +196,12 @@ def _keep_partly(
 
 def _known(
     tx: Transaction, report: Report, last: Look | None, names: Collection[str]
-) -> sighting.Known:
+) -> apply_report.ReportContext:
     """What else is known while these VMs are judged."""
     known, now = tx.volatile, tx.monotonic_ms
     file = known.files.by_name(tx.inventory)
     shown = {name: look.usable for name, look in known.looks.items()}
-    return sighting.Known(
+    return apply_report.ReportContext(
         reports={**shown, report.host: report.usable},
         before=last.usable if last else {},
         file_scopes=file.scopes,
@@ -222,7 +224,7 @@ def _empty_scopes(tx: Transaction) -> frozenset[str]:
 
 
 def _settling(tx: Transaction, vms: Collection[str]) -> frozenset[str]:
-    """The VMs that an order has moved or deleted since anybody looked."""
+    """The VMs that an order has moved or deleted since the last look."""
     hosts, placed = _hosts_of(tx, vms), tx.volatile.placed
     return frozenset(name for name in vms if placed.get(name) not in (None, hosts.get(name)))
 
@@ -239,7 +241,7 @@ def _define(tx: Transaction, report: Report, names: Collection[str]) -> None:
         if known is not None and not texts[name]:
             continue  # a host that cannot say what a VM is now does not unsay what it was
         tx.define(
-            Definition(
+            VmDefinition(
                 vm=name,
                 host=host,
                 text=texts[name],
@@ -252,7 +254,7 @@ def _define(tx: Transaction, report: Report, names: Collection[str]) -> None:
 def _keep_times(
     tx: Transaction,
     vms: set[str],
-    looked: sighting.Looked,
+    looked: apply_report.ReportDecision,
     *,
     also_empty: Iterable[str] = (),
 ) -> None:
@@ -275,8 +277,8 @@ def _keep_times(
         tx.put(known.empty_scopes, name, True if name in empty else None)
 
 
-def _now(tx: Transaction) -> sighting.Now:
-    return sighting.Now(
+def _now(tx: Transaction) -> apply_report.FleetNow:
+    return apply_report.FleetNow(
         scopes=tx.scopes,
         scope_of_vm=tx.scope_of_vm,
         fleet=tx,

@@ -1,19 +1,19 @@
 """When to try again what could not be done: later each time. It costs little and is not forgotten.
 
-Pure: it is told the time. Whoever tries decides what a key is and what is said of it.
+Pure: it is told the time. The caller decides what a key is and what is said of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 AGAIN_MS_MIN = 2_000
 AGAIN_MS_MAX = 600_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Broken:
+class _Broken(Struct, frozen=True):
     words: tuple[str, ...]
     wait_ms: int
     again_ms: int

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
+
+from msgspec.structs import replace
 
 from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES, TABLES, Wrong
 from forewarn.core.errors import Invalid
-from forewarn.core.machines import SeenVm, Traits
+from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.core.model import MINUTE_MS
 from forewarn.core.notice import TERMINATE_NOTICE_MS
-from forewarn.core.spelling import shown
+from forewarn.core.suggestions import shown
+from forewarn.core.vm_profile import IN_METADATA, VmProfile
 
 VMS_PER_HOST_MAX = 10_000
 DEFINITION_CHARS_MAX = 256 * 1_024
@@ -24,9 +27,7 @@ NAME_CHARS_TOLD_MAX = 128  # more than a name that can be used may have
 DIGEST_BYTES = 16
 
 _VM_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_KEYS = TABLES["vm"][0]
-# What an operator knows a trait as: the attribute of the metadata element.
-_ATTRIBUTES = ("scope", "update_domain", "address", "fault_domain", "zone")
+_KEYS = TABLES["vm"].fields
 
 
 def digested(host: str, seen: SeenVm) -> SeenVm:
@@ -77,7 +78,7 @@ def read(seen: SeenVm) -> SeenVm | str:
             f"Rename it while it is off: `virsh domrename {shown(seen.name)} NEW`."
         )
     if not _VM_ID.fullmatch(seen.vm_id):
-        return f"its UUID {shown(seen.vm_id)} is none."
+        return f"its id {shown(seen.vm_id)} is not a UUID."
     try:
         return replace(seen, traits=read_traits(seen.traits))
     except Invalid as refused:
@@ -90,24 +91,30 @@ def read_traits(said: Traits) -> Traits:
     found = next(_mistakes(said), None)
     if found is not None:
         raise Invalid(*found)
-    address = said.address and str(_KEYS["address"].read(said.address))
-    return replace(said, address=address or None, tags=tuple(sorted(dict(said.tags).items())))
+    profile = said.profile
+    read: dict[str, Any] = {key: _KEYS[key].read(value) for key, value in _in_metadata(profile)}
+    return replace(said, profile=replace(profile, **read) if read else profile)
+
+
+def _in_metadata(profile: VmProfile) -> Iterator[tuple[str, object]]:
+    """What the metadata says of a VM, as an inventory file would say it."""
+    for key in IN_METADATA:
+        value = getattr(profile, key)
+        if value not in (None, "", ()):
+            yield key, dict(value) if key == "tags" else value
 
 
 def _mistakes(said: Traits) -> Iterator[tuple[str, str]]:
-    for key in _ATTRIBUTES:
-        value = getattr(said, key)
-        if value in (None, ""):
+    placed = (("scope", said.scope or None), ("update_domain", said.update_domain))
+    for key, value in (*placed, *_in_metadata(said.profile)):
+        if value is None:
             continue
         try:
             _KEYS[key].read(value)
         except Wrong as wrong:
+            # An operator knows it as the attribute of the metadata element.
             refused = str(wrong) or f"{key.replace('_', '-')} = {shown(value)} is refused."
-            yield refused, f"Accepted: {_KEYS[key].accepted}."
-    try:
-        _KEYS["tags"].read(dict(said.tags))
-    except Wrong as wrong:
-        yield str(wrong) or "the tags are refused.", f"Accepted: {_KEYS['tags'].accepted}."
+            yield refused, "" if wrong.inside else f"Accepted: {_KEYS[key].accepted}."
     notice_ms = said.terminate_notice_ms
     low_ms, high_ms = TERMINATE_NOTICE_MS
     if notice_ms is not None and not low_ms <= notice_ms <= high_ms:

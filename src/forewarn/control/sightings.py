@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from forewarn.control import report_slices, seen_vms
 from forewarn.control.adoptions import Adoptions
@@ -17,6 +18,7 @@ from forewarn.control.commands import (
     Command,
     EndReport,
     GoOnReport,
+    NoteAdoption,
     ReportTaken,
     TakeReport,
 )
@@ -25,12 +27,12 @@ from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.report_slices import Report
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Timed
-from forewarn.core import edits, planning
+from forewarn.core import placement, scope_edits
 from forewarn.core.errors import Conflict, NotFound, Unavailable
-from forewarn.core.machines import Power, SeenVm, Traits
+from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import ActionKind, Phase, Scope
-from forewarn.core.principal import the_host
-from forewarn.core.spelling import meant
+from forewarn.core.principal import Principal, the_host
+from forewarn.core.suggestions import meant
 from forewarn.ports import Clock
 from forewarn.wire.link import Adoption
 
@@ -142,7 +144,7 @@ class Sightings:
         `fleet` is the published one.
         """
         last = self.volatile.looks.get(host)
-        if last is None or last.looked.waiting or fleet.blind(host):
+        if last is None or last.looked.waiting or fleet.hypervisor_unreachable(host):
             return None
         if boot_id and fleet.need_host(host).boot_id != boot_id:
             return None
@@ -178,15 +180,25 @@ class Sightings:
 
     # Adoptions.
 
-    async def adopt(self, vm: str, traits: Traits) -> str:
+    async def adopt(self, control: Control, vm: str, traits: Traits, *, by: Principal) -> str:
         """Have traits written to a VM's domain, and wait until its host shows them.
 
         Returns what is still in their way, in words, or an empty text. Raises Invalid, NotFound,
-        Conflict with the host's words, or Unavailable if the host is silent.
+        Conflict with the host's words, or Unavailable if the host is silent. Unless the host says
+        that it has not written them, who wanted it is in the journal before this ends.
         """
         traits = seen_vms.read_traits(traits)
         self._refuse_listed(vm, traits)
-        return await self._adoptions.adopt(self._host_showing(vm), vm, traits)
+        host = self._host_showing(vm)
+        self._adoptions.need_room()
+        note = NoteAdoption(by=by, host=host, vm=vm, traits=traits)
+        try:
+            problem = await self._adoptions.adopt(host, vm, traits)
+        except (NotFound, Unavailable):  # it may be written
+            await control.submit(note)
+            raise
+        await control.submit(note)
+        return problem
 
     def _refuse_listed(self, vm: str, wanted: Traits) -> None:
         """Raise Conflict if a file says of the VM what its metadata would say without effect."""
@@ -264,11 +276,11 @@ def targets(fleet: FleetLook, host: str, vms: Sequence[str]) -> dict[str, str | 
         found[name] = None
         if scope is None or vm is None or vm.host != host:
             continue
-        target = planning.choose_target(scope, vm, fleet, planned)
+        target = placement.choose_target(scope, vm, fleet, planned)
         if target is not None and target != host:
             found[name] = target
             planned[target] = planned.get(target, 0) + 1
-            scopes[scope_name] = edits.with_vm(scope, replace(vm, host=target))
+            scopes[scope_name] = scope_edits.with_vm(scope, replace(vm, host=target))
     return found
 
 

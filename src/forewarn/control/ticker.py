@@ -8,15 +8,16 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
+
 from forewarn.control import commands
+from forewarn.control.action_claims import declare_if_stranded
 from forewarn.control.commands import Command
-from forewarn.control.dispatch import declare_if_stranded
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, ending, explain, failing, notice, planning, scheduling, starting
+from forewarn.core import consent, ending, explain, hosts, notice, placement, scheduling, starting
 from forewarn.core.errors import Refusal
 from forewarn.core.model import (
     EventType,
@@ -37,8 +38,7 @@ HEARTBEAT_EVERY_MS = 5_000
 Nominated = list[Command[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Something that nothing holds now. The oldest due is tried first."""
 
     due_ms: int
@@ -51,8 +51,7 @@ class Start:
         return self.due_ms, self.ordered_ms, self.of
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(Struct):
     """What may be due, gathered from as many looks as one likes. Nothing here changes anything."""
 
     housekeeping: Nominated = field(default_factory=list)
@@ -109,9 +108,9 @@ def _of_scope(fleet: FleetLook, scope: Scope) -> Iterator[Command[Any]]:
 
 def _has_place(fleet: FleetLook, scope: Scope, event: ScheduledEvent) -> bool:
     """True if a VM of a failed host that waits for a place could have one now."""
-    if not failing.waits_for_place(event):
+    if not hosts.waits_for_place(event):
         return False
-    return bool(failing.assign(scope, event, fleet, fleet.now_ms).scopes)
+    return bool(hosts.assign(scope, event, fleet, fleet.now_ms).scopes)
 
 
 def _expired(fleet: FleetLook, event: ScheduledEvent) -> bool:
@@ -129,7 +128,7 @@ def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
             yield commands.ExpireOperation(by=TICKER, operation_id=operation.operation_id)
         elif whole_host and operation.phase is OperationPhase.STARTED:
             continue
-        elif _untold(fleet, operation):
+        elif _not_told_yet(fleet, operation):
             yield commands.TellNewcomers(by=TICKER, operation_id=operation.operation_id)
         elif not whole_host and _has_ended(fleet, operation):
             yield commands.SettleOperation(by=TICKER, operation_id=operation.operation_id)
@@ -140,12 +139,12 @@ def _has_ended(fleet: FleetLook, operation: Operation) -> bool:
     return all(scope is None or scope.event(event_id) is None for scope, event_id in scopes)
 
 
-def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...]:
+def _not_told_yet(fleet: FleetLook, operation: Operation) -> tuple[placement.Group, ...]:
     """VMs that came to the host of an operation after it was announced, as groups.
 
     A Redeploy tells each VM once; whether its move then failed is for the operator to see.
     """
-    if operation.outcome:  # canceled: nobody is told of it any more
+    if operation.outcome:  # canceled: no VM is told of it any more
         return ()
     told = set(operation.named)
     if explain.whole_host(operation):
@@ -157,7 +156,7 @@ def _untold(fleet: FleetLook, operation: Operation) -> tuple[planning.Group, ...
     return tuple(
         group
         for scope in fleet.scopes_on(operation.host)
-        for group in planning.groups_of(
+        for group in placement.groups_of(
             scope,
             operation.host,
             tuple(
@@ -221,7 +220,7 @@ def _open_events(fleet: FleetLook, operation: Operation) -> Iterator[ScheduledEv
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
         event = scope.event(event_id) if scope else None
-        if scope is not None and event is not None and not planning.all_off(scope, event):
+        if scope is not None and event is not None and not placement.all_off(scope, event):
             yield event
 
 
@@ -279,7 +278,7 @@ def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:
     tx.apply(
         scheduling.announce(
             operation,
-            _untold(tx, operation),
+            _not_told_yet(tx, operation),
             tx,
             ids=tx.ids(),
             now_ms=tx.now_ms,
@@ -314,7 +313,7 @@ def expire_operation(tx: Transaction, command: commands.ExpireOperation) -> None
 def assign(tx: Transaction, command: commands.AssignPlace) -> None:
     scope, event = _open_event(tx, command.scope, command.event_id)
     if scope is not None and event is not None and event.phase is Phase.STARTED:
-        tx.apply(failing.assign(scope, event, tx, tx.now_ms))
+        tx.apply(hosts.assign(scope, event, tx, tx.now_ms))
 
 
 def end_recoveries(tx: Transaction, command: commands.EndRecoveries) -> None:

@@ -1,12 +1,12 @@
 """Notices time that was not what it seemed: a stepped wall clock, a process that stood still.
 
 Steps show by comparing the wall clock with time that cannot step; a standstill shows by the pulse
-of the event loop, which serves the guests: while it does not beat, nobody can read.
+of the event loop, which serves the guests: while it does not beat, no guest can read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from forewarn.ports import Clock
 
@@ -16,12 +16,11 @@ PULSE_EVERY_S = 0.25
 READINGS_MAX = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading(Struct, frozen=True):
     """The time, and what of the time since the reading before does not count.
 
     `stepped_ms` is by how much the wall clock was stepped, `stalled_ms` for how long the event
-    loop has not served anybody.
+    loop has served no guest.
     """
 
     now_ms: int
@@ -43,7 +42,7 @@ class Timekeeper:
         self._pulse_clock = clock if pulse_clock is None else pulse_clock
         now_ms, monotonic_ms = self._both_ms()
         self._offset_ms = now_ms - monotonic_ms
-        # Monotonic, by `clock` and by `pulse_clock`; None while nobody beats the pulse.
+        # Monotonic, by `clock` and by `pulse_clock`; None while the loop does not beat it.
         self._served_ms: tuple[int, int] | None = None
         self._stalled_ms = 0  # noticed by the pulse itself, not yet accounted for
 
@@ -54,16 +53,16 @@ class Timekeeper:
         self._stalled_ms += self._stood_still_ms(now_ms, pulse_ms)
         self._served_ms = now_ms, pulse_ms
 
-    def read(self) -> Reading:
+    def read(self) -> ClockReading:
         """The time now. A step or a standstill is told again until it was `accounted` for."""
         now_ms, monotonic_ms = self._both_ms()
         moved_ms = now_ms - monotonic_ms - self._offset_ms
         stepped_ms = moved_ms if abs(moved_ms) > STEP_NOTICED_FROM_MS else 0
         open_ms = self._stood_still_ms(monotonic_ms, self._pulse_clock.monotonic_ms())
-        return Reading(now_ms, monotonic_ms, stepped_ms, self._stalled_ms + open_ms)
+        return ClockReading(now_ms, monotonic_ms, stepped_ms, self._stalled_ms + open_ms)
 
     def _stood_still_ms(self, now_ms: int, pulse_ms: int) -> int:
-        """For how long nobody has been served by now; 0 if that is less than what is noticed."""
+        """For how long no guest has been served by now; 0 if that is less than what is noticed."""
         if self._served_ms is None:
             return 0
         served_ms, served_pulse_ms = self._served_ms
@@ -82,7 +81,7 @@ class Timekeeper:
                 break
         return now_ms, monotonic_ms
 
-    def accounted(self, reading: Reading) -> None:
+    def accounted(self, reading: ClockReading) -> None:
         """What the reading told of steps and standstills is durable now."""
         self._offset_ms += reading.stepped_ms
         if reading.stalled_ms:

@@ -7,20 +7,22 @@ kept is taken back. Nothing here waits, and nothing here decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
+from forewarn.control.feed_positions import shown_alike
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.observed import HeardByWriter, ReportedVm
-from forewarn.control.positions import shown_alike
 from forewarn.control.volatile import Volatile
-from forewarn.core import belonging, edits, invariants
+from forewarn.core import document, invariants, scope_edits
 from forewarn.core.errors import Refusal
-from forewarn.core.marks import MARKS_MAX, VmKey, key_of
+from forewarn.core.incarnation_marks import MARKS_MAX, VmKey, key_of
+from forewarn.core.inventory import membership
 from forewarn.core.model import (
     Decision,
     Fact,
@@ -32,15 +34,14 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
-from forewarn.ports import Change, Definition, DepartedVm, FirstRead, Ids, Remembered, Store
+from forewarn.ports import Change, DepartedVm, FirstRead, Ids, RememberedAnswer, Store, VmDefinition
 
 V = TypeVar("V")
 
 DEPARTED_MAX = MARKS_MAX  # hosts remember no more VMs either
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(Struct, frozen=True):
     """What a transaction replaced, so that it can be put back."""
 
     scopes: dict[str, Scope | None]
@@ -61,7 +62,7 @@ class Transaction(FleetLook):
     """One use case at work: the fleet as it is now, and everything the use case changes.
 
     It answers the questions of `core.fleet.Fleet`, its own changes included. Every command gets a
-    new one; the writer seals it, saves it and only then lets anybody see it.
+    new one; the writer seals it, saves it and only then publishes it.
     """
 
     def __init__(
@@ -87,14 +88,14 @@ class Transaction(FleetLook):
         self._before = Undo({}, {}, {})
         self._facts: list[Fact] = []
         self._first_reads: list[FirstRead] = []
-        self._remembered: Remembered | None = None
+        self._remembered: RememberedAnswer | None = None
         self._heartbeat_ms: int | None = None
         self._inventory: str | None = None
         self._inventory_packed: str | None = None
         self._inventory_before = index.inventory
         self._unfinished: str | None = None
         self._unfinished_before = index.unfinished
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, VmDefinition] = {}
         self._digests_before: dict[str, str | None] = {}
         self._departed_before: dict[VmKey, DepartedVm | None] = {}
         self._ended_operations: dict[str, Operation] = {}
@@ -122,7 +123,7 @@ class Transaction(FleetLook):
         """An operation, open or ended, as last saved; see `kept_event`."""
         return self._store.kept_operation(operation_id)
 
-    def remembered(self, key: str) -> Remembered | None:
+    def remembered(self, key: str) -> RememberedAnswer | None:
         """The answer kept under an idempotency key."""
         return self._store.remembered(key)
 
@@ -196,7 +197,7 @@ class Transaction(FleetLook):
     def receipts(self, first_reads: Iterable[FirstRead]) -> None:
         self._first_reads.extend(first_reads)
 
-    def remember(self, remembered: Remembered) -> None:
+    def remember(self, remembered: RememberedAnswer) -> None:
         self._remembered = remembered
 
     def beat(self) -> None:
@@ -212,8 +213,8 @@ class Transaction(FleetLook):
     def hears_of_vms(self, host: str, vms: Mapping[str, ReportedVm]) -> None:
         """The host reports these VMs: it can reach its hypervisor."""
         self.put(self._heard.reports, host, vms)
-        if self.blind(host):
-            self.put(self._heard.hosts, host, self._heard.if_blind(host, ""))
+        if self.hypervisor_unreachable(host):
+            self.put(self._heard.hosts, host, self._heard.if_unreachable(host, ""))
 
     def put(self, known: dict[str, V], key: str, value: V | None) -> None:
         """Have this, or nothing, in one of the maps that are not durable; see `volatile`."""
@@ -246,7 +247,7 @@ class Transaction(FleetLook):
         if self._index.unfinished:
             self._unfinished = self._index.unfinished = ""
 
-    def define(self, definition: Definition) -> None:
+    def define(self, definition: VmDefinition) -> None:
         """Keep what a host showed of a VM, for as long as the VM is in the fleet."""
         self._put_digest(definition.vm, definition.digest)
         self._definitions[definition.vm] = definition
@@ -279,13 +280,14 @@ class Transaction(FleetLook):
                 continue
             if after == before:
                 continue
-            sealed = edits.seal(before, after)
+            sealed = scope_edits.seal(before, after)
             invariants.check(before, sealed, self.now_ms)
             scopes.append((before, sealed))
             if before is None or not shown_alike(before, sealed):
                 shown.append(name)
-            self._index.put_scope(name, edits.open_only(sealed))
+            self._index.put_scope(name, scope_edits.open_only(sealed))
         self._forget_definitions()
+        self._end_leases()
         hosts, removed_hosts = self._seal_hosts()
         change = Change(
             commit=self._commit,
@@ -346,7 +348,7 @@ class Transaction(FleetLook):
             came = [vm for vm in after.vms if key_of(vm) not in known] if after else []
             read = max(map(self._read_by, came), default=0)
             if after is not None and read:
-                self.apply(Decision(scopes=(belonging.above_what_was_read(after, read),)))
+                self.apply(Decision(scopes=(membership.above_what_was_read(after, read),)))
 
     def _departs(self, vm: Vm, left: Scope) -> None:
         departed, key = self._index.departed, key_of(vm)
@@ -372,6 +374,19 @@ class Transaction(FleetLook):
                     self._put_digest(vm.name, None)
                     self._definitions.pop(vm.name, None)
 
+    def _end_leases(self) -> None:
+        """End the claims on what has ended or is gone, for whatever reason."""
+        leases, index = self.volatile.leases, self._index
+        if not leases:
+            return
+        for name, scope in self._before.scopes.items():
+            for action_id in sorted(_acts_no_more(scope, index.scopes.get(name)) & leases.keys()):
+                self.put(leases, action_id, None)
+        for key in sorted(self._before.operations.keys() & leases.keys()):
+            operation = index.operations.get(key)
+            if operation is None or operation.action is None or operation.action.ended:
+                self.put(leases, key, None)
+
     def _seal_hosts(self) -> tuple[tuple[tuple[Host | None, Host], ...], tuple[str, ...]]:
         changed: list[tuple[Host | None, Host]] = []
         removed = []
@@ -387,7 +402,7 @@ class Transaction(FleetLook):
         return tuple(changed), tuple(removed)
 
     def _hear_of_change(self, name: str, before: Host | None, after: Host | None) -> None:
-        """Nobody waited to hear a host that is new; what one said that has left is forgotten."""
+        """Begin to wait for a host that is new; forget what a host said that has left."""
         heard, looks = self._heard, self.volatile.looks
         if before is None and after is not None:
             self.put(heard.hosts, name, heard.if_new(name, at_ms=self.monotonic_ms))
@@ -437,6 +452,22 @@ class Transaction(FleetLook):
             in_order = sorted([*departed.values(), *back], key=lambda one: (one.left_ms, one.key))
             departed.clear()
             departed.update((one.key, one) for one in in_order)
+
+
+def _acts_no_more(before: Scope | None, after: Scope | None) -> set[str]:
+    """The actions of a scope that have ended since, or are gone with their event."""
+    if before is None:
+        return set()
+    if after is None:
+        return _acted_on(before.events)
+    pairs, gone = document.moved(before, after)
+    were = [old for old, _ in pairs if old is not None]
+    return _acted_on((*were, *gone)) - _acted_on(new for _, new in pairs)
+
+
+def _acted_on(events: Iterable[ScheduledEvent]) -> set[str]:
+    """The actions of events that have not ended."""
+    return {one.action_id for event in events for one in event.actions if not one.ended}
 
 
 def _put(known: dict[str, V], key: str, value: V | None) -> None:

@@ -1,4 +1,4 @@
-"""What the writer knows and nobody keeps: who holds which claim, and what hosts have shown.
+"""What the writer knows and does not store: who holds which claim, and what hosts have shown.
 
 After a restart it is empty: every claim gets one more lease, and hosts show everything again. Times
 are monotonic.
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import msgspec
 
 from forewarn.control.inventory_file import ReadFiles
-from forewarn.control.leases import Daemon, Lease
+from forewarn.control.leases import Lease
 from forewarn.control.report_slices import Report
-from forewarn.core import sighting
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory import apply_report
+from forewarn.core.inventory.host_report import SeenVm
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     told: tuple[SeenVm, ...] = ()
     usable: Mapping[str, SeenVm] = msgspec.field(default_factory=dict)
-    looked: sighting.Looked = msgspec.field(default_factory=sighting.Looked)
+    looked: apply_report.ReportDecision = msgspec.field(default_factory=apply_report.ReportDecision)
     problems: Mapping[str, str] = msgspec.field(default_factory=dict)
     inventory: str | None = None
     at_ms: int = 0
@@ -51,12 +51,12 @@ class Volatile:
         self.began_ms = began_ms
         self.files = files or ReadFiles()
         self.leases: dict[str, Lease] = {}  # by action
-        self.daemons: dict[str, Mapping[str, Daemon]] = {}  # by host, then by name
+        self.claimed_by: dict[str, str] = {}  # by host: the daemon that claimed last
         # By host: the number of its last report, that report while it is taken, what it showed.
         self.reports: dict[str, int] = {}
         self.takings: dict[str, Taking] = {}
         self.looks: dict[str, Look] = {}
-        # By VM: where it was when somebody last looked, and since when it is not, or twice, there.
+        # By VM: where it was at the last look, and since when it is not there, or there twice.
         self.placed: dict[str, str] = {}
         self.absent_since: dict[str, int] = {}
         self.twice_since: dict[str, int] = {}

@@ -12,16 +12,17 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, field
+
 from forewarn.control import command_log
+from forewarn.control.command_handlers import decide
 from forewarn.control.command_log import CommandLog, NotedIds
 from forewarn.control.commands import ClockStepped, Command, Stalled
-from forewarn.control.deciding import decide
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.observed import News, Observed
-from forewarn.control.timekeeper import Reading, Timekeeper
+from forewarn.control.timekeeper import ClockReading, Timekeeper
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Volatile
 from forewarn.core.errors import Refusal, Unavailable
@@ -37,15 +38,13 @@ WRITER_BROKEN = "the writer met something that must not happen; the log says wha
 log = Log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedByCaller(Generic[T]):
+class LoggedByCaller(Struct, Generic[T], frozen=True):
     """A command whose caller logs that it broke, once, however often it is tried again."""
 
     command: Command[T]
 
 
-@dataclass(slots=True)
-class Timed(Generic[T]):
+class Timed(Struct, Generic[T]):
     """A command whose caller wants to know how long it kept the writer, by this clock: `ms`."""
 
     command: Command[T]
@@ -71,16 +70,14 @@ def _decided(tx: Transaction, wanted: Wanted[T]) -> T:
         wanted.ms = wanted.clock.monotonic_ms() - began_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult(Struct, frozen=True):
     """How one command ended: a value, or the exception its caller gets."""
 
     value: Any = None
     error: BaseException | None = None
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """One turn of the writer, while it is decided."""
 
     now_ms: int
@@ -89,7 +86,7 @@ class _Batch:
     news: News
     commands: Sequence[Wanted[Any]]
     tried: int = 0
-    results: list[Done] = field(default_factory=list)
+    results: list[CommandResult] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     carried_out: list[Transaction] = field(default_factory=list)
     logged: bool = False
@@ -98,7 +95,7 @@ class _Batch:
 class Writer:
     """Takes commands through the index of the fleet and the store. Single-threaded.
 
-    Whoever calls `run` owns it, and the index with it.
+    The caller of `run` owns it, and the index with it.
     """
 
     def __init__(
@@ -128,7 +125,7 @@ class Writer:
         self._lease_clock = lease_clock
         self._volatile = volatile
 
-    def run(self, commands: Sequence[Wanted[Any]]) -> list[Done]:
+    def run(self, commands: Sequence[Wanted[Any]]) -> list[CommandResult]:
         """Run the commands in order, commit once, and say how each ended.
 
         Raises StoreFailed if nothing could be kept, and StaleRevision if another program wrote to
@@ -193,7 +190,7 @@ class Writer:
         self._command_log(command_log.TakenBack())
 
     @staticmethod
-    def _lost_time(reading: Reading) -> list[Command[None]]:
+    def _lost_time(reading: ClockReading) -> list[Command[None]]:
         found: list[Command[None]] = []
         if reading.stepped_ms:
             found.append(ClockStepped(by=CLOCK, stepped_ms=reading.stepped_ms))
@@ -234,16 +231,15 @@ class Writer:
             transaction.take_back()
             if not begun:
                 self._store.rollback()
-            batch.results.append(Done(error=error))
+            batch.results.append(CommandResult(error=error))
             return
-        batch.results.append(Done(value=value))
+        batch.results.append(CommandResult(value=value))
         batch.carried_out.append(transaction)
         if change is not None:
             batch.changes.append(change)
 
 
-@dataclass(frozen=True, slots=True)
-class _Submitted:
+class _Submitted(Struct, frozen=True):
     command: Wanted[Any]
     future: asyncio.Future[Any]
 
@@ -251,8 +247,8 @@ class _Submitted:
 class WriterThread:
     """Runs a Writer on a thread of its own and answers on the event loop.
 
-    Commits are published on the loop before the results of their commands, so whoever awaits a
-    result can already see its effect.
+    Commits are published on the loop before the results of their commands, so a caller that awaits
+    a result can already see its effect.
     """
 
     def __init__(
@@ -309,7 +305,7 @@ class WriterThread:
                 results = self._writer.run([submitted.command for submitted in batch])
             except StoreFailed as failed:
                 log.critical("store_failed", reason=str(failed), fatal=failed.fatal)
-                results = [Done(error=Unavailable(str(failed)))] * len(batch)
+                results = [CommandResult(error=Unavailable(str(failed)))] * len(batch)
                 self._loop.call_soon_threadsafe(self._on_failure)
                 if failed.fatal:
                     self._on_fatal(str(failed))
@@ -317,13 +313,13 @@ class WriterThread:
                 # What is in memory is not what is stored; a new start goes on from what is stored.
                 why = f"another program has written to the database: {stale}"
                 log.critical("database_changed_by_another_program", reason=str(stale))
-                results = [Done(error=Unavailable(why))] * len(batch)
+                results = [CommandResult(error=Unavailable(why))] * len(batch)
                 self._on_fatal(why)
             except Exception:
                 # Without its writer the service would wait forever; a new start goes on from
                 # what is durable.
                 log.exception("writer_failed")
-                results = [Done(error=Unavailable(WRITER_BROKEN))] * len(batch)
+                results = [CommandResult(error=Unavailable(WRITER_BROKEN))] * len(batch)
                 self._on_fatal(WRITER_BROKEN)
             changes, self._committed = self._committed, []
             self._loop.call_soon_threadsafe(self._answer, batch, results, changes)
@@ -344,7 +340,9 @@ class WriterThread:
             batch.append(following)
         return batch
 
-    def _answer(self, batch: list[_Submitted], results: list[Done], changes: list[Change]) -> None:
+    def _answer(
+        self, batch: list[_Submitted], results: list[CommandResult], changes: list[Change]
+    ) -> None:
         try:
             if changes:
                 self._publish(changes)
@@ -352,7 +350,7 @@ class WriterThread:
             self._resolve(batch, results)
 
     @staticmethod
-    def _resolve(batch: list[_Submitted], results: list[Done]) -> None:
+    def _resolve(batch: list[_Submitted], results: list[CommandResult]) -> None:
         for submitted, done in zip(batch, results, strict=True):
             if submitted.future.done():
                 continue

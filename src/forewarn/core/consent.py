@@ -6,9 +6,10 @@ All of it decides when an event is due; none of it starts anything.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
-from forewarn.core import edits, notice, planning
+from msgspec.structs import replace
+
+from forewarn.core import notice, placement, scope_edits
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.facts import approved_fact, event_fact
 from forewarn.core.lifecycle import Move, move
@@ -37,7 +38,7 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
     facts = [Fact(kind=FactKind.ENABLED, at_ms=now_ms, scope=scope.name, vm=vm)]
     events: list[ScheduledEvent] = []
     for event in scope.events:
-        if not _may_appear(event) or planning.all_off(scope, event):
+        if not _may_appear(event) or placement.all_off(scope, event):
             events.append(event)
             continue
         shown, fact = appears(event, now_ms)
@@ -50,7 +51,7 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
 def appears(event: ScheduledEvent, now_ms: int) -> tuple[ScheduledEvent, Fact]:
     """A silent event as guests see it from now on, with its full minimum notice."""
     not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
-    shown = replace(event, silent=False, not_before_ms=edits.whole_second_ms(not_before_ms))
+    shown = replace(event, silent=False, not_before_ms=scope_edits.whole_second_ms(not_before_ms))
     detail = {"not_before_ms": shown.not_before_ms}
     return shown, event_fact(FactKind.APPEARED, event, now_ms, detail=detail)
 
@@ -71,7 +72,7 @@ def polled(scope: Scope, polled_ms: int) -> Decision:
 
 
 def disable_if_silent(scope: Scope, now_ms: int) -> Decision:
-    """Stop telling a scope that nobody has polled for 24 hours (L4). Visible events stay."""
+    """Stop telling a scope that no VM has polled for 24 hours (L4). Visible events stay."""
     if not scope.enabled or scope.polled_ms is None:
         return Decision()
     if now_ms - scope.polled_ms < notice.ENABLED_FOR_MS:
@@ -99,7 +100,7 @@ def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decisi
         return Decision()
     facts = []
     for event in newly:
-        scope = edits.with_event(scope, replace(event, shown_ms=now_ms))
+        scope = scope_edits.with_event(scope, replace(event, shown_ms=now_ms))
         facts.append(
             event_fact(
                 FactKind.CONFIRMED, event, now_ms, host=host, detail={"incarnation": incarnation}
@@ -149,7 +150,7 @@ def approve(
         approved = replace(
             event, phase=move(event.phase, Move.APPROVE), approved_ms=now_ms, approved_by=by
         )
-        scope = edits.with_event(scope, approved)
+        scope = scope_edits.with_event(scope, approved)
         facts.append(approved_fact(event, now_ms, by=by, by_kind=by_kind))
     return Decision(scopes=(scope,), facts=tuple(facts)) if facts else Decision()
 
@@ -158,7 +159,7 @@ def returned(scope: Scope, vm: str, now_ms: int) -> Decision:
     """A VM that a recovering domain waits for has polled again."""
     if not any(vm in recovery.waiting_for for recovery in scope.recoveries):
         return Decision()
-    scope, facts = edits.vm_returned(scope, vm, now_ms)
+    scope, facts = scope_edits.vm_returned(scope, vm, now_ms)
     return Decision(scopes=(scope,), facts=facts)
 
 
@@ -168,7 +169,9 @@ def end_recoveries(scope: Scope, now_ms: int) -> Decision:
     if not over:
         return Decision()
     facts = tuple(
-        edits.recovered_fact(scope, r, now_ms, "waited long enough for " + ", ".join(r.waiting_for))
+        scope_edits.recovered_fact(
+            scope, r, now_ms, "waited long enough for " + ", ".join(r.waiting_for)
+        )
         for r in over
     )
     kept = tuple(r for r in scope.recoveries if r not in over)
@@ -195,8 +198,8 @@ def release(scope: Scope, *, by: str, now_ms: int) -> Decision:
 def not_heard(scope: Scope, *, host: str | None, lost_ms: int, now_ms: int) -> Decision:
     """A host (or with None, every host) is silent, and was for `lost_ms` already.
 
-    Nobody knows whether it shows anything. The notice given until then is kept, and it runs on
-    when the host confirms again.
+    Control cannot know whether it shows anything. The notice given until then is kept, and it runs
+    on when the host confirms again.
     """
     events = tuple(
         replace(
@@ -252,7 +255,7 @@ def clock_stepped(scope: Scope, stepped_ms: int) -> Decision:
 
 
 def was_down(scope: Scope, down_ms: int) -> Decision:
-    """The service was down for this long by the wall clock: nobody could poll or report.
+    """The service was down for this long by the wall clock: no VM could poll, no host report.
 
     Deadlines, recoveries and the 24 hours of enablement wait for the service. The notice of every
     event stops until its host confirms again (`not_heard`, which the caller applies as well).

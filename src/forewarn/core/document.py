@@ -18,6 +18,23 @@ from forewarn.core.model import EventSource, EventType, Phase, ScheduledEvent, S
 Content = tuple[str, EventType, EventSource, bool, tuple[str, ...], int, str, int]
 
 
+Pairs = Sequence[tuple[ScheduledEvent, ScheduledEvent]]
+
+
+class _LookedAt(NamedTuple):
+    """An answer of `in_place`, with what was asked: while that is kept, its ids are its own."""
+
+    before: Sequence[ScheduledEvent]
+    after: Sequence[ScheduledEvent]
+    pairs: Pairs | None
+
+
+# Every reader of a commit asks the same of the same two values, in two threads. An entry is put and
+# found in one step each, and what is found is the answer, whichever thread has put it there.
+LOOKED_AT_MAX = 128
+_looked_at: dict[tuple[int, int], _LookedAt] = {}
+
+
 def visible(scope: Scope) -> tuple[ScheduledEvent, ...]:
     """The events in the scope's document, in the order they were scheduled."""
     return tuple(event for event in scope.events if event.visible)
@@ -57,16 +74,23 @@ def changed(before: Scope, after: Scope) -> bool:
     return any(_shown(old) != _shown(new) for old, new in pairs)
 
 
-def in_place(
-    before: Sequence[ScheduledEvent], after: Sequence[ScheduledEvent]
-) -> list[tuple[ScheduledEvent, ScheduledEvent]] | None:
+def in_place(before: Sequence[ScheduledEvent], after: Sequence[ScheduledEvent]) -> Pairs | None:
     """The events that changed, if all are where they were; None if one came, went or moved."""
     if before is after:
-        return []
+        return ()
     if len(before) != len(after):
         return None
-    # Every commit comes here several times, for every event of its scopes: no loop of our own.
-    pairs = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
+    key = id(before), id(after)
+    known = _looked_at.get(key)
+    if known is None:
+        if len(_looked_at) >= LOOKED_AT_MAX:
+            _looked_at.clear()
+        known = _looked_at[key] = _LookedAt(before, after, _pairs(before, after))
+    return known.pairs
+
+
+def _pairs(before: Sequence[ScheduledEvent], after: Sequence[ScheduledEvent]) -> Pairs | None:
+    pairs = tuple(compress(zip(before, after, strict=True), map(is_not, before, after)))
     return pairs if all(old.event_id == new.event_id for old, new in pairs) else None
 
 

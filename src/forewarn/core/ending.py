@@ -6,9 +6,9 @@ is gone, and both leave their other scheduled events.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from forewarn.core import edits, planning, whereabouts
+from forewarn.core import placement, scope_edits, whereabouts
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -71,9 +71,9 @@ def claim_for_event(
 ) -> tuple[Decision, Action]:
     """A host takes one action of an event."""
     taken = claimed(action, boot_id)
-    event = edits.with_action(event, taken)
+    event = scope_edits.with_action(event, taken)
     fact = replace(_claim_fact(taken, now_ms), scope=scope.name, event_id=event.event_id)
-    return Decision(scopes=(edits.with_event(scope, event),), facts=(fact,)), taken
+    return Decision(scopes=(scope_edits.with_event(scope, event),), facts=(fact,)), taken
 
 
 def claim_for_operation(
@@ -125,8 +125,8 @@ def report_for_event(
     if action.kind is ActionKind.FIND_VM and outcome is not Outcome.DONE:
         scope, _ = whereabouts.not_found(scope, event, action)
         return Decision(scopes=(scope,), facts=tuple(facts))
-    event = edits.with_action(event, ended)
-    scope = edits.with_event(scope, event)
+    event = scope_edits.with_action(event, ended)
+    scope = scope_edits.with_event(scope, event)
     if outcome is Outcome.DONE:
         scope, new_facts = _take_effect(scope, event, ended, now_ms)
         facts.extend(new_facts)
@@ -198,8 +198,8 @@ def _take_effect(
             vms=tuple(v for v in scope.vms if v.name != vm.name),
             deleted=(*scope.deleted, vm.name),
         )
-        scope, back = edits.vm_returned(scope, vm.name, now_ms)
-        scope, left = edits.vm_leaves(
+        scope, back = scope_edits.vm_returned(scope, vm.name, now_ms)
+        scope, left = scope_edits.vm_leaves(
             scope, vm.name, because="deleted", now_ms=now_ms, except_event=event.event_id
         )
         fact = event_fact(FactKind.DELETED, event, now_ms, host=vm.host, vm=vm.name)
@@ -207,10 +207,10 @@ def _take_effect(
     new_host = action.target_host
     if action.kind not in _PLACING or new_host is None:
         return scope, ()
-    scope, _ = edits.found_on(scope, vm, new_host)
+    scope, _ = scope_edits.found_on(scope, vm, new_host)
     if new_host == vm.host:
         return scope, ()  # a restart in place moves nothing: other notices of this host still hold
-    scope, left = edits.vm_leaves(
+    scope, left = scope_edits.vm_leaves(
         scope, vm.name, because=f"moved to {new_host}", now_ms=now_ms, except_event=event.event_id
     )
     fact = event_fact(
@@ -231,12 +231,14 @@ def finish_event(
     reason = failure or "; ".join(f"{a.vm}: {a.detail or a.outcome}" for a in bad)
     if reason:
         return _fail_event(scope, event, now_ms, reason)
-    scope = edits.with_event(scope, edits.end_event(event, Move.COMPLETE, now_ms, "completed"))
+    scope = scope_edits.with_event(
+        scope, scope_edits.end_event(event, Move.COMPLETE, now_ms, "completed")
+    )
     fact = event_fact(FactKind.COMPLETED, event, now_ms)
     if event.event_type not in (EventType.REBOOT, EventType.REDEPLOY):
         return scope, (fact,)
     awaited = tuple(vm.name for vm in scope.vms if vm.name in event.resources and not vm.off)
-    scope, facts = edits.begin_recovery(
+    scope, facts = scope_edits.begin_recovery(
         scope, event.update_domain, awaited, now_ms, policy.domain_recovery_ms
     )
     return scope, (fact, *facts)
@@ -245,11 +247,11 @@ def finish_event(
 def _fail_event(
     scope: Scope, event: ScheduledEvent, now_ms: int, reason: str
 ) -> tuple[Scope, tuple[Fact, ...]]:
-    scope = edits.with_event(scope, edits.end_event(event, Move.FAIL, now_ms, reason))
+    scope = scope_edits.with_event(scope, scope_edits.end_event(event, Move.FAIL, now_ms, reason))
     facts = [event_fact(FactKind.FAILED, event, now_ms, detail={"reason": reason})]
-    # That a VM which is off waits for its host for too long impacts nobody and holds nobody up.
+    # A VM that is off and waits too long for its host impacts no guest and holds up no event.
     lost = all(action.outcome is Outcome.LOST for action in event.actions)
-    waited = lost and planning.all_off(scope, event)
+    waited = lost and placement.all_off(scope, event)
     bad = {action.outcome for action in event.actions if action.outcome is not Outcome.DONE}
     harmless = waited or bad == {Outcome.SPARED}
     if scope.hold is None and not harmless:
@@ -340,8 +342,10 @@ def expire_event(scope: Scope, event: ScheduledEvent, *, now_ms: int, policy: Po
     for action in event.actions:
         if not action.ended:
             scope = whereabouts.unreported(scope, action)
-            event = edits.with_action(event, edits.end_action(action, Outcome.LOST, LOST))
-    scope = edits.with_event(scope, event)
+            event = scope_edits.with_action(
+                event, scope_edits.end_action(action, Outcome.LOST, LOST)
+            )
+    scope = scope_edits.with_event(scope, event)
     scope, facts = finish_event(
         scope, event, now_ms=now_ms, policy=policy, failure="" if event.actions else LOST
     )
@@ -354,6 +358,6 @@ def expire_operation(
     """Fail a started operation whose report did not come by its deadline."""
     action = operation.action
     if action is not None and not action.ended:
-        lost = edits.end_action(action, Outcome.LOST, LOST)
+        lost = scope_edits.end_action(action, Outcome.LOST, LOST)
         operation = replace(operation, action=lost)
     return end_operation(operation, fleet, failure=LOST, now_ms=now_ms, policy=policy)

@@ -109,7 +109,7 @@ class Forbidden(Refusal):
 
 
 class NotInvited(Forbidden):
-    """The token lets nobody in: it is not ours, was used, has expired, or is for another name."""
+    """The token lets no host in: it is not ours, was used, has expired, or is for another name."""
 
 
 class NotMember(Forbidden):

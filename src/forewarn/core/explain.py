@@ -7,7 +7,8 @@ the ticker does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forewarn.core import starting, whereabouts
 from forewarn.core.fleet import Fleet
@@ -25,8 +26,7 @@ from forewarn.core.model import (
 from forewarn.core.starting import Hold, HoldReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """What an event or operation waits for.
 
     `until_ms` is the latest instant at which everything that holds it lets go by itself, or None
@@ -86,7 +86,7 @@ def _action_holds(
             continue
         subject = action.vm or f"host {action.host}"
         if action.host is None:
-            yield _homeless_hold(action, event, fleet)
+            yield _no_host_hold(action, event, fleet)
         elif of_host := tuple(starting.host_holds(action.host, fleet, now_ms)):
             yield from of_host
         elif action.phase is ActionPhase.PENDING:
@@ -107,7 +107,7 @@ def _action_holds(
             )
 
 
-def _homeless_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
+def _no_host_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
     scope = fleet.scope(event.scope)
     vm = scope.vm(action.vm or "") if scope else None
     other = whereabouts.other_host(vm, fleet) if vm else None
@@ -131,7 +131,7 @@ def _homeless_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
     else:
         remedy = "An open host with a free place: `forewarn host list`, `forewarn host open NAME`."
     return Hold(
-        reason=HoldReason.HOMELESS,
+        reason=HoldReason.NO_HOST,
         what=words,
         since_ms=event.started_ms,
         until_ms=event.deadline_ms,

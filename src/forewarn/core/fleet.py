@@ -30,12 +30,16 @@ class Fleet(Protocol):
         """True while the host is heard, or was not listened for long enough to take it for off."""
         ...
 
-    def blind(self, host: str) -> str:
+    def hypervisor_unreachable(self, host: str) -> str:
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
         ...
 
     def refuses(self, host: str) -> str:
         """Why the host obeys nothing of this control, in its words; empty if it does obey."""
+        ...
+
+    def two_daemons(self, host: str) -> bool:
+        """True while two daemons speak as the host: two machines have its credentials."""
         ...
 
     def shut_out(self, host: str) -> bool:
@@ -61,7 +65,7 @@ class Fleet(Protocol):
         ...
 
     def places(self) -> Sequence[tuple[Host, int]]:
-        """`planning.places` of this fleet: computed once for many VMs that look for a place."""
+        """`placement.places` of this fleet: computed once for many VMs that look for a place."""
         ...
 
     def operation(self, operation_id: str) -> Operation | None: ...

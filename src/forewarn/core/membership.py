@@ -1,19 +1,21 @@
 """Who may speak as a host: invitations, and the hosts that have joined.
 
 An invitation is known by the digest of its token; a host by the digest of its public key, so a
-renewed certificate is the same host and a copied name is not. Joining twice with one token is
-allowed to the same key only: an answer that was lost can be asked for again, a token that was
-read over somebody's shoulder is worth nothing once it was used.
+renewed certificate is the same host and a copied name is not. Only the same key may join twice
+with one token: a host can ask again for an answer that was lost, and a token that another person
+has read is worth nothing once it was used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from forewarn.core.errors import NameTaken, NotFound, NotInvited, NotMember
 from forewarn.core.model import DAY_MS, SECOND_MS
-from forewarn.core.spelling import meant
+from forewarn.core.suggestions import meant
 
 INVITATIONS_MAX = 1_000
 ENDED_KEPT_MS = 7 * DAY_MS  # so long a used or expired token is told apart from a foreign one
@@ -21,8 +23,7 @@ VALID_MS_MIN = 10 * SECOND_MS
 VALID_MS_MAX = 30 * DAY_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A host that has joined. `key` is the digest of its public key."""
 
     name: str
@@ -30,12 +31,11 @@ class Member:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
+class Invitation(Struct, frozen=True, kw_only=True):
     """A token that lets one host in, once.
 
-    Older controls made tokens without a name, for any host; they let nobody in any more.
-    `replaces`: the host takes over the name from whoever has it. `used_by` and `used_key` are
+    Older controls made tokens without a name, for any host; they let no host in any more.
+    `replaces`: the host takes over the name from the host that has it. `used_by` and `used_key` are
     the name and key of the host that it has let in.
     """
 
@@ -47,9 +47,8 @@ class Invitation:
     used_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
-    """Everybody who has joined, by name, and the invitations, oldest first."""
+class Members(Struct, frozen=True, kw_only=True):
+    """Every host that has joined, by name, and the invitations, oldest first."""
 
     members: Mapping[str, Member] = field(default_factory=dict)
     invitations: tuple[Invitation, ...] = ()
@@ -64,7 +63,7 @@ def invite(
     now_ms: int,
     replaces: bool = False,
 ) -> Members:
-    """With one more invitation. One for the same name that nobody has used ends with it."""
+    """With one more invitation. An unused one for the same name ends with it."""
     if name in known.members and not replaces:
         raise NameTaken(
             f"Host {name} has joined already.",

@@ -7,8 +7,11 @@ milliseconds (`*_ms`), lengths of time too unless the name says otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
+
+from forewarn.core.vm_profile import NOTHING_SAID, VmProfile
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -70,11 +73,6 @@ class ScopeKind(StrEnum):
     PLACEMENT_GROUP = "placement-group"
 
 
-class Priority(StrEnum):
-    REGULAR = "regular"
-    SPOT = "spot"
-
-
 class Health(StrEnum):
     """What the operator has said of a host's hardware."""
 
@@ -117,13 +115,12 @@ class OperationPhase(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vm:
+class Vm(Struct, frozen=True, kw_only=True):
     """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6).
 
     `may_run_on` is a second host that may run it: an action was bringing it there, and no host
     has said how that ended. Until that is known the VM starts nowhere else. `off` is that its
-    owner switched it off: it is left so, and nobody waits for it. `went_down` is that a boot of
+    owner switched it off: it is left so, and nothing waits for it. `went_down` is that a boot of
     its host may have taken it down, and no host has shown it running since.
     """
 
@@ -131,27 +128,19 @@ class Vm:
     vm_id: str
     update_domain: int
     host: str
-    priority: Priority = Priority.REGULAR
-    address: str | None = None
-    listen: str | None = None
-    tags: tuple[tuple[str, str], ...] = ()
-    fault_domain: int = 0
-    zone: str = ""
-    os_type: str = "Linux"
-    computer_name: str = ""
+    profile: VmProfile = NOTHING_SAID
     may_run_on: str | None = None
     off: bool = False
     went_down: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """One thing one host does. Written down before it is done; `epoch` fences late reports.
 
     `host` is who must act, or None while a VM of a failed host has nowhere to start yet.
     `boot_id` is what the host's boot id was when a host reboot was claimed. `target_failed` is that
     the target of a move was declared failed before its end was reported: what arrived may be down.
-    `only_off` is that nobody was asked because its VM is off: nothing is done to one that runs.
+    `only_off` is that its VM was not asked because it is off: nothing is done to one that runs.
     """
 
     action_id: str
@@ -173,13 +162,12 @@ class Action:
         return self.phase is ActionPhase.ENDED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledEvent:
+class ScheduledEvent(Struct, frozen=True, kw_only=True):
     """One entry of a scope's document, with what the rules need to know beyond the wire.
 
     All VMs of an event are in one update domain and on one host. `not_before_ms` never changes
     once the event is visible. A silent event is never shown (`document.visible`).
-    `shown_ms` is when the host confirmed that it shows the event, None while nobody knows;
+    `shown_ms` is when the host confirmed that it shows the event, None while that is not known;
     `unreadable_ms` corrects the time since then for steps and outages (signed, see `notice`).
     """
 
@@ -218,8 +206,7 @@ class ScheduledEvent:
         return not self.silent and self.phase in OPEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class Recovery(Struct, frozen=True, kw_only=True):
     """An update domain that was just rebooted or moved, until its VMs are back."""
 
     update_domain: int
@@ -228,8 +215,7 @@ class Recovery:
     waiting_for: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeHold:
+class ScopeHold(Struct, frozen=True, kw_only=True):
     """Platform events of the scope wait for `forewarn scope release` since an event failed."""
 
     since_ms: int
@@ -237,8 +223,7 @@ class ScopeHold:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(Struct, frozen=True, kw_only=True):
     """The first aggregate: a group of VMs, its open events and what its guests may know.
 
     `revision` counts writes and is the optimistic lock. `incarnation` counts visible changes and
@@ -267,8 +252,7 @@ class Scope:
         return next((event for event in self.events if event.event_id == event_id), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """A machine that runs VMs, as the operator has described and judged it.
 
     `boot_id` is the boot in which it last asked for work or showed VMs, None until it did.
@@ -285,8 +269,7 @@ class Host:
     boot_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """The second aggregate: one thing done to a host, with the events it waits for.
 
     Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
@@ -317,8 +300,7 @@ class Operation:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """The settings that rules depend on."""
 
     freeze_s: int = 5
@@ -364,10 +346,11 @@ class FactKind(StrEnum):
     HOST_REPAIRED = "host-repaired"
     HOST_JOINED = "host-joined"
     HOST_LEFT = "host-left"
+    ADOPTION_ORDERED = "adoption-ordered"
     VM_SEEN = "vm-seen"
     VM_CHANGED = "vm-changed"
     VM_POWER = "vm-power"
-    VM_TWICE = "vm-twice"
+    VM_ON_TWO_HOSTS = "vm-on-two-hosts"
     VM_GONE = "vm-gone"
     INVENTORY_APPLIED = "inventory-applied"
     DOWNTIME = "downtime"
@@ -375,8 +358,7 @@ class FactKind(StrEnum):
     RESTORED = "restored"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """One line of the append-only journal: what happened, to what, by whom."""
 
     kind: FactKind
@@ -390,12 +372,11 @@ class Fact:
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What a rule decided: the next values and the facts that say why.
 
     Saved in one transaction or not at all. A scope in a decision may still hold events that this
-    decision ended; `edits.seal` counts revision and incarnation, the saver drops the ended.
+    decision ended; `scope_edits.seal` counts revision and incarnation, the saver drops the ended.
     """
 
     scopes: tuple[Scope, ...] = ()

@@ -26,7 +26,7 @@ from forewarn.core.model import (
 )
 
 
-class Kept(StrEnum):
+class NoticeVerdict(StrEnum):
     """Whether the promised notice was given."""
 
     YES = "yes"
@@ -88,9 +88,9 @@ def readable_ms(event: ScheduledEvent, now_ms: int, *, lost_ms: int = 0) -> int:
 
 
 def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
-    """The instant from which the event may start, as known now; None while nobody can know.
+    """The instant from which the event may start, as known now; None while it cannot be known.
 
-    An approval makes it due at once. If nobody is asked, because it is silent or (`unasked`) its
+    An approval makes it due at once. If no VM is asked, because it is silent or (`unasked`) its
     VMs are off, a user event is due at once, a platform event at the time its order named (or at
     once; its operation waits for the others). Everything else is due at NotBefore, or later if it
     was not readable for its minimum notice by then.
@@ -105,7 +105,7 @@ def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
 
 
 def _waits_for_no_time(event: ScheduledEvent) -> bool:
-    """True for events that start at once where nobody is asked."""
+    """True for events that start at once where no VM is asked."""
     return event.event_source is EventSource.USER or event.ordered_not_before_ms is None
 
 

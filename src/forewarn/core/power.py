@@ -1,13 +1,14 @@
-"""A VM that its owner switched off stays off, whatever happens to its host, and is waited for by
-nobody. What hosts show decides whether it counts as off (`control.powers`); what follows is here.
+"""A VM that its owner switched off stays off, whatever happens to its host, and nothing waits for
+it. What hosts show decides whether it counts as off (`control.vm_power`); what follows is here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
-from forewarn.core import consent, edits, planning, scheduling
+from msgspec.structs import replace
+
+from forewarn.core import consent, placement, scheduling, scope_edits
 from forewarn.core.facts import vm_fact
 from forewarn.core.model import (
     SECOND_MS,
@@ -28,7 +29,7 @@ OFF_AFTER_MS = 60 * SECOND_MS
 
 
 def switched_off(scope: Scope, names: Collection[str], now_ms: int) -> Decision:
-    """Those VMs count as off. What was announced to them stays announced; nobody waits for them."""
+    """Those VMs count as off. What was announced stays announced; nothing waits for them."""
     off = [vm for vm in scope.vms if vm.name in names and not vm.off]
     if not off:
         return Decision()
@@ -40,7 +41,7 @@ def switched_off(scope: Scope, names: Collection[str], now_ms: int) -> Decision:
 
 
 def host_booted(scope: Scope, host: str) -> Decision:
-    """A host of the scope has booted: what ran there may be down, and nobody switched it off."""
+    """A host of the scope has booted: its VMs may be down, though no owner switched them off."""
     vms = tuple(
         replace(vm, went_down=True) if vm.host == host and not vm.off else vm for vm in scope.vms
     )
@@ -63,7 +64,7 @@ def switched_on(scope: Scope, names: Collection[str], *, enabled: bool, now_ms: 
         waits = event.silent and event.phase is Phase.SCHEDULED
         if waits and not on.isdisjoint(event.resources):
             shown, fact = consent.appears(event, now_ms)
-            scope = edits.with_event(scope, shown)
+            scope = scope_edits.with_event(scope, shown)
             facts.append(fact)
     return Decision(scopes=(scope,), facts=tuple(facts))
 
@@ -100,7 +101,7 @@ def spared(
         not_before_ms=event.ordered_not_before_ms,
         description=event.description,
     )
-    group = planning.Group(
+    group = placement.Group(
         scope=scope.name, update_domain=vm.update_domain, host=vm.host, vm_names=(vm_name,)
     )
     told = scheduling.new_event(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from forewarn.core.errors import Invalid
 
@@ -15,9 +16,8 @@ class PrincipalKind(StrEnum):
     CONTROL = "control"  # control itself: its ticker, its clock, its inventory file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Somebody who may want something. `name` is what the journal says."""
+class Principal(Struct, frozen=True, kw_only=True):
+    """Who gives an order: an operator, a host, a VM or control. `name` is what the journal says."""
 
     kind: PrincipalKind
     id: str
@@ -45,9 +45,9 @@ def operator_named(name: str) -> Principal:
     """Who has the operator token, by the name that the journal says. Raises Invalid."""
     well_formed = name.isprintable() and name == name.strip()
     if not (well_formed and 1 <= len(name) <= OPERATOR_NAME_CHARS_MAX):
-        raise Invalid("This is no name for an operator.", OPERATOR_NAME_ACCEPTED)
+        raise Invalid("This is not a name for an operator.", OPERATOR_NAME_ACCEPTED)
     if name.casefold() in RESERVED_NAMES:
-        raise Invalid("Control says of itself by this name what it does.", OPERATOR_NAME_ACCEPTED)
+        raise Invalid("Control uses this name for what it does itself.", OPERATOR_NAME_ACCEPTED)
     return Principal(kind=PrincipalKind.OPERATOR, id="operator", name=name)
 
 

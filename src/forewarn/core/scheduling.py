@@ -2,15 +2,17 @@
 
 Every function takes values and the time and returns a Decision, or raises a Refusal and has
 changed nothing. Starting is elsewhere (`starting`), and so is everything about hosts that fail
-(`failing`).
+(`hosts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
-from forewarn.core import edits, notice, planning
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forewarn.core import notice, placement, scope_edits
 from forewarn.core.errors import (
     AlreadyStarted,
     Conflict,
@@ -38,11 +40,11 @@ from forewarn.core.model import (
     OperationPhase,
     Phase,
     Policy,
-    Priority,
     ScheduledEvent,
     Scope,
 )
 from forewarn.core.principal import POLICY
+from forewarn.core.vm_profile import Priority
 
 EVENTS_PER_SCOPE_MAX = 1_000
 FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`notice.DEADLINE_MS`)
@@ -67,8 +69,7 @@ DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """Who asks for what, why, and when at the earliest.
 
     `duration_s` is how long a Freeze of a host lasts, `description` what guests read; where they
@@ -105,7 +106,7 @@ def description(order: Order) -> str:
 def new_event(
     scope: Scope,
     order: Order,
-    group: planning.Group,
+    group: placement.Group,
     *,
     event_id: str,
     now_ms: int,
@@ -123,7 +124,7 @@ def new_event(
     silent = group.off or not is_enabled(scope, policy)
     declared = order.cause is Cause.FAILURE
     noticed_ms = max(now_ms + least_ms, order.not_before_ms or 0)
-    not_before_ms = edits.whole_second_ms(noticed_ms)
+    not_before_ms = scope_edits.whole_second_ms(noticed_ms)
     if silent or declared:  # there is no notice to give, and nothing to round for the wire
         not_before_ms = max(now_ms, order.not_before_ms or 0)
     approved = source is EventSource.USER and order.event_type in scope.auto_approve
@@ -191,7 +192,7 @@ def put(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
     if event.approved_ms is not None:
         by, by_kind = event.approved_by, POLICY.kind
         facts.append(approved_fact(event, event.approved_ms, by=by, by_kind=by_kind))
-    return edits.with_event(scope, event), tuple(facts)
+    return scope_edits.with_event(scope, event), tuple(facts)
 
 
 def order_for_vm(
@@ -205,7 +206,7 @@ def order_for_vm(
     vm = scope.vm(vm_name)
     if vm is None:
         raise NotFound(f"There is no VM {vm_name}.", "`forewarn vm list` shows the names.")
-    if order.event_type is EventType.PREEMPT and vm.priority is not Priority.SPOT:
+    if order.event_type is EventType.PREEMPT and vm.profile.priority is not Priority.SPOT:
         raise NotSpot(
             f"{vm_name} is not a spot VM and cannot be evicted.",
             'Only VMs with priority = "spot" can; to delete this one use `forewarn vm delete`.',
@@ -215,7 +216,7 @@ def order_for_vm(
         return Decision(), existing.event_id
     if order.cause is Cause.ORDER:
         _refuse_too_many_user_events(scope, policy)
-    group = planning.Group(
+    group = placement.Group(
         scope=scope.name,
         update_domain=vm.update_domain,
         host=vm.host,
@@ -269,8 +270,8 @@ def maintain(
     _refuse_words(order)
     _refuse_unfit_host(host, order, fleet)
     whole_host = order.event_type is not EventType.REDEPLOY
-    groups = planning.plan(host.name, fleet, with_off=not whole_host)
-    broken = planning.scopes_with_two_domains(host.name, fleet)
+    groups = placement.plan(host.name, fleet, with_off=not whole_host)
+    broken = placement.scopes_with_two_domains(host.name, fleet)
     if whole_host and broken and not break_domains:
         raise TwoDomainsOnHost(
             f"{order.event_type.value} of host {host.name} would hit "
@@ -316,7 +317,7 @@ def _refuse_words(order: Order) -> None:
     if order.duration_s is not None:
         if order.event_type is not EventType.FREEZE:
             raise Invalid(
-                f"Nobody can say how long a {order.event_type.value} lasts.",
+                f"How long a {order.event_type.value} lasts cannot be given.",
                 "A duration is accepted for Freeze only; leave it out.",
             )
         if not 0 <= order.duration_s <= FREEZE_SECONDS_MAX:
@@ -349,7 +350,7 @@ def _refuse_unfit_host(host: Host, order: Order, fleet: Fleet) -> None:
 
 def announce(
     operation: Operation,
-    groups: tuple[planning.Group, ...],
+    groups: tuple[placement.Group, ...],
     fleet: Fleet,
     *,
     ids: Iterator[str],
@@ -366,7 +367,7 @@ def announce(
         description=operation.description,
     )
     forced = operation.broke_domains_by is not None
-    broken = planning.scopes_with_two_domains(operation.host, fleet) if forced else {}
+    broken = placement.scopes_with_two_domains(operation.host, fleet) if forced else {}
     scopes = {scope.name: scope for scope in (need_scope(fleet, group.scope) for group in groups)}
     events = [
         new_event(
@@ -421,9 +422,9 @@ def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -
         operation = fleet.operation(event.operation_id)
         if operation is not None:
             return cancel_operation(operation, fleet, by=by, now_ms=now_ms, reason="canceled")
-    canceled = edits.cancel_event(event, now_ms, "canceled")
+    canceled = scope_edits.cancel_event(event, now_ms, "canceled")
     return Decision(
-        scopes=(edits.with_event(scope, canceled),), facts=(canceled_fact(canceled, by),)
+        scopes=(scope_edits.with_event(scope, canceled),), facts=(canceled_fact(canceled, by),)
     )
 
 
@@ -445,8 +446,8 @@ def cancel_operation(
         if event.phase is not Phase.SCHEDULED:
             left += 1
             continue
-        canceled = edits.cancel_event(event, now_ms, reason)
-        scopes[scope_name] = edits.with_event(scope, canceled)
+        canceled = scope_edits.cancel_event(event, now_ms, reason)
+        scopes[scope_name] = scope_edits.with_event(scope, canceled)
         facts.append(canceled_fact(canceled, by))
     facts.append(
         operation_fact(

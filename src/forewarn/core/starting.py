@@ -6,10 +6,12 @@ An event or an operation starts if and only if its tuple of holds is empty.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from forewarn.core import edits, notice, planning
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forewarn.core import notice, placement, scope_edits
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
@@ -32,37 +34,44 @@ from forewarn.core.model import (
     Scope,
 )
 
+TWO_DAEMONS_REMEDY = (
+    "Find the machine that has a copy of the other's data folder, stop its daemon, remove host.pem"
+    " there and have it join under a name of its own."
+)
+
 
 class HoldReason(StrEnum):
     """What can keep a due event or operation from starting, and what keeps it from being due."""
 
     CONSENT = "consent"  # not approved, and its notice still runs
     CLOCK = "clock"  # the order named a later time
-    UNSHOWN = "unshown"  # the host has not confirmed that it shows the event
+    NOT_YET_SERVED = "not-yet-served"  # the host has not confirmed that it shows the event
     VM_BUSY = "vm-busy"  # a VM of it is in another started event
     DOMAIN_STARTED = "domain-started"  # another update domain of the scope is started
     DOMAIN_RECOVERING = "domain-recovering"  # another one has not come back yet
-    SCOPE_HELD = "scope-held"  # an event of the scope failed and nobody has released it
+    SCOPE_HELD = "scope-held"  # an event of the scope failed; the operator has not released it
     HOST_SILENT = "host-silent"  # no heartbeat
     HOST_NOT_JOINED = "host-not-joined"  # revoked, or it has not joined yet: it is not heard
+    TWO_DAEMONS = "two-daemons"  # two speak as the host, so neither is given anything to do
     HOST_REFUSES = "host-refuses"  # it obeys nothing of this control, and says why
-    HOST_BLIND = "host-blind"  # its hypervisor does not answer
+    HYPERVISOR_UNREACHABLE = "hypervisor-unreachable"  # its hypervisor does not answer
     HOST_FAILED = "host-failed"
     HOST_BUSY = "host-busy"  # another operation of the host is started
     VM_ARRIVING = "vm-arriving"  # a VM is on its way to the host
-    VM_UNTOLD = "vm-untold"  # a VM on the host has no event of the operation yet, or can have none
+    VM_WITHOUT_NOTICE = (
+        "vm-without-notice"  # a VM on the host has no event of the operation yet, or can have none
+    )
     TWO_DOMAINS = "two-domains"  # a second update domain of a scope has come to the host
     NO_TARGET = "no-target"  # no host can take the VM
-    HOMELESS = "homeless"  # a VM of a failed host has nowhere to start yet
+    NO_HOST = "no-host"  # a VM of a failed host has nowhere to start yet
     UNCLAIMED = "unclaimed"  # started, and the host has not taken the action yet
     RUNNING = "running"  # started, and the host is at work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Struct, frozen=True, kw_only=True):
     """One thing that holds: who or what, since when, until when at the latest, what would free it.
 
-    `until_ms` is None where nobody can know.
+    `until_ms` is None where it cannot be known.
     """
 
     reason: HoldReason
@@ -85,14 +94,14 @@ def started_elsewhere(scope: Scope, event: ScheduledEvent) -> tuple[ScheduledEve
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not planning.hits_nobody(scope, other)
+        and not placement.hits_nobody(scope, other)
         and not (event.breaks_domains and other.operation_id == event.operation_id)
     )
 
 
 def unasked(scope: Scope, event: ScheduledEvent) -> bool:
-    """True if nobody need be asked: a VM that is off consents to what is not its end."""
-    return obeys_domains(event) and planning.all_off(scope, event)
+    """True if no VM need be asked: a VM that is off consents to what is not its end."""
+    return obeys_domains(event) and placement.all_off(scope, event)
 
 
 def due(scope: Scope, event: ScheduledEvent, now_ms: int) -> bool:
@@ -125,7 +134,7 @@ def due_events(scope: Scope, now_ms: int) -> Iterator[ScheduledEvent]:
     """
     someone_off = any(vm.off for vm in scope.vms)
     started = (event for event in scope.events if event.phase is Phase.STARTED)
-    busy = {event.update_domain for event in started if not planning.hits_nobody(scope, event)}
+    busy = {event.update_domain for event in started if not placement.hits_nobody(scope, event)}
     for event in scope.events:
         if event.phase is not Phase.SCHEDULED:
             continue
@@ -145,7 +154,7 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
     if due_from_ms is None:
         return (
             Hold(
-                reason=HoldReason.UNSHOWN,
+                reason=HoldReason.NOT_YET_SERVED,
                 what=f"host {event.host} has not confirmed that it shows the event",
                 since_ms=event.scheduled_ms,
                 until_ms=None,
@@ -187,7 +196,7 @@ def scope_holds(scope: Scope, event: ScheduledEvent) -> Iterable[Hold]:
                 until_ms=other.deadline_ms,
                 remedy=f"It ends by itself; `forewarn event explain {other.event_id}` says more.",
             )
-    if not obeys_domains(event) or planning.hits_nobody(scope, event):
+    if not obeys_domains(event) or placement.hits_nobody(scope, event):
         return
     for other in started_elsewhere(scope, event):
         yield Hold(
@@ -250,6 +259,14 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             until_ms=None,
             remedy="Its next heartbeat.",
         )
+    elif fleet.two_daemons(host_name):
+        yield Hold(
+            reason=HoldReason.TWO_DAEMONS,
+            what=f"two daemons speak as host {host_name}, so neither is given anything to do",
+            since_ms=None,
+            until_ms=None,
+            remedy=TWO_DAEMONS_REMEDY,
+        )
     elif fleet.refuses(host_name):
         yield Hold(
             reason=HoldReason.HOST_REFUSES,
@@ -258,13 +275,13 @@ def host_holds(host_name: str, fleet: Fleet, now_ms: int) -> Iterable[Hold]:
             until_ms=None,
             remedy=fleet.refuses(host_name),
         )
-    elif fleet.blind(host_name):
+    elif fleet.hypervisor_unreachable(host_name):
         yield Hold(
-            reason=HoldReason.HOST_BLIND,
+            reason=HoldReason.HYPERVISOR_UNREACHABLE,
             what=f"the hypervisor of host {host_name} does not answer",
             since_ms=None,
             until_ms=None,
-            remedy=fleet.blind(host_name),
+            remedy=fleet.hypervisor_unreachable(host_name),
         )
 
 
@@ -310,7 +327,7 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
         ]
         vm = scope.vm(without[0]) if without else None
         if vm is not None:
-            why = planning.why_no_target(scope, vm, fleet)
+            why = placement.why_no_target(scope, vm, fleet)
             holds.append(
                 Hold(
                     reason=HoldReason.NO_TARGET,
@@ -337,7 +354,7 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue  # avoided: its VMs have left the host
-        if planning.all_off(scope, event):
+        if placement.all_off(scope, event):
             continue  # nothing is done to them (`start_operation`)
         asked = True
         told.update(event.resources)
@@ -412,11 +429,11 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
             until_ms=event.deadline_ms if event else None,
             remedy=remedy,
         )
-    untold = [name for name in vm_names_on(operation.host, fleet) if name not in told]
-    if untold:
+    newcomers = [name for name in vm_names_on(operation.host, fleet) if name not in told]
+    if newcomers:
         yield Hold(
-            reason=HoldReason.VM_UNTOLD,
-            what=f"{', '.join(untold)} has come to host {operation.host} and has no notice yet",
+            reason=HoldReason.VM_WITHOUT_NOTICE,
+            what=f"{', '.join(newcomers)} has come to host {operation.host} and has no notice yet",
             since_ms=None,
             until_ms=None,
             remedy="It gets its notice with the next tick.",
@@ -425,7 +442,7 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
     strangers = fleet.strangers(operation.host) if operation.event_type is EventType.REBOOT else ()
     if strangers:
         yield Hold(
-            reason=HoldReason.VM_UNTOLD,
+            reason=HoldReason.VM_WITHOUT_NOTICE,
             what=f"{', '.join(strangers)} runs on host {operation.host} and cannot be told",
             since_ms=None,
             until_ms=None,
@@ -446,7 +463,7 @@ def choose_targets(event: ScheduledEvent, scope: Scope, fleet: Fleet) -> dict[st
     targets: dict[str, str | None] = {}
     for name in event.resources:
         vm = scope.vm(name)
-        target = planning.choose_target(scope, vm, fleet, planned) if vm else None
+        target = placement.choose_target(scope, vm, fleet, planned) if vm else None
         targets[name] = target
         if target is not None:
             planned[target] = planned.get(target, 0) + 1
@@ -467,7 +484,9 @@ def start_event(
         if operation is not None and operation.phase is OperationPhase.WAITING:
             begun = replace(operation, phase=OperationPhase.STARTED, started_ms=now_ms)
             operations = (begun,)
-    return Decision(scopes=(edits.with_event(scope, started),), operations=operations, facts=facts)
+    return Decision(
+        scopes=(scope_edits.with_event(scope, started),), operations=operations, facts=facts
+    )
 
 
 def _started(
@@ -502,9 +521,9 @@ def exemption_facts(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[F
         for other in scope.events
         if other.phase is Phase.STARTED
         and other.update_domain != event.update_domain
-        and not planning.hits_nobody(scope, other)
+        and not placement.hits_nobody(scope, other)
     ]
-    if planning.hits_nobody(scope, event):
+    if placement.hits_nobody(scope, event):
         return ()
     if not others and not event.breaks_domains:
         return ()
@@ -582,11 +601,11 @@ def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: 
         event = scope.event(event_id) if scope else None
         if scope is None or event is None:
             continue
-        if planning.all_off(scope, event):
-            after, new_facts = edits.avoided(event, now_ms, because="switched off")
+        if placement.all_off(scope, event):
+            after, new_facts = scope_edits.avoided(event, now_ms, because="switched off")
         else:
             after, new_facts = _started(scope, event, now_ms, ())
-        scopes[scope_name] = edits.with_event(scope, after)
+        scopes[scope_name] = scope_edits.with_event(scope, after)
         facts.extend(new_facts)
     begun = replace(
         operation,

@@ -1,4 +1,4 @@
-"""A VM whose move or start nobody has seen end: which hosts may run it, and how to find out.
+"""A VM whose move or start no host has seen end: which hosts may run it, and how to find out.
 
 Such a VM is on its own host or on the one that it was being brought to (`Vm.may_run_on`). It must
 never run twice and must not stay down for ever, so it starts somewhere only when each of the two
@@ -9,9 +9,10 @@ only once nothing that it does itself can still take the VM elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from forewarn.core import document, edits
+from msgspec.structs import replace
+
+from forewarn.core import document, scope_edits
 from forewarn.core.facts import vm_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
@@ -30,28 +31,54 @@ from forewarn.core.model import (
 _BRINGING = (ActionKind.MOVE_VM, ActionKind.START_VM, ActionKind.DEFINE_VM)
 
 
-def hosts_mentioned(scope: Scope) -> set[str]:
-    """Hosts that carry VMs of the scope or may do so, or that an open event of it is about."""
+def carriers(scope: Scope) -> frozenset[str]:
+    """Hosts that carry VMs of the scope, or may do so."""
     hosts = {vm.host for vm in scope.vms}
     hosts.update(vm.may_run_on for vm in scope.vms if vm.may_run_on)
+    return frozenset(hosts)
+
+
+def hosts_mentioned(scope: Scope, carrying: frozenset[str] | None = None) -> frozenset[str]:
+    """Hosts that carry VMs of the scope or may do so, or that an open event of it is about.
+
+    `carrying` are its carriers, where they are known: a scope has many VMs and few events.
+    """
+    known = carriers(scope) if carrying is None else carrying
+    hosts: set[str] = set()
     for event in scope.events:
         hosts.add(event.host)
         for action in event.actions:
             hosts.update(name for name in (action.host, action.target_host) if name)
-    return hosts
+    return known if hosts <= known else known | hosts
 
 
 def mention_the_same(before: Scope, after: Scope) -> bool:
-    """True if both surely have the same VMs, and events with the same ids, hosts and actions.
+    """True if both surely have the same VMs, and events with the same ids, hosts and actions there.
 
-    An approval or a confirmation changes none of these, and nothing that is found by them.
+    An approval, a confirmation or a claim changes none of these, and nothing that is found by them.
     """
     if before.vms is not after.vms:
         return False
     pairs = document.in_place(before.events, after.events)
     if pairs is None:
         return False
-    return all(old.host == new.host and old.actions is new.actions for old, new in pairs)
+    return all(old.host == new.host and _act_alike(old, new) for old, new in pairs)
+
+
+def _act_alike(old: ScheduledEvent, new: ScheduledEvent) -> bool:
+    """Whether the same is done to the same VMs by the same hosts, or goes on being done."""
+    if old.actions is new.actions:
+        return True
+    if len(old.actions) != len(new.actions):
+        return False
+    return all(
+        a.kind is b.kind
+        and a.vm == b.vm
+        and a.host == b.host
+        and a.target_host == b.target_host
+        and a.ended is b.ended
+        for a, b in zip(old.actions, new.actions, strict=True)
+    )
 
 
 def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
@@ -62,6 +89,10 @@ def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
     for vm in scope.vms:
         if vm.may_run_on is not None and vm.may_run_on != vm.host:
             yield vm.may_run_on, vm
+    yield from _brought(scope)
+
+
+def _brought(scope: Scope) -> Iterator[tuple[str, Vm]]:
     for event in scope.events:
         for action in event.actions:
             if action.kind not in _BRINGING or action.ended or action.target_host is None:
@@ -69,6 +100,11 @@ def arrivals(scope: Scope) -> Iterator[tuple[str, Vm]]:
             comes = scope.vm(action.vm or "")
             if comes is not None and action.target_host not in (comes.host, comes.may_run_on):
                 yield action.target_host, comes
+
+
+def arrive_the_same(before: Scope, after: Scope) -> bool:
+    """True if both surely have the same VMs and the same arrivals."""
+    return before.vms is after.vms and list(_brought(before)) == list(_brought(after))
 
 
 def hosts_with_actions(scope: Scope) -> set[str]:
@@ -112,21 +148,21 @@ def target_failed(scope: Scope, host: str) -> Scope:
         marked = event
         for action in event.actions if event.phase is Phase.STARTED else ():
             if action.target_host == host and action.host != host and not action.ended:
-                marked = edits.with_action(marked, replace(action, target_failed=True))
+                marked = scope_edits.with_action(marked, replace(action, target_failed=True))
         if marked != event:
-            scope = edits.with_event(scope, marked)
+            scope = scope_edits.with_event(scope, marked)
     return scope
 
 
 def unreported(scope: Scope, action: Action) -> Scope:
-    """The scope after an action is given up: if a host had taken it, nobody knows how it went."""
+    """The scope after an action is given up: if a host had taken it, its outcome is not known."""
     vm = scope.vm(action.vm or "")
     target = action.target_host
     if vm is None or action.kind not in _BRINGING or action.phase is not ActionPhase.CLAIMED:
         return scope
     if target is None or target == vm.host:
         return scope
-    return edits.with_vm(scope, replace(vm, may_run_on=target))
+    return scope_edits.with_vm(scope, replace(vm, may_run_on=target))
 
 
 def acted_on(scope: Scope, vm: str) -> bool:
@@ -147,8 +183,8 @@ def counted_on(
     `other` is the host that may still run it besides: the one that it was counted on so far.
     """
     after = replace(vm, host=host, may_run_on=other)
-    scope, left = edits.vm_leaves(
-        edits.with_vm(scope, after),
+    scope, left = scope_edits.vm_leaves(
+        scope_edits.with_vm(scope, after),
         vm.name,
         because=f"it may be on {host}",
         now_ms=now_ms,
@@ -173,8 +209,8 @@ def unsure(scope: Scope, action: Action, now_ms: int) -> tuple[Scope, tuple[Fact
 def strand(scope: Scope, host: str, now_ms: int) -> tuple[Scope, tuple[Fact, ...]]:
     """The scope after a host has failed: VMs that may have run there are counted on it.
 
-    They may be down with it, and then whoever looks for VMs of that host brings them back. What
-    an open action is about is for that action to say.
+    They may be down with it, and then the code that restarts that host's VMs brings them back. A VM
+    that an open action is about is left to that action.
     """
     facts: list[Fact] = []
     for vm in scope.vms:
@@ -188,7 +224,7 @@ def not_on(scope: Scope, host: str) -> Scope:
     """The scope once it is sure that the host runs nothing: it is off."""
     for vm in scope.vms:
         if vm.may_run_on == host:
-            scope = edits.with_vm(scope, replace(vm, may_run_on=None))
+            scope = scope_edits.with_vm(scope, replace(vm, may_run_on=None))
     return scope
 
 
@@ -196,10 +232,10 @@ def not_on_target(scope: Scope, vm: Vm, action: Action) -> Scope:
     """The scope once the holder of an action has said that the VM did not come to its target."""
     if vm.may_run_on is None or vm.may_run_on != action.target_host:
         return scope
-    return edits.with_vm(scope, replace(vm, may_run_on=None))
+    return scope_edits.with_vm(scope, replace(vm, may_run_on=None))
 
 
-def homeless(action: Action) -> Action:
+def without_host(action: Action) -> Action:
     """The action as one that starts its VM, somewhere, once there is a place for it."""
     return replace(
         action,
@@ -229,8 +265,8 @@ def not_found(scope: Scope, event: ScheduledEvent, action: Action) -> tuple[Scop
     if vm is None:
         return scope, event
     if action.host == vm.host and vm.may_run_on not in (None, vm.host):
-        event = edits.with_action(event, looked_for(action, vm.may_run_on))
+        event = scope_edits.with_action(event, looked_for(action, vm.may_run_on))
     else:
-        event = edits.with_action(event, homeless(action))
-        scope = edits.with_vm(scope, replace(vm, may_run_on=None))
-    return edits.with_event(scope, event), event
+        event = scope_edits.with_action(event, without_host(action))
+        scope = scope_edits.with_vm(scope, replace(vm, may_run_on=None))
+    return scope_edits.with_event(scope, event), event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from forewarn.core.errors import Invalid
-from forewarn.core.spelling import shown
+from forewarn.core.suggestions import shown
 from forewarn.ports import Clock
 
 SPEED_MAX = 3_600

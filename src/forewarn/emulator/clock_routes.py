@@ -6,14 +6,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forewarn.api.orders import BODY_BYTES_MAX, NoWords, words
+from forewarn.api.orders import BODY_BYTES_MAX, EmptyRequest, words
 from forewarn.api.requests import NoQuery, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.core.errors import Invalid
 from forewarn.emulator.clock import EmulatedClock
-from forewarn.emulator.durations import parse_duration_ms
-from forewarn.emulator.once import Once, answered
+from forewarn.emulator.idempotency import RememberedOrders, answered
 from forewarn.emulator.pacer import Instant, Pacer
+from forewarn.text.durations import parse_duration_ms
 from forewarn.wire.instants import time_text
 
 PASSED_SHOWN_MAX = 1_000
@@ -43,7 +43,7 @@ class ClockMoved(msgspec.Struct):
     passed: list[DueShown]
 
 
-class AdvanceWords(msgspec.Struct, forbid_unknown_fields=True):
+class AdvanceRequest(msgspec.Struct, forbid_unknown_fields=True):
     """By how much the clock is turned: seconds, or a text like 15m or 1h30m."""
 
     by: str | float
@@ -51,7 +51,7 @@ class AdvanceWords(msgspec.Struct, forbid_unknown_fields=True):
 
 def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
     """The routes of the emulator's clock."""
-    routes, once = _ClockRoutes(pacer, clock), Once()
+    routes, once = _ClockRoutes(pacer, clock), RememberedOrders()
     return [
         RouteSpec(
             method="GET",
@@ -68,7 +68,7 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             summary="Turn the clock ahead, through everything that is due on the way.",
             handler=once.taking(routes.advance, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
-            body=AdvanceWords,
+            body=AdvanceRequest,
         ),
         RouteSpec(
             method="POST",
@@ -77,7 +77,7 @@ def clock_routes(pacer: Pacer, clock: EmulatedClock) -> list[RouteSpec]:
             summary="Turn the clock to the next instant at which something is due.",
             handler=once.taking(routes.next, bytes_max=BODY_BYTES_MAX),
             answer=ClockMoved,
-            body=NoWords,
+            body=EmptyRequest,
         ),
     ]
 
@@ -92,11 +92,11 @@ class _ClockRoutes:
         return answered(ClockShown(now=self._now, speed=self._speed, next=await self._next()))
 
     async def advance(self, _: Request, body: bytes) -> ClockMoved:
-        said = words(body, AdvanceWords)
+        said = words(body, AdvanceRequest)
         return await self._moved(await self._pacer.advance(parse_duration_ms(said.by)))
 
     async def next(self, _: Request, body: bytes) -> ClockMoved:
-        words(body, NoWords)
+        words(body, EmptyRequest)
         return await self._moved(await need_next(self._pacer))
 
     async def _moved(self, passed: list[Instant]) -> ClockMoved:

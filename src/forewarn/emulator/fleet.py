@@ -31,7 +31,7 @@ def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> st
         match = _SCOPE.fullmatch(given)
         if match is None:
             raise Invalid(
-                f"{given!r} is no scope of the emulator.",
+                f"{given!r} is not a scope of the emulator.",
                 "Write a name and how many VMs it has, like web:3.",
             )
         name = match["name"]

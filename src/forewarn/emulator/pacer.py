@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetReader
@@ -21,12 +23,13 @@ from forewarn.control.writer import Wanted
 from forewarn.core import notice
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import SECOND_MS, Phase
+from forewarn.doorbell import rung
 from forewarn.emulator.clock import EmulatedClock
-from forewarn.emulator.durations import DURATION_MS_MAX
 from forewarn.host.daemon import Hosts
-from forewarn.host.together import GuestsTogether
+from forewarn.host.in_process_hosts import InProcessGuests
 from forewarn.logs import Log
 from forewarn.ports import WorkOrder
+from forewarn.text.durations import DURATION_MS_MAX
 
 log = Log(__name__)
 
@@ -39,16 +42,14 @@ INSTANTS_MAX = 100_000  # in one advance
 LOOK_EVERY_S = 1.0  # on a clock that runs; also what a lost ring costs at most
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Instant:
+class Instant(Struct, frozen=True, order=True):
     """When something is due, and what, in words."""
 
     at_ms: int
     what: str
 
 
-@dataclass(eq=False, slots=True)
-class Appointment:
+class Appointment(Struct, eq=False):
     """Something of the emulator's own that happens at an instant, like a step of a scenario."""
 
     instant: Instant
@@ -62,7 +63,7 @@ class Appointment:
 
 
 class UnderWay(Protocol):
-    """A hypervisor that can say when its actions end (`adapters.simulated_hypervisor`)."""
+    """A hypervisor that can say when its actions end (`adapters.simulated.hypervisor`)."""
 
     def under_way(self) -> list[tuple[int, WorkOrder]]: ...
 
@@ -76,7 +77,7 @@ class Pacer:
         clock: EmulatedClock,
         control: Control,
         ticker: TickerLoop,
-        guests: GuestsTogether,
+        guests: InProcessGuests,
         hosts: Hosts,
         hypervisor: UnderWay,
         arrange: Callable[[], Awaitable[None]],
@@ -104,8 +105,8 @@ class Pacer:
         """Have `act` called when the clock gets there: at once if it has, when all is settled.
 
         `act` runs while the pacer works: it must not call `settle`, `advance` or `next`, nor
-        submit through a control that does. What it raises goes to whoever moved the clock; what
-        it returns tells them how it went, if that was not as it is called.
+        submit through a control that does. What it raises goes to the caller that moved the clock;
+        what it returns tells that caller how it went, if that was not as it is called.
         """
         appointment = Appointment(Instant(at_ms, what), act)
         self._appointments.append(appointment)
@@ -154,11 +155,7 @@ class Pacer:
             wait_s: float | None = None
             if self._clock.speed:
                 wait_s = await self._wait_s(since_ms)
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._ring.wait()
-            except TimeoutError:
-                continue
+            await rung(self._ring, wait_s)
 
     async def _wait_s(self, since_ms: int) -> float:
         """How long nothing is due, in real seconds, after a settling that began at `since_ms`.

@@ -1,9 +1,9 @@
 """Who must not ask for a VM: web pages in a browser inside it, and proxies in front of others.
 
-Whoever reaches the endpoint from a VM is that VM, so a page that a browser opens there could read
-and approve in its name. A browser says that it asks for a page (Origin, Sec-Fetch-Site), and it
-says the name that it looked up (Host): a name that leads to one address now and to another later
-(DNS rebinding) makes the endpoint look like a part of the page's own site.
+A caller that reaches the endpoint from a VM is that VM, so a page that a browser opens there could
+read and approve in its name. A browser says that it asks for a page (Origin, Sec-Fetch-Site), and
+it says the name that it looked up (Host): a name that leads to one address now and to another
+later (DNS rebinding) makes the endpoint look like a part of the page's own site.
 
 `refuse` is a function of the head alone and is asked before anything else is decided. It never
 looks at Sec-Fetch-Mode: the fetch of Node.js sends it.
@@ -20,7 +20,7 @@ from forewarn.wire import problems
 
 # What proxies add. Who asks is known from the channel alone, and a proxy's channel is its own.
 _FORWARDING = {name.lower(): name for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via")}
-# The one value that no page can cause: somebody typed the address, or opened a bookmark.
+# The one value that no page can cause: a person typed the address, or opened a bookmark.
 _NO_SITE = "none"
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)", re.DOTALL)
@@ -62,7 +62,7 @@ def host_accepted(host: str, names: frozenset[str]) -> bool:
     """Whether no site of the web can have this Host, or the operator has named it.
 
     An IP address is looked up nowhere; `localhost` and a name without a dot are looked up on the
-    VM's own network. A name of several labels belongs to whoever has its domain.
+    VM's own network. A name of several labels belongs to the owner of its domain.
     """
     if not host:
         return True

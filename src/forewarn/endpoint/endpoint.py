@@ -12,15 +12,15 @@ from typing import Any
 
 from forewarn.core.errors import Unavailable
 from forewarn.endpoint.answers import Dates, Throttling
+from forewarn.endpoint.fair_turns import FairTurns, Taker
 from forewarn.endpoint.limits import CACHED_HEADS, CONNECTS_PER_S, Bucket, Limits, Timeouts
-from forewarn.endpoint.pages import Guest, Link, Page
 from forewarn.endpoint.protocol import Connection, Identify
+from forewarn.endpoint.registry import Guest, GuestConnection, Page
 from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Counters, Service
 from forewarn.endpoint.stages import patience_s
-from forewarn.endpoint.turns import Taker, Turns
 from forewarn.logs import Log
-from forewarn.wire.instance import Place
+from forewarn.wire.instance import ResourceLocation
 
 _log = Log(__name__)
 
@@ -36,7 +36,7 @@ class Endpoint:
         service: Service,
         *,
         now_ms: Callable[[], int],
-        place: Place,
+        place: ResourceLocation,
         rules: RequestRules | None = None,
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
@@ -50,9 +50,9 @@ class Endpoint:
         self.patience_s = patience_s(self.timeouts)
         self.counters = Counters()
         self.connections: set[Connection] = set()
-        self.strangers: set[Link] = set()
+        self.strangers: set[GuestConnection] = set()
         self.connects_of_strangers = Bucket(CONNECTS_PER_S)
-        self.turns = Turns(self._turn_broke)
+        self.turns = FairTurns(self._turn_broke)
         self.throttling = Throttling()
         self.heads: dict[bytes, Request] = {}
         self._work: set[asyncio.Task[None]] = set()
@@ -76,7 +76,7 @@ class Endpoint:
         self.counters.connections -= 1
 
     def remember(self, key: bytes, request: Request) -> None:
-        """Keep the parsed form of a poll: the same bytes mean the same request to anybody."""
+        """Keep the parsed form of a poll: the same bytes mean the same request from any guest."""
         if request.ask is not Ask.POLL:
             return  # only polls repeat; everything else would push them out
         if len(self.heads) >= CACHED_HEADS:

@@ -6,7 +6,7 @@ loop's monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 # R1: five requests per second and VM. Zero turns the rate limit off.
 DEFAULT_REQUESTS_PER_S = 5.0
@@ -44,8 +44,7 @@ CACHED_HEAD_BYTES = 1_024
 CACHED_HEADS = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What one guest may take. Beyond a limit it is refused, and others do not feel it."""
 
     head_bytes: int = 16 * 1_024
@@ -63,8 +62,7 @@ class Limits:
     discarded_bytes: int = 1_024 * 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True, kw_only=True):
     """How long the endpoint waits for a guest, and how long a guest may make it wait.
 
     They are enforced by a sweep, so an end may come late by `sweep_s`, never early.

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httptools
+from msgspec import Struct
 
 from forewarn.endpoint.limits import CACHED_HEAD_BYTES, CHUNKED_BYTES_AT_ONCE, Limits
 from forewarn.wire import problems
@@ -26,8 +26,7 @@ _BLANK = re.compile(rb"[\r\n]*")
 _UPGRADE_LINE = re.compile(rb"\r\nupgrade[ \t]*:[^\r\n]*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """A request line and its headers: names in lower case, repeated ones joined with commas.
 
     `hosts` has the value of each Host header by itself: there may be only one.
@@ -41,8 +40,7 @@ class Head:
     keep_alive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One whole request. `key` is its bytes, if it is short and has no body."""
 
     head: Head

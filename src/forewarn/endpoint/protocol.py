@@ -19,7 +19,7 @@ from forewarn.core.errors import NotFound, Refusal, Unavailable
 from forewarn.endpoint import answers, routes
 from forewarn.endpoint.limits import REFUSAL_WAITS_S, REFUSALS_AT_ONCE, REFUSALS_PER_S
 from forewarn.endpoint.messages import Message, MessageReader
-from forewarn.endpoint.pages import Document, Guest, Link, NotYet
+from forewarn.endpoint.registry import Document, Guest, GuestConnection, NotYet
 from forewarn.endpoint.routes import Ask, Request
 from forewarn.endpoint.stages import BODY, BUSY, CLOSING, HEAD, IDLE, LINGERING, PARKED
 from forewarn.wire import approvals, problems
@@ -105,14 +105,14 @@ class Connection(asyncio.Protocol):
         if connects.take(self._since_s):
             endpoint.counters.refusals["connects"] += 1
             self._at = CLOSING
-            self.abort()  # without a word: whoever connects like this reads none
+            self.abort()  # without a word: a client that connects like this reads none
             return
-        crowd: set[Link] = endpoint.strangers if guest is None else guest.connections
+        crowd: set[GuestConnection] = endpoint.strangers if guest is None else guest.connections
         limit = endpoint.limits
         most = limit.connections_of_strangers if guest is None else limit.connections_per_guest
         if len(crowd) >= most:
-            nobody = guest is None
-            problem = problems.nobody() if nobody else problems.too_many_requests(RETRY_AFTER_S)
+            stranger = guest is None
+            problem = problems.nobody() if stranger else problems.too_many_requests(RETRY_AFTER_S)
             self._refuse(problem, close=True)
             self._close()  # without lingering: these are the ones that are too many
             return
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         return self._guest
 
     def _nobody(self) -> GuestProblem:
-        """What whoever is nobody is told: who is not known yet asks again."""
+        """The answer to a caller that is no guest; one that is not known yet is to ask again."""
         stranger = self._counted is None
         return problems.nobody() if stranger else problems.unavailable(RETRY_AFTER_S)
 
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
         if self._at != BUSY:
             return
         self._at = IDLE
-        if not guest.page.enabled:  # not kept: an answer would promise notice nobody will give
+        if not guest.page.enabled:  # not kept: an answer would promise a notice that never comes
             self._refuse(problems.unavailable(RETRY_AFTER_S), request)
             self._read_on()
             return

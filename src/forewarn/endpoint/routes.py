@@ -6,16 +6,17 @@ for equal bytes. Who asks, how often, and whether the document is new is not dec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
+from msgspec import Struct, field
+
 from forewarn.core.errors import Refusal
 from forewarn.endpoint import answers, browsers
 from forewarn.endpoint.messages import Head
-from forewarn.endpoint.pages import Guest
+from forewarn.endpoint.registry import Guest
 from forewarn.wire import documents, instance, problems
 from forewarn.wire.api_versions import API_VERSIONS, INSTANCE_NEWEST_THREE, INSTANCE_VERSIONS
 from forewarn.wire.problems import GuestProblem
@@ -37,16 +38,14 @@ class Ask(Enum):
     NOTHING = auto()  # it is refused; `problem` says why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRules:
+class RequestRules(Struct, frozen=True, kw_only=True):
     """What the operator decides about requests. `guest_names` are as `browsers` compares them."""
 
     metadata_header: MetadataHeader = "as-documented"
     guest_names: frozenset[str] = field(default_factory=frozenset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """A routed head. `tags` are those of If-None-Match, without quotes; None if it has none."""
 
     ask: Ask
@@ -119,7 +118,9 @@ def _route(head: Head, rules: RequestRules, *, close: bool) -> Request:
     raise problems.unknown_path()
 
 
-def respond(request: Request, guest: Guest, place: instance.Place) -> tuple[bytes, bytes]:
+def respond(
+    request: Request, guest: Guest, place: instance.ResourceLocation
+) -> tuple[bytes, bytes]:
     """Content-Type and body for VERSIONS and INSTANCE. GuestProblem for an unknown element."""
     if request.ask is Ask.VERSIONS:
         return answers.JSON, documents.VERSIONS_BODY

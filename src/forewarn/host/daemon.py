@@ -1,6 +1,7 @@
 """The hosts of one process: their hands, and their turns to speak.
 
-Rings make it quick; a sweep over every host makes it sure. Nothing here decides anything.
+Rings make it quick; the answer to every turn, which rings too, makes it sure. Nothing here decides
+anything.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 
 from forewarn.core.errors import Refusal, Unavailable
-from forewarn.host.confirming import Confirmations
+from forewarn.doorbell import rung
+from forewarn.host.confirmations import Confirmations
 from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
-from forewarn.host.guests import LinkedGuests
-from forewarn.host.measures import heartbeat_times
-from forewarn.host.ringing import rung
+from forewarn.host.guest_proxy import GuestProxy
+from forewarn.host.metrics import heartbeat_times
 from forewarn.host.turns import Turns
 from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor
@@ -25,7 +26,7 @@ from forewarn.wire.link import ShownScope
 log = Log(__name__)
 
 HEARTBEAT_EVERY_S = 5.0
-SWEEP_EVERY_S = 10.0
+SWEEP_EVERY_S = 10.0  # hosts whose question for work was not answered, or that are not rung
 BUSY_STEP_EVERY_S = 0.1
 STEPS_AT_ONCE = 32  # of those that are quick; a slow one gives its turn to the others
 STEP_TURN_S = 1.0
@@ -43,7 +44,7 @@ class Hosts:
     What is shown but not `readable`, because a way to its guests is broken, is not confirmed: its
     notice does not run. `links` makes the link of a host; `guests` are those whose traces it tells.
     While `obeys` says no, nothing new is begun; `refuses` tells control why. A host that is not
-    `powered` says nothing at all.
+    `powered` says nothing at all. `unheard` is called when control does not answer a turn.
     """
 
     def __init__(
@@ -54,13 +55,15 @@ class Hosts:
         hypervisor: Hypervisor,
         documents: Documents,
         monotonic_ms: Callable[[], int],
-        guests: Callable[[str], LinkedGuests | None] = lambda _: None,
+        guests: Callable[[str], GuestProxy | None] = lambda _: None,
         step_timeout_s: float = STEP_TIMEOUT_S,
         busy_step_every_s: float = BUSY_STEP_EVERY_S,
+        sweep_every_s: float = SWEEP_EVERY_S,
         readable: Callable[[ShownScope], bool] = lambda _: True,
         obeys: Callable[[], bool] = lambda: True,
         refuses: Callable[[], str] = lambda: "",
         powered: Callable[[str], bool] = lambda _: True,
+        unheard: Callable[[], None] = lambda: None,
     ) -> None:
         self._new_link = links
         self._links: dict[str, HostLink] = {}
@@ -72,9 +75,11 @@ class Hosts:
         self._turns: dict[str, Turns] = {}
         self._step_timeout_s = step_timeout_s
         self._busy_step_every_s = busy_step_every_s
+        self._sweep_every_s = sweep_every_s
         self._obeys = obeys
         self._refuses = refuses
         self._powered = powered
+        self._unheard = unheard
         self._why_not: dict[tuple[str, str], str] = {}
         self._beat = asyncio.Event()
         self._to_say = asyncio.Event()
@@ -83,6 +88,8 @@ class Hosts:
         self._speaking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one turn each
         self._ring = asyncio.Event()
         self._wanted: set[str] = set()  # to claim; who is busy only looks at what it holds
+        self._unanswered: set[str] = set()  # who asked for work and has no answer yet
+        self._unrung: set[str] = set()  # whose control does not say in turns that there is work
         self._looking: set[str] = set()
         self._stepping: set[str] = set()
         self._places = asyncio.Semaphore(STEPS_AT_ONCE)
@@ -108,11 +115,14 @@ class Hosts:
                 confirming=self._confirming,
                 guests=partial(self._guests, name),
                 refuses=self._refuses,
+                work=partial(self._told_of_work, name),
             )
             self._wanted.add(name)
         for name in sorted(self._executors.keys() - wanted):
             del self._executors[name], self._links[name], self._turns[name]
             self._speaking.pop(name, None)
+            self._unanswered.discard(name)
+            self._unrung.discard(name)
             self._confirming.forget(name)
             self._why_not = {k: why for k, why in self._why_not.items() if k[1] != name}
 
@@ -141,6 +151,15 @@ class Hosts:
         if self._wanted:
             self._ring.set()
 
+    def _told_of_work(self, host: str, work: bool | None) -> None:  # noqa: FBT001 - as it was said
+        """Control says in its answer to a turn whether the host has something to claim."""
+        if work is None:
+            self._unrung.add(host)
+        else:
+            self._unrung.discard(host)
+        if work:
+            self.ring([host])
+
     def beat(self) -> None:
         """Have the next turn of every host now: there is something to say in it."""
         self._beat.set()
@@ -168,7 +187,7 @@ class Hosts:
 
         By name. What is said first and the claims are asked for together, so that they share a
         commit; what follows is done host after host, so that it happens in the same order in every
-        run. For whoever drives the hosts step by step instead of by `run`; never both.
+        run. For a caller that drives the hosts step by step instead of by `run`; never both.
         """
         await asyncio.gather(*(self._turn_of(name) for name in self._confirming.hosts))
         names, self._wanted = sorted(self._wanted & self._executors.keys()), set()
@@ -228,6 +247,8 @@ class Hosts:
             self._why_not.pop(("turn_refused", host), None)
         except (Refusal, Unavailable) as why:
             self._say_once("turn_refused", host, str(why))
+            if isinstance(why, Unavailable):
+                self._unheard()
             return False
         except Exception:
             log.exception("turn_failed", host=host)  # the other hosts go on
@@ -283,14 +304,14 @@ class Hosts:
     # Steps.
 
     async def _steps(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin what is rung for at once, what is busy soon, and everything by a sweep."""
+        """Begin the steps of rung hosts at once, of busy ones soon, of all others by a sweep."""
         now_s = asyncio.get_running_loop().time
         sweep_at_s = busy_at_s = now_s()
         while True:
             self._ring.clear()  # first: what is rung for from here on is not slept through
             if now_s() >= sweep_at_s:
-                sweep_at_s = now_s() + SWEEP_EVERY_S
-                self._wanted.update(self._executors)
+                sweep_at_s = now_s() + self._sweep_every_s
+                self._wanted.update(self._unanswered | self._unrung)
             busy = [name for name, executor in self._executors.items() if executor.busy]
             if now_s() >= busy_at_s:
                 busy_at_s = now_s() + self._busy_step_every_s
@@ -305,6 +326,8 @@ class Hosts:
             if executor is not None:
                 self._stepping.add(name)
                 claim = name in self._wanted
+                if claim:
+                    self._unanswered.add(name)
                 tasks.create_task(self._step_one(executor, claim=claim))
             self._wanted.discard(name)
             self._looking.discard(name)
@@ -312,7 +335,8 @@ class Hosts:
     async def _step_one(self, executor: Executor, *, claim: bool = True, work: bool = True) -> None:
         name = executor.host
         try:
-            await self._step_within_its_time(executor, claim=claim, work=work)
+            if await self._step_within_its_time(executor, claim=claim, work=work):
+                self._unanswered.discard(name)
             self._why_not.pop(("step_put_off", name), None)
         except Unavailable as why:
             self._say_once("step_put_off", name, str(why))
@@ -331,7 +355,7 @@ class Hosts:
             if executor.ended:
                 self.want_turn(name)
 
-    async def _step_within_its_time(self, executor: Executor, *, claim: bool, work: bool) -> None:
+    async def _step_within_its_time(self, executor: Executor, *, claim: bool, work: bool) -> bool:
         turn_s = min(STEP_TURN_S, self._step_timeout_s)
         async with self._places:
             step = asyncio.ensure_future(executor.step(claim=claim, work=work))
@@ -341,4 +365,4 @@ class Hosts:
                 step.cancel()
                 raise
         async with asyncio.timeout(self._step_timeout_s - turn_s):
-            await step
+            return await step

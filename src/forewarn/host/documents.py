@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
-from forewarn.endpoint.pages import Document, Guest, Page
+from forewarn.endpoint.registry import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
 from forewarn.wire.link import ShownScope, ShownVm

@@ -88,7 +88,7 @@ class Executor:
         for one in said.ended:
             why = taken.refused_ended.get(one.action_id)
             if why is not None:
-                # The claim is no longer ours; whoever holds it now looks for itself.
+                # The claim is no longer ours; the daemon that holds it now looks for itself.
                 action, words = one.action_id, f"{why.detail} {why.remedy}".strip()
                 log.warning("report_refused", host=self.host, action=action, why=words)
             if self._ended.get(one.action_id) is one:
@@ -107,27 +107,31 @@ class Executor:
         """How many claims the host holds."""
         return len(self._held)
 
-    async def step(self, *, claim: bool = True, work: bool = True) -> None:
+    async def step(self, *, claim: bool = True, work: bool = True) -> bool:
         """Claim what is there, then look at everything held: begin it, or note its end.
 
         Without `claim` only what is held already is looked at, unless the host has booted since it
-        last claimed, which is how it says so; without `work` nothing is looked at.
+        last claimed, which is how it says so; without `work` nothing is looked at. True if control
+        was asked for what there is, and has answered.
         """
+        asked = False
         try:
             boot_id = await self._hypervisor.boot_id(self.host)
         except HypervisorFailed as failed:
             if not self._unreachable:
                 log.warning("hypervisor_unreachable", host=self.host, reason=str(failed))
             self._unreachable = True
-            return
+            return asked
         self._unreachable = False
         if (claim or boot_id != self._claimed_in) and self._obeys():
             asked_ms = self.now_ms()
             for one in await self._link.claim(boot_id):
                 self._hold(one, asked_ms)
             self._claimed_in = boot_id
+            asked = True
         for action in list(self._held.values()) if work else ():
             await self._work_on(action)
+        return asked
 
     def _hold(self, work: Work, asked_ms: int) -> None:
         """Hold a claim. What a newer control wants and this host cannot do has failed."""
@@ -156,7 +160,7 @@ class Executor:
         try:
             sight = await self._hypervisor.look(self.host, action)
         except HypervisorFailed as failed:
-            # Nobody knows what has happened; the next step looks again, up to the deadline.
+            # What has happened is not known; the next step looks again, up to the deadline.
             if action.action_id not in self._unseen:
                 log.warning("look_failed", host=self.host, action=action.action_id, why=str(failed))
             self._unseen.add(action.action_id)

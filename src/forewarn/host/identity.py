@@ -1,7 +1,7 @@
 """Who is asking: the channel a request came by, turned into a guest. Nothing in a request counts.
 
 A guest is known by its source address on the shared listener, or by the listener that is its own.
-Whoever is not known is None, and the endpoint tells it nothing (P7).
+For a caller that is not known there is no guest, and the endpoint tells it nothing (P7).
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from forewarn.core.errors import Invalid
-from forewarn.core.machines import Power, SeenVm
-from forewarn.endpoint.pages import Guest, NotYet
+from forewarn.core.inventory.host_report import Power, SeenVm
+from forewarn.endpoint.registry import Guest, NotYet
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"(?:{_OCTET}\.){{3}}{_OCTET}")
@@ -61,7 +63,7 @@ class Identity:
         self._by_address[address] = guest
 
     def forget(self, guest: Guest) -> None:
-        """Nothing means this guest any more. What has become another's by now stays so."""
+        """Name and address no longer mean this guest. If one means another by now, it stays so."""
         if self._by_name.get(guest.name) is guest:
             del self._by_name[guest.name]
         self.forget_address(guest)
@@ -75,15 +77,15 @@ class Identity:
             del self._by_address[address]
 
     def guest(self, vm: str) -> Guest | None:
-        """Whom the name means, whoever asks."""
+        """The guest that the name means, whatever the channel."""
         return self._by_name.get(vm)
 
     def by_name(self, vm: str) -> Guest | None:
-        """Whom this VM's own channel answers; None if it answers nobody now."""
+        """The guest that this VM's own channel answers; None if it answers no guest now."""
         return self.guest(vm)
 
     def by_channel(self, vm: str) -> Guest | None:
-        """The same for who asks by it. Raises NotYet if it is to ask again soon."""
+        """The same, for a request by that channel. Raises NotYet if it is to ask again soon."""
         return self.by_name(vm)
 
     def by_address(self, address: str) -> Guest | None:
@@ -100,7 +102,7 @@ class Identity:
 
 
 class Following(Protocol):
-    """Who asks control what to show: `host.follower.Follower`.
+    """Who asks control what to show: `host.feed_reader.FeedReader`.
 
     When it asked the last question whose answer is on show, by this machine's monotonic clock;
     None if there was none.
@@ -112,8 +114,7 @@ class Following(Protocol):
     def ask_now(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A VM that is on this host, and has been at each look since `came_ms`, or since the first.
 
     One that is on its way here is seen before it runs here: it does since `runs_ms`.
@@ -128,7 +129,7 @@ class WitnessedIdentity(Identity):
     """Knows a guest by name only if the VM that is seen by that name is the one that is meant.
 
     Two hosts may each have a VM of one name; control takes one of them into the fleet. The other
-    must not read its document, nor approve for it, whoever gave it that name.
+    must not read its document, nor approve for it, however it got that name.
 
     A VM that has just come may have read a newer document on another host than this one has: what
     is on show here counts for it only once control has answered a question that was asked since it
@@ -140,12 +141,12 @@ class WitnessedIdentity(Identity):
         self,
         host: str,
         *,
-        follower: Callable[[], Following],
+        feed_reader: Callable[[], Following],
         monotonic_ms: Callable[[], int],
     ) -> None:
         super().__init__()
         self._host = host
-        self._follower = follower
+        self._feed_reader = feed_reader
         self._monotonic_ms = monotonic_ms
         self._seen: dict[str, _Seen] | None = None
 
@@ -160,7 +161,7 @@ class WitnessedIdentity(Identity):
                 if guest is not None:
                     guest.cut()
         if self.waiting:
-            self._follower().ask_now()
+            self._feed_reader().ask_now()
 
     def _looked(self, vm: SeenVm, before: Mapping[str, _Seen] | None, now_ms: int) -> _Seen:
         vm_id = vm.vm_id.casefold()
@@ -189,7 +190,7 @@ class WitnessedIdentity(Identity):
         if here and seen.came_ms is None:
             return True
         since_ms = seen.came_ms if seen.runs_ms is None and here else seen.runs_ms
-        asked_ms = self._follower().asked_ms
+        asked_ms = self._feed_reader().asked_ms
         return since_ms is not None and asked_ms is not None and asked_ms > since_ms
 
     def by_name(self, vm: str) -> Guest | None:

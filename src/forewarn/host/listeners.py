@@ -10,12 +10,13 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from forewarn.core.addresses import read_listen
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import RECEIVE_BUFFER_BYTES
-from forewarn.endpoint.pages import Guest
+from forewarn.endpoint.registry import Guest
 from forewarn.host.identity import Identity
 
 LISTEN_BACKLOG = 4_096
@@ -48,8 +49,7 @@ def cannot_listen(listen: str) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class _Listener:
+class _Listener(Struct):
     """One open socket of one VM. `vm` may change: an address can be given to another VM."""
 
     vm: str

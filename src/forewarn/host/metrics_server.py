@@ -1,6 +1,6 @@
 """`GET /metrics` and `GET /healthz` of a host daemon: one request per connection, nothing else.
 
-For a scraper on the same machine. Whoever is slow, or one too many, is closed.
+For a scraper on the same machine. A connection that is slow, or one too many, is closed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MetricsServer:
                 writer.write(self._answer(head))
                 await writer.drain()
         except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError):
-            return  # whoever it was has gone, or never asked
+            return  # the client has gone, or never asked
         finally:
             writer.close()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forewarn.host.confirming import Confirmations
+from forewarn.host.confirmations import Confirmations
 from forewarn.host.executor import Executor
-from forewarn.host.guests import NOTHING, LinkedGuests
+from forewarn.host.guest_proxy import NOTHING, GuestProxy
 from forewarn.ports import HostLink
 from forewarn.wire.link import Turn
 
@@ -18,7 +18,8 @@ from forewarn.wire.link import Turn
 class Turns:
     """The turns of one host, one at a time. `guests` are those whose traces it tells.
 
-    `refuses` says why the host obeys nothing of this control, in words with the remedy.
+    `refuses` says why the host obeys nothing of this control, in words with the remedy. `work` is
+    told whether control has something for the host to claim, None if it does not say.
     """
 
     def __init__(
@@ -27,14 +28,16 @@ class Turns:
         *,
         link: HostLink,
         confirming: Confirmations,
-        guests: Callable[[], LinkedGuests | None],
+        guests: Callable[[], GuestProxy | None],
         refuses: Callable[[], str],
+        work: Callable[[bool | None], None] = lambda _: None,
     ) -> None:
         self._host = host
         self._link = link
         self._confirming = confirming
         self._guests = guests
         self._refuses = refuses
+        self._work = work
 
     def waiting(self, executor: Executor) -> bool:
         """True while there is something to say, besides that the host is there."""
@@ -63,6 +66,7 @@ class Turns:
         began_ms = executor.now_ms()
         taken = await self._link.turn(said)
         executor.told(said, taken, at_ms=began_ms)
+        self._work(taken.work)
         self._confirming.told(self._host, confirms, taken.refused_confirms)
         if guests is not None:
             guests.told(traces)

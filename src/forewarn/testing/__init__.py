@@ -13,23 +13,23 @@ from forewarn.core.errors import (
     Refusal,
 )
 from forewarn.core.model import Phase
-from forewarn.emulator.faults import Fault
+from forewarn.emulator.faults.book import Fault
+from forewarn.testing.arguments import CloudArguments
 from forewarn.testing.background import EmulatorBroke
 from forewarn.testing.cloud import Cloud
 from forewarn.testing.scenarios import ScenarioRun
-from forewarn.testing.values import Approval, Due, Event, Fact, Operation, Read, Vm
-from forewarn.testing.words import CloudWords
+from forewarn.testing.values import Approval, CloudOperation, CloudVm, Due, Event, JournalFact, Read
 
 __all__ = [
     "Cloud",
-    "CloudWords",
-    "Vm",
+    "CloudArguments",
+    "CloudVm",
     "Event",
-    "Operation",
+    "CloudOperation",
     "Phase",
     "Approval",
     "Read",
-    "Fact",
+    "JournalFact",
     "Due",
     "Fault",
     "ScenarioRun",

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.wire.instants import time_text
-from forewarn.wiring.simulate import Emulator, Plan
+from forewarn.wiring.simulate import EmulationPlan, Emulator
 
 T = TypeVar("T")
 Work = Callable[[Emulator], Awaitable[T]]
@@ -39,7 +39,7 @@ class Background:
     Raises what the emulator's start raises, with nothing left behind.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EmulationPlan) -> None:
         self._plan = plan
         self._stop = asyncio.Event()
         self._open = contextlib.AsyncExitStack()
@@ -107,7 +107,7 @@ class Background:
         return found
 
     def summary(self) -> str:
-        """What a failing test shows of the cloud. Never raises, and waits for nobody."""
+        """What a failing test shows of the cloud. Never raises, and does not wait."""
         if self._closed or self._emulator is None:
             return "closed"
         return f"at {time_text(self._emulator.clock.now_ms())}"
@@ -124,7 +124,7 @@ class Background:
     def close(self) -> None:
         """End everything: no port, thread or task is left. A second time is without effect.
 
-        Raises EmulatorBroke if the emulator has broken and nobody was told yet.
+        Raises EmulatorBroke if the emulator has broken and no caller was told yet.
         """
         if self._forked():
             return

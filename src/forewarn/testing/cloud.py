@@ -12,25 +12,27 @@ from typing import Any, Self, Unpack
 
 from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
-from forewarn.core.spelling import meant, shown
-from forewarn.emulator.faults import Fault
+from forewarn.core.suggestions import meant, shown
+from forewarn.emulator.faults.book import Fault
 from forewarn.ports import JournalLine
 from forewarn.testing import expectations, orders
+from forewarn.testing.aio import AsyncWaits
+from forewarn.testing.arguments import CloudArguments, plan_of
 from forewarn.testing.background import CALL_TIMEOUT_S, Background
+from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
-from forewarn.testing.faulting import CloudFaults, fault_id_of
+from forewarn.testing.faults import CloudFaults, fault_id_of
 from forewarn.testing.orders import When
 from forewarn.testing.scenarios import ScenarioRun, scenario_of
 from forewarn.testing.tracebacks import cut, for_refusals
-from forewarn.testing.turning import CloudClock
 from forewarn.testing.values import (
     Approval,
+    CloudOperation,
+    CloudVm,
     Event,
     EventLike,
-    Fact,
-    Operation,
+    JournalFact,
     Read,
-    Vm,
     event_of,
     fact_of,
     ids_of,
@@ -38,8 +40,6 @@ from forewarn.testing.values import (
     read_of,
     time_of,
 )
-from forewarn.testing.waiting import AsyncWaits
-from forewarn.testing.words import CloudWords, plan_of
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST
 from forewarn.wiring.simulate import Emulator
 
@@ -52,7 +52,7 @@ class Cloud:
     """One emulated fleet, from now until `close`.
 
     `with Cloud(scopes=["web:3"]) as cloud:`, or the fixtures `cloud` and `make_cloud` of pytest.
-    `CloudWords` says what can be said about it; without a word there is one VM, vm0.
+    `CloudArguments` says what can be said about it; without a word there is one VM, vm0.
 
     Every order is answered when everything that it causes has happened, so a test never waits for
     the cloud, only for the code it tests: that is what the `expect_...` are for. Their `within` is
@@ -62,7 +62,7 @@ class Cloud:
     refused later is a Refusal too. After `close` everything but `close` raises Conflict.
     """
 
-    def __init__(self, **words: Unpack[CloudWords]) -> None:
+    def __init__(self, **words: Unpack[CloudArguments]) -> None:
         try:
             plan = plan_of(words)
         except Refusal as refusal:
@@ -98,17 +98,17 @@ class Cloud:
     # The fleet.
 
     @property
-    def vms(self) -> tuple[Vm, ...]:
+    def vms(self) -> tuple[CloudVm, ...]:
         """Every VM: scope by scope in the order of their names, and in each as the inventory has
         its VMs.
         """
 
-        async def work(emulator: Emulator) -> tuple[Vm, ...]:
+        async def work(emulator: Emulator) -> tuple[CloudVm, ...]:
             urls = emulator.urls()
             found = emulator.control.fleet.scopes.values()
             scopes = sorted(found, key=lambda scope: scope.name)
             return tuple(
-                Vm(
+                CloudVm(
                     name=vm.name,
                     url=urls[vm.name],
                     scope=scope.name,
@@ -122,7 +122,7 @@ class Cloud:
 
         return self._background.call(work)
 
-    def vm(self, name: str) -> Vm:
+    def vm(self, name: str) -> CloudVm:
         """The VM of that name. Raises NotFound."""
         by_name = {vm.name: vm for vm in self.vms}
         if name not in by_name:
@@ -140,32 +140,32 @@ class Cloud:
 
     # Orders.
 
-    def restart(self, vm: str | Vm) -> Event:
+    def restart(self, vm: str | CloudVm) -> Event:
         """Order a Reboot, as the owner of the VM."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.REBOOT))
 
-    def redeploy(self, vm: str | Vm) -> Event:
+    def redeploy(self, vm: str | CloudVm) -> Event:
         """Order a Redeploy, as the owner of the VM."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.REDEPLOY))
 
-    def delete(self, vm: str | Vm) -> Event:
+    def delete(self, vm: str | CloudVm) -> Event:
         """Order a Terminate, as the owner of the VM."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.TERMINATE))
 
-    def evict(self, vm: str | Vm) -> Event:
+    def evict(self, vm: str | CloudVm) -> Event:
         """Want the place of a spot VM back: a Preempt."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.PREEMPT))
 
     def maintain(
         self,
-        where: str | Vm,
+        where: str | CloudVm,
         event_type: str,
         *,
         not_before: When | None = None,
         duration: int | None = None,
         description: str | None = None,
         break_domains: bool = False,
-    ) -> Operation:
+    ) -> CloudOperation:
         """Freeze or reboot a host, or move its VMs away (Redeploy).
 
         `where` is a host, or a VM on it. `not_before` is an aware datetime, a timedelta from now
@@ -182,21 +182,21 @@ class Cloud:
             )
         )
 
-    def degrade(self, where: str | Vm, *, not_before: When | None = None) -> Operation:
+    def degrade(self, where: str | CloudVm, *, not_before: When | None = None) -> CloudOperation:
         """Say that a host's hardware is expected to fail; its VMs move, a week ahead unless told.
 
         `where` is a host, or a VM on it; `not_before` is as in `maintain`.
         """
         return self._background.call(orders.degrade(name_of(where), not_before=not_before))
 
-    def fail(self, where: str | Vm, *, fenced: bool = False) -> tuple[Event, ...]:
+    def fail(self, where: str | CloudVm, *, fenced: bool = False) -> tuple[Event, ...]:
         """Cut the power of a host and say that it has failed, with `fenced` that it is surely off.
 
         Its VMs get a Reboot that has started already; those events are returned.
         """
         return self._background.call(orders.fail(name_of(where), fenced=fenced))
 
-    def repair(self, where: str | Vm) -> None:
+    def repair(self, where: str | CloudVm) -> None:
         """Say that a degraded or failed host is well again."""
         self._background.call(orders.repair(name_of(where)))
 
@@ -208,7 +208,7 @@ class Cloud:
         """Approve as an operator, in the name of the scope. What has ended raises Conflict."""
         self._background.call(orders.approve(ids_of(event)))
 
-    def scenario(self, script: str | Path, *, on: str | Vm | None = None) -> ScenarioRun:
+    def scenario(self, script: str | Path, *, on: str | CloudVm | None = None) -> ScenarioRun:
         """Run a scenario on a VM or scope, or on the first that will do; take what is due now.
 
         `script` is the name of a shipped one, the path of a file (a Path, or a text that ends in
@@ -223,8 +223,8 @@ class Cloud:
 
     # What is the case.
 
-    def document(self, vm: str | Vm, api_version: str = NEWEST.name) -> dict[str, Any]:
-        """What the VM would read now. A peek: nobody has read anything."""
+    def document(self, vm: str | CloudVm, api_version: str = NEWEST.name) -> dict[str, Any]:
+        """What the VM would read now. A peek: it does not count as read by the VM."""
         if api_version not in API_VERSIONS:
             raise NotFound(
                 f"There is no api-version {shown(api_version)}.", meant(api_version, API_VERSIONS)
@@ -254,7 +254,7 @@ class Cloud:
             )
         )
 
-    def journal(self, event: Event | str | None = None) -> tuple[Fact, ...]:
+    def journal(self, event: Event | str | None = None) -> tuple[JournalFact, ...]:
         """Everything that has happened, or happened to one event, oldest first."""
         return tuple(fact_of(line) for line in self._lines(event))
 
@@ -277,7 +277,7 @@ class Cloud:
 
         return self._background.call(work)
 
-    def polls(self, vm: str | Vm) -> int:
+    def polls(self, vm: str | CloudVm) -> int:
         """How often the VM has asked for its document, whatever it was answered."""
 
         async def work(emulator: Emulator) -> int:
@@ -306,7 +306,7 @@ class Cloud:
     # What is expected of the code under test.
 
     def expect_approved(
-        self, event: EventLike, *, by: str | Vm | None = None, within: float = WITHIN_S
+        self, event: EventLike, *, by: str | CloudVm | None = None, within: float = WITHIN_S
     ) -> None:
         """The event, or each of several, is approved, and with `by` by that VM.
 
@@ -316,7 +316,7 @@ class Cloud:
         self._expect(expectations.approved(ids_of(event), by=name_of(by)), within)
 
     def expect_not_approved(self, event: EventLike, *, within: float = 0) -> None:
-        """Nobody has approved the event, and nobody does in the next `within` seconds.
+        """No VM has approved the event, and none does in the next `within` seconds.
 
         Without `within` this is one look, which proves something only if the app has had its turn.
         """
@@ -336,12 +336,14 @@ class Cloud:
         __tracebackhide__ = True
         self._expect(expectations.gone(ids_of(event)), within)
 
-    def expect_read(self, vm: str | Vm, event: EventLike, *, within: float = WITHIN_S) -> None:
+    def expect_read(self, vm: str | CloudVm, event: EventLike, *, within: float = WITHIN_S) -> None:
         """The VM was sent a document with the event in it. Fails at once if that is gone."""
         __tracebackhide__ = True
         self._expect(expectations.read(name_of(vm), ids_of(event)), within)
 
-    def expect_polled(self, vm: str | Vm, *, more_than: int = 0, within: float = WITHIN_S) -> None:
+    def expect_polled(
+        self, vm: str | CloudVm, *, more_than: int = 0, within: float = WITHIN_S
+    ) -> None:
         """The VM has asked for its document, and more often than that; see `polls`."""
         __tracebackhide__ = True
         self._expect(expectations.polled(name_of(vm), more_than=more_than), within)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.core import explain
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import Phase, ScheduledEvent
 from forewarn.core.scheduling import AUTO_APPROVED_BY
-from forewarn.core.spelling import shown
-from forewarn.emulator.faults import Fault
+from forewarn.core.suggestions import shown
+from forewarn.emulator.faults.book import Fault
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.values import clock_text, event_of, fact_of, read_of, time_of
@@ -28,7 +29,7 @@ WITHIN_S_MAX = 86_400.0
 FACTS_SHOWN_MAX = 40
 
 
-class Answer(Enum):
+class Observation(Enum):
     """What a look at the cloud shows of an expectation."""
 
     MET = auto()
@@ -36,11 +37,10 @@ class Answer(Enum):
     NEVER = auto()  # it cannot be met any more: no use in waiting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class Expectation(Struct, frozen=True, kw_only=True):
     """`look` says whether it is met, `missed` what to say if not, `story` what was the case."""
 
-    look: Callable[[Emulator], Awaitable[Answer]]
+    look: Callable[[Emulator], Awaitable[Observation]]
     missed: str
     story: Callable[[Emulator], Awaitable[Sequence[str]]]
     negative: bool = False  # nothing of the kind may happen while it is waited for
@@ -58,12 +58,12 @@ def judging(expectation: Expectation, within_s: float) -> Work[str]:
 
     async def work(emulator: Emulator) -> str:
         answer = await _waited(emulator, expectation.look, within_s)
-        if (answer is Answer.MET) is not expectation.negative:
+        if (answer is Observation.MET) is not expectation.negative:
             return ""
         told = expectation.missed
-        if answer is Answer.NOT_YET and within_s > 0:
+        if answer is Observation.NOT_YET and within_s > 0:
             told += f" within {within_s:g} s"
-        elif answer is Answer.NEVER:
+        elif answer is Observation.NEVER:
             told += ", and nothing can change that any more"
         lines = [f"{told}.", *await expectation.story(emulator)]
         return "\n  ".join(lines)
@@ -72,14 +72,14 @@ def judging(expectation: Expectation, within_s: float) -> Work[str]:
 
 
 async def _waited(
-    emulator: Emulator, look: Callable[[Emulator], Awaitable[Answer]], within_s: float
-) -> Answer:
+    emulator: Emulator, look: Callable[[Emulator], Awaitable[Observation]], within_s: float
+) -> Observation:
     loop = asyncio.get_running_loop()
     until_s = loop.time() + within_s
     while True:
         ring = emulator.doorbell.next_ring()
         answer = await look(emulator)
-        if answer is not Answer.NOT_YET or loop.time() >= until_s or emulator.errors():
+        if answer is not Observation.NOT_YET or loop.time() >= until_s or emulator.errors():
             return answer
         try:
             async with asyncio.timeout_at(until_s):
@@ -94,14 +94,14 @@ async def _waited(
 def approved(event_ids: Sequence[str], *, by: str | None = None) -> Expectation:
     """Each of the events was approved, and with `by` by that VM."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         events = await _events(emulator, event_ids)
         if any(event.approved_by != by for event in events if by and event.approved_by):
-            return Answer.NEVER
+            return Observation.NEVER
         if any(e.approved_ms is None and e.phase is not Phase.SCHEDULED for e in events):
-            return Answer.NEVER
+            return Observation.NEVER
         answer = _all(event.approved_ms is not None for event in events)
-        if answer is Answer.NOT_YET and by and by not in (emulator.by.name, AUTO_APPROVED_BY):
+        if answer is Observation.NOT_YET and by and by not in (emulator.by.name, AUTO_APPROVED_BY):
             emulator.document(by, NEWEST.name)  # raises NotFound for a VM there is not
         return answer
 
@@ -112,9 +112,11 @@ def approved(event_ids: Sequence[str], *, by: str | None = None) -> Expectation:
 def not_approved(event_ids: Sequence[str]) -> Expectation:
     """None of the events is approved while it is waited for."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         events = await _events(emulator, event_ids)
-        return Answer.MET if any(event.approved_ms is not None for event in events) else _NOT_YET
+        return (
+            Observation.MET if any(event.approved_ms is not None for event in events) else _NOT_YET
+        )
 
     return _of_events(event_ids, look, "was approved", negative=True)
 
@@ -122,10 +124,10 @@ def not_approved(event_ids: Sequence[str]) -> Expectation:
 def started(event_ids: Sequence[str]) -> Expectation:
     """Each of the events has started; one that is over by now has."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         events = await _events(emulator, event_ids)
         if any(event.started_ms is None and event.phase.ended for event in events):
-            return Answer.NEVER
+            return Observation.NEVER
         return _all(event.started_ms is not None for event in events)
 
     return _of_events(event_ids, look, "has not started")
@@ -134,7 +136,7 @@ def started(event_ids: Sequence[str]) -> Expectation:
 def gone(event_ids: Sequence[str]) -> Expectation:
     """Each of the events has left the document."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         return _all(event.phase.ended for event in await _events(emulator, event_ids))
 
     return _of_events(event_ids, look, "is not gone")
@@ -143,14 +145,14 @@ def gone(event_ids: Sequence[str]) -> Expectation:
 def read(vm: str, event_ids: Sequence[str]) -> Expectation:
     """The VM was sent a document with each of the events in it."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         await emulator.pacer.settle()  # first reads are kept when everything is settled
         found = await emulator.control.read(lambda store: _readers(store, event_ids))
         if all(vm in readers for readers in found):
-            return Answer.MET
+            return Observation.MET
         emulator.document(vm, NEWEST.name)  # raises NotFound for a VM there is not
         ended = any(event.phase.ended for event in await _events(emulator, event_ids))
-        return Answer.NEVER if ended else Answer.NOT_YET
+        return Observation.NEVER if ended else Observation.NOT_YET
 
     return _of_events(event_ids, look, f"was not read by {vm}")
 
@@ -158,7 +160,7 @@ def read(vm: str, event_ids: Sequence[str]) -> Expectation:
 def polled(vm: str, *, more_than: int) -> Expectation:
     """The VM has asked for its document more often than that, whatever it was answered."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         return _all([polls_of(emulator, vm) > more_than])
 
     async def story(emulator: Emulator) -> list[str]:
@@ -172,11 +174,11 @@ def polled(vm: str, *, more_than: int) -> Expectation:
 def met(fault_id: str, *, times: int | None) -> Expectation:
     """The fault has hit so many requests; without `times` all that it is for, or one."""
 
-    async def look(emulator: Emulator) -> Answer:
+    async def look(emulator: Emulator) -> Observation:
         fault = emulator.faults.get(fault_id)
         if fault.hits >= (times or fault.order.count or 1):
-            return Answer.MET
-        return Answer.NEVER if fault.over else Answer.NOT_YET
+            return Observation.MET
+        return Observation.NEVER if fault.over else Observation.NOT_YET
 
     async def story(emulator: Emulator) -> list[str]:
         fault = emulator.faults.get(fault_id)
@@ -189,16 +191,16 @@ def met(fault_id: str, *, times: int | None) -> Expectation:
 
 # How.
 
-_NOT_YET = Answer.NOT_YET
+_NOT_YET = Observation.NOT_YET
 
 
-def _all(conditions: Iterable[bool]) -> Answer:
-    return Answer.MET if all(conditions) else Answer.NOT_YET
+def _all(conditions: Iterable[bool]) -> Observation:
+    return Observation.MET if all(conditions) else Observation.NOT_YET
 
 
 def _of_events(
     event_ids: Sequence[str],
-    look: Callable[[Emulator], Awaitable[Answer]],
+    look: Callable[[Emulator], Awaitable[Observation]],
     missed: str,
     *,
     negative: bool = False,
@@ -272,8 +274,8 @@ def _told(store: Store, found: ScheduledEvent) -> list[str]:
     readers = ", ".join(f"{one.vm} at {clock_text(one.at)}" for one in reads)
     lines = [f"{event} is {event.phase.value}, not before {clock_text(event.not_before)}."]
     if event.silent:
-        lines.append(f"  It is silent: nobody in scope {event.scope} had polled.")
-    lines.append(f"  Read by {readers or 'nobody'}; approved by {event.approved_by or 'nobody'}.")
+        lines.append(f"  It is silent: no VM of scope {event.scope} had polled.")
+    lines.append(f"  Read by {readers or 'no VM'}; approved by {event.approved_by or 'no VM'}.")
     facts = store.journal(
         after=0, limit=FACTS_SHOWN_MAX, scope=event.scope, event_id=event.event_id
     )

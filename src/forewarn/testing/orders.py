@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from forewarn.control import commands, maintenance
+from forewarn.control import commands, operator_commands
 from forewarn.core import model
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.model import EventType
-from forewarn.core.spelling import meant, shown
+from forewarn.core.suggestions import meant, shown
 from forewarn.ports import Store
 from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
-from forewarn.testing.values import Event, Operation, event_of, ms_of
-from forewarn.wire.instants import Instant, parse_instant
+from forewarn.testing.values import CloudOperation, Event, event_of, ms_of
+from forewarn.wire.instants import TimeInput, parse_instant
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str
@@ -44,15 +44,15 @@ def maintain(
     duration: int | None,
     description: str | None,
     break_domains: bool,
-) -> Work[Operation]:
+) -> Work[CloudOperation]:
     """Freeze or reboot a host, or move its VMs away. `where` is the host, or a VM on it."""
-    types = [one.value for one in maintenance.EVENT_TYPES_OF_HOSTS]
+    types = [one.value for one in operator_commands.EVENT_TYPES_OF_HOSTS]
     if event_type not in types:
         raise Invalid(
             f"A host cannot be maintained by {shown(event_type)}.", f"Use {', '.join(types)}."
         )
 
-    async def work(emulator: Emulator) -> Operation:
+    async def work(emulator: Emulator) -> CloudOperation:
         order = commands.MaintainHost(
             by=emulator.by,
             host=_host(emulator, where),
@@ -67,10 +67,10 @@ def maintain(
     return work
 
 
-def degrade(where: str, *, not_before: When | None) -> Work[Operation]:
+def degrade(where: str, *, not_before: When | None) -> Work[CloudOperation]:
     """Say that the hardware of a host is expected to fail."""
 
-    async def work(emulator: Emulator) -> Operation:
+    async def work(emulator: Emulator) -> CloudOperation:
         order = commands.DegradeHost(
             by=emulator.by, host=_host(emulator, where), not_before=_when(not_before)
         )
@@ -136,20 +136,20 @@ def _host(emulator: Emulator, where: str) -> str:
     return vm.host
 
 
-def _when(not_before: When | None) -> Instant | None:
+def _when(not_before: When | None) -> TimeInput | None:
     if not_before is None:
         return None
     if isinstance(not_before, str):
         return parse_instant(not_before)
     if isinstance(not_before, timedelta):
         from_now_ms = not_before // timedelta(milliseconds=1)
-        return Instant(said=f"{not_before} from now", from_now_ms=from_now_ms)
+        return TimeInput(said=f"{not_before} from now", from_now_ms=from_now_ms)
     if not_before.tzinfo is None:
         raise Invalid(
             f"The time {not_before} names no zone.",
             "Give a datetime with one, a timedelta from now, or a text like +2h.",
         )
-    return Instant(said=str(not_before), at_ms=ms_of(not_before))
+    return TimeInput(said=str(not_before), at_ms=ms_of(not_before))
 
 
 async def _events(emulator: Emulator, event_ids: Sequence[str]) -> tuple[Event, ...]:
@@ -161,8 +161,8 @@ async def _events(emulator: Emulator, event_ids: Sequence[str]) -> tuple[Event, 
     return await emulator.control.read(query)
 
 
-async def _operation(emulator: Emulator, ordered: model.Operation) -> Operation:
-    return Operation(
+async def _operation(emulator: Emulator, ordered: model.Operation) -> CloudOperation:
+    return CloudOperation(
         operation_id=ordered.operation_id,
         host=ordered.host,
         event_type=ordered.event_type.value,

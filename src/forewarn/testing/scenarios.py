@@ -13,8 +13,8 @@ from forewarn.wiring.simulate import Emulator
 
 # What reads and runs scenarios is imported with the first of them: most tests have none.
 if TYPE_CHECKING:
-    from forewarn.emulator.scenario import Scenario
-    from forewarn.emulator.scenario_runner import Run
+    from forewarn.emulator.scenarios.runner import Run
+    from forewarn.emulator.scenarios.values import Scenario
 
 OWN_SCRIPT = "script"  # what a script without a name is called
 __tracebackhide__ = for_refusals
@@ -48,7 +48,7 @@ class ScenarioRun:
     def refused(self) -> tuple[str, ...]:
         """Why steps were refused when their time had come; the other steps went on."""
 
-        from forewarn.emulator.scenario_runner import StepPhase  # noqa: PLC0415 - see above
+        from forewarn.emulator.scenarios.runner import StepPhase  # noqa: PLC0415 - see above
 
         async def work(_: Emulator) -> tuple[str, ...]:
             steps = [step for step in self._run.steps if step.phase is StepPhase.REFUSED]
@@ -74,19 +74,19 @@ def scenario_of(script: str | Path) -> Scenario:
 
     A Path, or a text that ends in .toml, is a file. Raises NotFound or Invalid.
     """
-    from forewarn.emulator import scenario_library  # noqa: PLC0415 - see above
-    from forewarn.emulator.scenario_file import parse  # noqa: PLC0415
+    from forewarn.emulator.scenarios import library  # noqa: PLC0415 - see above
+    from forewarn.emulator.scenarios.file import parse  # noqa: PLC0415
 
     if isinstance(script, str) and "\n" in script:
         return parse(script, name=OWN_SCRIPT)
     if isinstance(script, Path) or script.endswith(".toml"):
         file = Path(script)
         return parse(_text(file), name=file.stem)
-    return scenario_library.load(script)
+    return library.load(script)
 
 
 def _text(file: Path) -> str:
-    from forewarn.emulator.scenario_file import SCENARIO_BYTES_MAX  # noqa: PLC0415 - see above
+    from forewarn.emulator.scenarios.file import SCENARIO_BYTES_MAX  # noqa: PLC0415 - see above
 
     try:
         with file.open("rb") as stream:

@@ -17,5 +17,5 @@ def for_refusals(excinfo: Any) -> bool:
 
 
 def cut(refusal: Refusal) -> Refusal:
-    """The refusal without where it was made, for whoever raises it to a test."""
+    """The refusal without where it was made, for code that raises it to a test."""
     return refusal.with_traceback(None)

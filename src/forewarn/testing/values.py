@@ -6,9 +6,10 @@ Each is what was the case when it was asked for; nothing here changes or asks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import overload
+
+from msgspec import Struct
 
 from forewarn.core import model
 from forewarn.core.errors import Conflict, Invalid
@@ -37,8 +38,7 @@ def _time_or_none(ms: int | None) -> datetime | None:
     return None if ms is None else time_of(ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vm:
+class CloudVm(Struct, frozen=True, kw_only=True):
     """A VM. `url` is where it, and only it, reaches its endpoint."""
 
     name: str
@@ -53,8 +53,7 @@ class Vm:
         return f"{self.url}/metadata/scheduledevents?api-version={NEWEST.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """An event. `cloud.event(event)` gives it as it is now."""
 
     event_id: str
@@ -86,8 +85,7 @@ class Event:
         return f"{self.event_type} {self.event_id[:8]} of {', '.join(self.resources)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class CloudOperation(Struct, frozen=True, kw_only=True):
     """Maintenance of one host, with one event for each scope and update domain on it."""
 
     operation_id: str
@@ -106,16 +104,14 @@ class Operation:
         return self.events[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class Due(Struct, frozen=True, kw_only=True):
     """Something that is due at an instant."""
 
     at: datetime
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """Who approved an event first, and when.
 
     `by` is a VM, `operator`, or `policy` for an order that the scope approves by itself.
@@ -126,8 +122,7 @@ class Approval:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class Read(Struct, frozen=True, kw_only=True):
     """When a VM was first sent a document with the event in it."""
 
     event_id: str
@@ -135,8 +130,7 @@ class Read:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class JournalFact(Struct, frozen=True, kw_only=True):
     """One line of the journal."""
 
     number: int
@@ -148,7 +142,10 @@ class Fact:
     host: str | None
     vm: str | None
     by: str | None
-    detail: Mapping[str, object] = field(hash=False)
+    detail: Mapping[str, object]
+
+    def __hash__(self) -> int:
+        return hash(self.number)  # `detail` cannot be hashed, and no two facts share a number
 
     def __str__(self) -> str:
         about = (("by", self.by), ("of", self.vm), ("on", self.host))
@@ -186,10 +183,10 @@ def event_of(event: model.ScheduledEvent) -> Event:
     )
 
 
-def fact_of(line: JournalLine) -> Fact:
+def fact_of(line: JournalLine) -> JournalFact:
     """A line of the journal as a test sees it."""
     fact = line.fact
-    return Fact(
+    return JournalFact(
         number=line.number,
         kind=fact.kind.value,
         at=time_of(fact.at_ms),
@@ -208,7 +205,7 @@ def read_of(first_read: FirstRead) -> Read:
     return Read(event_id=first_read.event_id, vm=first_read.vm, at=time_of(first_read.read_ms))
 
 
-EventLike = Event | Operation | str | Sequence[Event]
+EventLike = Event | CloudOperation | str | Sequence[Event]
 
 
 def ids_of(events: EventLike) -> tuple[str, ...]:
@@ -220,20 +217,20 @@ def ids_of(events: EventLike) -> tuple[str, ...]:
         return (events.upper(),)
     if isinstance(events, Event):
         return (events.event_id,)
-    found = events.events if isinstance(events, Operation) else events
+    found = events.events if isinstance(events, CloudOperation) else events
     if not found:
         raise Invalid("There is no event in what was given.", "Give an event, or several.")
     return tuple(event.event_id for event in found)
 
 
 @overload
-def name_of(thing: str | Vm) -> str: ...
+def name_of(thing: str | CloudVm) -> str: ...
 
 
 @overload
-def name_of(thing: str | Vm | None) -> str | None: ...
+def name_of(thing: str | CloudVm | None) -> str | None: ...
 
 
-def name_of(thing: str | Vm | None) -> str | None:
+def name_of(thing: str | CloudVm | None) -> str | None:
     """The name of a VM that is given as a value or by its name."""
-    return thing.name if isinstance(thing, Vm) else thing
+    return thing.name if isinstance(thing, CloudVm) else thing

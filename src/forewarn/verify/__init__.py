@@ -5,7 +5,7 @@
 
 from forewarn.verify.options import BadOptions, OperatorFailed, Options
 from forewarn.verify.report import Outcome, Report, Verdict
-from forewarn.verify.running import NothingAnswers, run
+from forewarn.verify.runner import NothingAnswers, run
 
 __all__ = [
     "run",

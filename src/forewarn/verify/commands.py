@@ -11,7 +11,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 
-from forewarn.verify.checks import shown
+from forewarn.verify.check import shown
 from forewarn.verify.documents import EVENT_TYPES
 from forewarn.verify.options import BadOptions, OperatorFailed
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from forewarn.verify.checks import shown
+from forewarn.verify.check import shown
 
 HEAD_BYTES_MAX = 64 * 1_024
 BODY_BYTES_MAX = 8 * 1_024 * 1_024
@@ -30,7 +30,7 @@ class Silent(Broken):
 
 
 class Unfinished(Silent):
-    """Something came, so somebody is there, but not all of it in time."""
+    """Something came, so a server is there, but not all of the answer in time."""
 
 
 class Unreachable(Exception):  # noqa: N818 - says what is the case
@@ -241,7 +241,7 @@ def _head(head: bytes) -> tuple[str, int, str, tuple[tuple[str, str], ...]]:
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Broken(f"a header line that is none: {shown(line[:80])}")
+            raise Broken(f"a line that is not a header: {shown(line[:80])}")
         headers.append((name, value.strip()))
     return protocol, int(code), reason, tuple(headers)
 

@@ -6,22 +6,17 @@ both read the same file. Reading is tolerant; whether something is right is for 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from forewarn.verify.checks import Failed
+from forewarn.verify.check import Failed
 from forewarn.verify.connection import Answer
+from forewarn.verify.timestamps import read_iso, read_rfc_1123
 
 HOST_TYPES = frozenset({"Freeze", "Reboot", "Redeploy"})
 EVENT_TYPES = HOST_TYPES | {"Preempt", "Terminate"}
 _BASE = ("EventId", "EventStatus", "EventType", "ResourceType", "Resources", "NotBefore")
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_WEEK_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_RFC_1123 = re.compile(r"(\w{3}), (\d{2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
-_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})Z", re.ASCII)
 
 # Preempt and Terminate are hidden from older versions (contract 1.6).
 SHOWN_SINCE = {"Preempt": "2017-11-01", "Terminate": "2019-01-01"}
@@ -41,7 +36,7 @@ OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventElement:
     """One element of Events as it came."""
 
     fields: dict[str, Any]
@@ -74,12 +69,12 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class DocumentRead:
     """One document that was read: at which api-version, and what time it was there (Date)."""
 
     version: str
     content: dict[str, Any]
-    events: tuple[Event, ...]
+    events: tuple[EventElement, ...]
     now_s: int | None
     tag: str = ""  # the ETag as it came
 
@@ -95,13 +90,13 @@ class Sighting:
     def event_ids(self) -> tuple[str, ...]:
         return tuple(event.event_id for event in self.events)
 
-    def event(self, event_id: str) -> Event | None:
+    def event(self, event_id: str) -> EventElement | None:
         """The event with that id, compared without case."""
         wanted = event_id.upper()
         return next((e for e in self.events if e.event_id.upper() == wanted), None)
 
 
-def read(answer: Answer, version: str) -> Sighting:
+def read(answer: Answer, version: str) -> DocumentRead:
     """The document in an answer. Raises Failed if the answer holds none."""
     content = answer.json
     expected = f"200 with a document of api-version {version}"
@@ -114,40 +109,10 @@ def read(answer: Answer, version: str) -> Sighting:
         raise Failed(answer, f"{expected}: Events is an array")
     if not all(isinstance(event, dict) for event in events or ()):
         raise Failed(answer, f"{expected}: each event is an object")
-    return Sighting(
+    return DocumentRead(
         version=version,
         content=content,
-        events=tuple(Event(event) for event in events or ()),
+        events=tuple(EventElement(event) for event in events or ()),
         now_s=read_rfc_1123(answer.header("Date") or ""),
         tag=answer.header("ETag") or "",
     )
-
-
-def read_rfc_1123(text: str) -> int | None:
-    """Seconds since 1970 of `Mon, 19 Sep 2016 18:29:47 GMT`; None if it is not of that form.
-
-    The week day has to be the right one.
-    """
-    found = _RFC_1123.fullmatch(text)
-    if found is None or found[3] not in _MONTHS or found[1] not in _WEEK_DAYS:
-        return None
-    month = _MONTHS.index(found[3]) + 1
-    at = _instant(int(found[4]), month, *(int(found[i]) for i in (2, 5, 6, 7)))
-    if at is None or _WEEK_DAYS[at.weekday()] != found[1]:
-        return None
-    return int(at.timestamp())
-
-
-def read_iso(text: str) -> int | None:
-    """Seconds since 1970 of `2016-09-19T18:29:47Z`; None if it is not of that form."""
-    found = _ISO.fullmatch(text)
-    at = None if found is None else _instant(*map(int, found.groups()))
-    return None if at is None else int(at.timestamp())
-
-
-def _instant(*parts: int) -> datetime | None:
-    year, month, day, hour, minute, second = parts
-    try:
-        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:
-        return None

@@ -25,7 +25,7 @@ class OperatorFailed(Exception):  # noqa: N818 - says what is the case
 
 
 def _ignore(_: str) -> None:
-    """Nobody wants to hear it."""
+    """For callers that want no announcements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EndpointAddress:
     """Where the endpoint is: the address to connect to, and what every path begins with."""
 
     url: str
@@ -64,7 +64,7 @@ class Target:
     prefix: str
 
 
-def target_of(url: str) -> Target:
+def target_of(url: str) -> EndpointAddress:
     """The endpoint that a URL means. The path may be left out or lead to the document itself."""
     accepted = "http://ADDRESS[:PORT], for instance http://169.254.169.254, would be accepted"
     try:
@@ -81,4 +81,4 @@ def target_of(url: str) -> Target:
         raise BadOptions(f"{url} holds characters that no request line can carry; {accepted}.")
     prefix = parts.path.partition("/metadata")[0].rstrip("/")
     authority = parts.netloc.rpartition("@")[2]
-    return Target(f"http://{authority}{prefix}", parts.hostname, port, authority, prefix)
+    return EndpointAddress(f"http://{authority}{prefix}", parts.hostname, port, authority, prefix)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from forewarn.verify import documents
-from forewarn.verify.checks import Failed, Skipped
+from forewarn.verify.check import Failed, Skipped
 from forewarn.verify.connection import Answer, Broken, Connection, Silent
-from forewarn.verify.documents import NEWEST, Sighting
-from forewarn.verify.options import OperatorFailed, Options, Target
+from forewarn.verify.documents import NEWEST, DocumentRead
+from forewarn.verify.options import EndpointAddress, OperatorFailed, Options
 from forewarn.verify.story import Story
 
 PATH = "/metadata/scheduledevents"
@@ -22,7 +22,7 @@ INSTANCE_VERSION = "2021-02-01"  # the one most clients use (I7)
 
 # Enabling may take two minutes (L2): the first answer may take so many time-outs.
 FIRST_ANSWER_TIMEOUTS = 12
-# Somebody else on the VM may use up the rate limit for a moment.
+# Another process on the VM may use up the rate limit for a moment.
 THROTTLED_TRIES = 5
 THROTTLED_WAIT_S = 1.0
 THROTTLED_WAIT_MAX_S = 5.0
@@ -37,10 +37,10 @@ STEP_MAX_S = 60
 class Probe:
     """See the module."""
 
-    def __init__(self, target: Target, options: Options) -> None:
+    def __init__(self, target: EndpointAddress, options: Options) -> None:
         self.target = target
         self.options = options
-        self.sightings: list[Sighting] = []
+        self.sightings: list[DocumentRead] = []
         self.story = Story()
         self._next_s = 0.0
         self._silences = 0
@@ -133,19 +133,19 @@ class Probe:
 
     # Documents.
 
-    def document(self, version: str = NEWEST) -> Sighting:
-        """The document as it is now. Raises Failed if there is none."""
+    def document(self, version: str = NEWEST) -> DocumentRead:
+        """The document as it is now. Raises Failed if there is no document."""
         return self.note(self.poll(version=version), version)
 
-    def note(self, answer: Answer, version: str = NEWEST) -> Sighting:
+    def note(self, answer: Answer, version: str = NEWEST) -> DocumentRead:
         """Remember the document that came with an answer."""
         sighting = documents.read(answer, version)
         self.sightings.append(sighting)
         return sighting
 
-    def every_version(self) -> dict[str, Sighting]:
+    def every_version(self) -> dict[str, DocumentRead]:
         """The document at each api-version that gives one; checks of its own judge the others."""
-        found: dict[str, Sighting] = {}
+        found: dict[str, DocumentRead] = {}
         for version in documents.VERSIONS:
             try:
                 found[version] = self.document(version)
@@ -203,12 +203,12 @@ class Probe:
 
     def until(
         self,
-        condition: Callable[[Sighting], bool],
+        condition: Callable[[DocumentRead], bool],
         *,
         within_s: int,
         what_for: str,
         coarse: bool = False,
-    ) -> Sighting | None:
+    ) -> DocumentRead | None:
         """The first document that meets the condition; None if none does within so much time.
 
         With `coarse` a clock that can be turned is turned in big steps from the beginning.
@@ -227,7 +227,7 @@ class Probe:
             step_s = min(step_s, left_s)
             self.pass_time(step_s, what_for)
             left_s -= step_s
-            if turned:  # whoever turns a clock wants few steps; whoever waits wants to see all
+            if turned:  # a turned clock needs few steps; in real time every step is seen
                 step_s = min(step_s * 2, STEP_MAX_S)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from forewarn.verify.checks import Check
+from forewarn.verify.check import Check
 
 
 class Verdict(StrEnum):

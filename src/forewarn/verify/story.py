@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from forewarn.verify.connection import Answer
-from forewarn.verify.documents import Event, Sighting
+from forewarn.verify.documents import DocumentRead, EventElement
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,19 +18,19 @@ class Life:
     """
 
     event_id: str
-    before: Sighting | None
-    first: Sighting
-    without: Sighting | None = None
-    views: dict[str, Sighting] = field(default_factory=dict)
-    after_approval: Sighting | None = None
-    started: Sighting | None = None
-    gone: Sighting | None = None
+    before: DocumentRead | None
+    first: DocumentRead
+    without: DocumentRead | None = None
+    by_version: dict[str, DocumentRead] = field(default_factory=dict)
+    after_approval: DocumentRead | None = None
+    started: DocumentRead | None = None
+    gone: DocumentRead | None = None
 
     @property
-    def event(self) -> Event:
+    def event(self) -> EventElement:
         """The event as it was first seen."""
         found = self.first.event(self.event_id)
-        return found if found is not None else Event({})
+        return found if found is not None else EventElement({})
 
     @property
     def not_before_s(self) -> int | None:

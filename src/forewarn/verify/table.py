@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from forewarn.verify import (
-    answering,
-    approving,
-    connecting,
-    limiting,
-    living,
-    neighbours,
-    reading,
-    refusing,
-    scheduling,
-    tags,
-    versions,
+from forewarn.verify.check import Check, Topic
+from forewarn.verify.checks import (
+    api_versions,
+    connections,
+    documents_read,
+    etags,
+    get,
+    instance,
+    lifecycle,
+    methods_and_paths,
+    post,
+    rate_limit,
+    refusals,
+    request_headers,
+    schedules,
+    version_parameter,
 )
-from forewarn.verify.checks import Check, Topic
 
 TOPICS: tuple[Topic, ...] = (
-    answering.ROOT,
-    answering.TOPIC,
-    refusing.TOPIC,
-    versions.TOPIC,
-    tags.TOPIC,
-    tags.WAITING,
-    connecting.TOPIC,
-    neighbours.TOPIC,
-    approving.TOPIC,
-    living.TOPIC,
-    scheduling.TOPIC,
-    reading.TOPIC,
-    limiting.TOPIC,
+    get.ROOT,
+    get.TOPIC,
+    request_headers.TOPIC,
+    version_parameter.TOPIC,
+    methods_and_paths.TOPIC,
+    refusals.TOPIC,
+    api_versions.TOPIC,
+    etags.TOPIC,
+    etags.WAITING,
+    connections.TOPIC,
+    instance.TOPIC,
+    post.TOPIC,
+    lifecycle.TOPIC,
+    schedules.TOPIC,
+    documents_read.TOPIC,
+    rate_limit.TOPIC,
 )
 CHECKS: tuple[Check, ...] = tuple(check for topic in TOPICS for check in topic.checks)
 BY_ID: dict[str, Check] = {check.id: check for check in CHECKS}

@@ -6,13 +6,12 @@ lists (contract Q4). No rendering lives here: `documents` and `instance` ask the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from forewarn.core.model import EventType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersion:
+class ApiVersion(Struct, frozen=True, kw_only=True):
     """What one api-version of `/metadata/scheduledevents` shows and asks for (contract 1.6).
 
     `header_required` says whether the service enforces `Metadata: true` (H1, H2). `underscore`

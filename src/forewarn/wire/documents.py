@@ -67,6 +67,9 @@ class Renderer:
             if piece is None or piece.event is not event:
                 piece = _piece(event, scope.kind)
             self._pieces[event.event_id] = piece
+        if not self._pieces:  # what most scopes show most of the time
+            nothing = _encode({"DocumentIncarnation": scope.incarnation, "Events": ()})
+            return dict.fromkeys(API_VERSIONS, (nothing, frozenset()))
         pieces = list(self._pieces.values())
         all_ids = frozenset([piece.upper_id for piece in pieces])
         made: dict[str, tuple[bytes, frozenset[str]]] = {}

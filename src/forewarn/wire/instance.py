@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from forewarn.core.addresses import read_listen
-from forewarn.core.model import Priority, ScopeKind
+from forewarn.core.model import ScopeKind
+from forewarn.core.vm_profile import Priority
 from forewarn.wire import problems
 from forewarn.wire.link import ShownScope, ShownVm
 
@@ -22,7 +23,7 @@ from forewarn.wire.link import ShownScope, ShownVm
 Tree = str | dict[str, "Tree"] | list["Tree"]
 
 # Clients join this with the ids they build and compare it with the one in resourceId, so it has
-# to be the provider of virtual machines whoever runs them.
+# to be this provider of virtual machines, whatever platform runs them.
 PROVIDER = "Microsoft.Compute"
 
 # The api-version that introduced each field of `compute` (I5). The documents begin with
@@ -50,8 +51,7 @@ COMPUTE_SINCE: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class ResourceLocation(Struct, frozen=True):
     """Where the fleet pretends to be: the words that surround a VM's name in its resource id."""
 
     location: str
@@ -59,7 +59,9 @@ class Place:
     subscription_id: str
 
 
-def instance_tree(vm: ShownVm, scope: ShownScope, place: Place, version: str) -> dict[str, Tree]:
+def instance_tree(
+    vm: ShownVm, scope: ShownScope, place: ResourceLocation, version: str
+) -> dict[str, Tree]:
     """What `vm` reads at `/metadata/instance` with that api-version (one of INSTANCE_VERSIONS).
 
     The same VM, scope and place always give the same tree. `compute.name` is byte for byte the
@@ -103,7 +105,7 @@ def _child(tree: Tree, name: str) -> Tree:
     raise problems.unknown_element(name)
 
 
-def _compute(vm: ShownVm, scope: ShownScope, place: Place) -> dict[str, Tree]:
+def _compute(vm: ShownVm, scope: ShownScope, place: ResourceLocation) -> dict[str, Tree]:
     grouped = scope.kind == ScopeKind.PLACEMENT_GROUP
     spot = vm.priority == Priority.SPOT
     return {
@@ -130,7 +132,7 @@ def _compute(vm: ShownVm, scope: ShownScope, place: Place) -> dict[str, Tree]:
     }
 
 
-def _resource_id(vm: ShownVm, scope: ShownScope, place: Place) -> str:
+def _resource_id(vm: ShownVm, scope: ShownScope, place: ResourceLocation) -> str:
     """An id of the form clients take apart.
 
     A name ending in `_NUMBER` in a placement group is a numbered VM of a scale set; any other

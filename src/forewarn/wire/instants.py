@@ -38,8 +38,8 @@ def needed_time_text(ms: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Instant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A point in time as somebody wrote it: a date, or so long after the moment of deciding."""
+class TimeInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A point in time as the caller wrote it: a date, or so long after the moment of deciding."""
 
     said: str
     at_ms: int | None = None
@@ -67,15 +67,15 @@ class Instant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return at_ms
 
 
-def parse_instant(text: str) -> Instant:
+def parse_instant(text: str) -> TimeInput:
     """The instant that `text` names; fractions of a millisecond are cut.
 
     Raises errors.Invalid for everything that is not a time with a zone or a time from now.
     """
     from_now = _FROM_NOW.fullmatch(text)
     if from_now is not None:
-        return Instant(said=text, from_now_ms=int(from_now[1]) * _UNIT_MS[from_now[2]])
-    return Instant(said=text, at_ms=(_zoned(text) - _EPOCH) // _MILLISECOND)
+        return TimeInput(said=text, from_now_ms=int(from_now[1]) * _UNIT_MS[from_now[2]])
+    return TimeInput(said=text, at_ms=(_zoned(text) - _EPOCH) // _MILLISECOND)
 
 
 def parse_time(text: str, *, now_ms: int) -> int:

@@ -3,7 +3,7 @@
 It is HTTPS with a certificate on both sides. Every question is a POST to `/link/<name>`; who asks
 is the name in its certificate and nothing in the body. Refusals are the problems of the operator
 API (`wire.problems`). Every answer carries the wall clock of control in NOW_HEADER, and both sides
-say LINK_VERSION in VERSION_HEADER. Times are ages: nobody compares two wall clocks. Nothing of the
+say LINK_VERSION in VERSION_HEADER. Times are ages: no side compares two wall clocks. Nothing of the
 core is in here: renaming a field there changes no protocol.
 """
 
@@ -16,6 +16,12 @@ import msgspec
 LINK_VERSION = "1.0"
 VERSION_HEADER = "forewarn-link"
 NOW_HEADER = "forewarn-now-ms"
+
+
+def same_major(version: str) -> bool:
+    """Whether who says this version of the link is understood."""
+    return version.partition(".")[0] == LINK_VERSION.partition(".")[0]
+
 
 # One question holds at most so much; a host with more VMs than that is not built yet.
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -75,7 +81,7 @@ class AskChanges(msgspec.Struct, frozen=True):
 
 
 class VmTraits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the owner of a VM has said of it, in its domain. None (an empty scope) where nobody did.
+    """What the owner of a VM has said of it, in its domain. None (an empty scope) if not said.
 
     `scope_kind` is standalone, cloud-service, availability-set or placement-group; `priority`
     regular or spot; `auto_approve` are types of events. `freeze_by_move`: a Freeze of its host
@@ -208,7 +214,7 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `kind` is what: freeze-host, reboot-host, reboot-vm, move-vm, start-vm, define-vm, find-vm,
     delete-vm. `about` are the VMs that were told of it, as (name, id), with an empty id where no
-    host has shown one; nothing is done to another VM of that name. `only_off`: nobody was asked, so
+    host has shown one; nothing is done to another VM of that name. `only_off`: no VM was asked, so
     nothing is done to a VM that runs. `left_ms` is the time until it is given up.
     """
 
@@ -277,10 +283,11 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `holding` are the claims (action id, epoch) it still works on. `refuses` says why it obeys
     nothing of this control, in words with the remedy. `epoch` is that of the changes it has taken
-    over, empty if it has not yet; None where nobody says. `confirms` are the incarnations, by
-    scope, that its guests can read. `first_reads`, `polls` (the age of the last one, by scope) and
+    over, empty if it has not yet; None if it does not say: then it obeys nothing until it has asked
+    for changes in this life of control. `confirms` are the incarnations, by scope, that its guests
+    can read. `first_reads`, `polls` (the age of the last one, by scope) and
     `returned` (VMs that polled again) are what guests did in passing. `ended` is work that has
-    ended. All of it may be said twice.
+    ended. `daemon` is one life of the host's daemon. All of it may be said twice.
     """
 
     holding: dict[str, int] = {}
@@ -291,10 +298,11 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     polls: dict[str, int] = {}
     returned: tuple[str, ...] = ()
     ended: tuple[Ended, ...] = ()
+    daemon: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that control does not take, and will not later. `code` is for machines."""
+class NotTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of a turn that control does not take, and why. `code` is for machines."""
 
     code: str
     detail: str
@@ -304,12 +312,14 @@ class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
 class TurnTaken(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was said is durable, but for what is refused: confirmations by scope, work by action.
 
-    `lost` are claims of `holding` that are not the host's any more.
+    `lost` are claims of `holding` that are not the host's any more. `work` is a doorbell, as in
+    Changes; None where control does not say: then the host asks for work now and then.
     """
 
     lost: tuple[str, ...] = ()
-    refused_confirms: dict[str, Refused] = {}
-    refused_ended: dict[str, Refused] = {}
+    work: bool | None = None
+    refused_confirms: dict[str, NotTaken] = {}
+    refused_ended: dict[str, NotTaken] = {}
 
 
 class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):

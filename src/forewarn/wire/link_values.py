@@ -7,14 +7,18 @@ that VM; nothing else of the report waits for it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from forewarn.core.errors import Invalid
-from forewarn.core.machines import Nic, Power, SeenVm, Traits, WhenHostGoesDown
-from forewarn.core.model import EventType, Priority, ScopeKind
+from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits, WhenHostGoesDown
+from forewarn.core.model import EventType, ScopeKind
+from forewarn.core.vm_profile import ATTRIBUTES, IN_METADATA, NOTHING_SAID, Priority, VmProfile
 from forewarn.wire.link import VmNic, VmSeen, VmTraits
 
 E = TypeVar("E", bound=StrEnum)
+
+_attributes_of = attrgetter(*ATTRIBUTES)
 
 
 def vm_seen(vm: SeenVm) -> VmSeen:
@@ -57,11 +61,7 @@ def vm_traits(traits: Traits) -> VmTraits:
         scope_kind=_said(traits.scope_kind),
         terminate_notice_ms=traits.terminate_notice_ms,
         auto_approve=None if approves is None else tuple(sorted(one.value for one in approves)),
-        priority=_said(traits.priority),
-        address=traits.address,
-        tags=traits.tags,
-        fault_domain=traits.fault_domain,
-        zone=traits.zone,
+        **_said_in_metadata(traits.profile),
         freeze_by_move=traits.freeze_by_move,
         when_host_goes_down=traits.when_host_goes_down.value,
     )
@@ -78,14 +78,31 @@ def traits_of(said: VmTraits) -> Traits:
         auto_approve=None
         if approves is None
         else frozenset(_word(EventType, one) for one in approves),
-        priority=None if said.priority is None else _word(Priority, said.priority),
-        address=said.address,
-        tags=said.tags,
-        fault_domain=said.fault_domain,
-        zone=said.zone,
+        profile=_profile_of(said),
         freeze_by_move=said.freeze_by_move,
         when_host_goes_down=_word(WhenHostGoesDown, said.when_host_goes_down),
     )
+
+
+def profile_said(profile: VmProfile) -> dict[str, Any]:
+    """The attributes of a profile as messages of the link say them; words are plain texts."""
+    said = dict(zip(ATTRIBUTES, _attributes_of(profile), strict=True))
+    said["priority"] = profile.priority.value
+    return said
+
+
+def _said_in_metadata(profile: VmProfile) -> dict[str, Any]:
+    """What the owner of a domain has said; a default need not be."""
+    said = profile_said(profile)
+    return {name: said[name] for name in IN_METADATA if said[name] != _DEFAULTS[name]}
+
+
+def _profile_of(said: VmTraits) -> VmProfile:
+    """The profile that a message says. Raises Invalid for a word that is not known here."""
+    known = {name: value for name in IN_METADATA if (value := getattr(said, name)) is not None}
+    if "priority" in known:
+        known["priority"] = _word(Priority, known["priority"])
+    return VmProfile(**known)
 
 
 def _said(word: StrEnum | None) -> str | None:
@@ -100,3 +117,6 @@ def _word(kind: type[E], said: str) -> E:
         raise Invalid(
             f"This control does not know {said[:64]!r}.", f"It knows {known}; upgrade it first."
         ) from None
+
+
+_DEFAULTS = profile_said(NOTHING_SAID)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from forewarn.core.machines import Power, WhenHostGoesDown
+from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
 from forewarn.core.model import (
     ActionKind,
     ActionPhase,
@@ -22,24 +22,24 @@ from forewarn.core.model import (
     OperationPhase,
     Outcome,
     Phase,
-    Priority,
     ScopeKind,
 )
-from forewarn.core.notice import Kept
+from forewarn.core.notice import NoticeVerdict
 from forewarn.core.starting import HoldReason
+from forewarn.core.vm_profile import Priority
 
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 Seconds = int | float
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Has all of its keys and no others."""
 
 
 # Events.
 
 
-class Action(Answered, frozen=True, kw_only=True):
+class ActionJson(AnswerBody, frozen=True, kw_only=True):
     """One thing that one host does, to one VM or to itself."""
 
     action_id: str
@@ -54,7 +54,7 @@ class Action(Answered, frozen=True, kw_only=True):
     detail: str
 
 
-class Event(Answered, frozen=True, kw_only=True):
+class EventJson(AnswerBody, frozen=True, kw_only=True):
     """An event with everything that is known of it."""
 
     event_id: str
@@ -84,22 +84,22 @@ class Event(Answered, frozen=True, kw_only=True):
     deadline: Time | None
     ended: Time | None
     outcome: str
-    actions: tuple[Action, ...]
+    actions: tuple[ActionJson, ...]
 
 
-class EventAnswer(Event, frozen=True, kw_only=True):
-    """The answer to an order for a VM. `silent_scopes` do not hear of it: nobody there polls."""
+class EventAnswer(EventJson, frozen=True, kw_only=True):
+    """The answer to an order for a VM. `silent_scopes` do not hear of it: no VM there polls."""
 
     silent_scopes: tuple[str, ...]
 
 
-class EventCanceled(EventAnswer, frozen=True, kw_only=True):
+class EventCanceledJson(EventAnswer, frozen=True, kw_only=True):
     """An event as it ended, and the ids of every event that was canceled with it."""
 
     canceled: tuple[str, ...]
 
 
-class FirstRead(Answered, frozen=True, kw_only=True):
+class FirstReadJson(AnswerBody, frozen=True, kw_only=True):
     """When a VM first read an event, and how long before it started."""
 
     vm: str
@@ -107,30 +107,30 @@ class FirstRead(Answered, frozen=True, kw_only=True):
     notice_seconds: float | None
 
 
-class Receipt(Answered, frozen=True, kw_only=True):
+class Receipt(AnswerBody, frozen=True, kw_only=True):
     """What was promised, what happened when, and who read it when."""
 
     scheduled: Time
     appeared: Time | None
     shown: Time | None
-    first_reads: tuple[FirstRead, ...]
+    first_reads: tuple[FirstReadJson, ...]
     approved: Time | None
     approved_by: str | None
     started: Time | None
     ended: Time | None
     notice_promised_seconds: Seconds
     notice_given_seconds: Seconds
-    kept: Kept
+    kept: NoticeVerdict
     why: str
 
 
-class EventShown(Event, frozen=True, kw_only=True):
+class EventDetail(EventJson, frozen=True, kw_only=True):
     """An event, open or ended, with its receipt."""
 
     receipt: Receipt
 
 
-class Hold(Answered, frozen=True, kw_only=True):
+class HoldJson(AnswerBody, frozen=True, kw_only=True):
     """Who or what holds it, since when, until when at the latest, what would free it."""
 
     reason: HoldReason
@@ -140,39 +140,39 @@ class Hold(Answered, frozen=True, kw_only=True):
     remedy: str
 
 
-class Explained(Answered, frozen=True, kw_only=True):
+class ExplanationJson(AnswerBody, frozen=True, kw_only=True):
     """What something waits for."""
 
     outcome: str
     phase: str
-    holds: tuple[Hold, ...]
+    holds: tuple[HoldJson, ...]
     until: Time | None
 
 
-class EventExplained(Explained, frozen=True, kw_only=True):
+class EventExplanationJson(ExplanationJson, frozen=True, kw_only=True):
     """What an event waits for."""
 
     event_id: str
 
 
-class EventPage(Answered, frozen=True, kw_only=True):
+class EventPage(AnswerBody, frozen=True, kw_only=True):
     """Events, newest first."""
 
-    items: tuple[Event, ...]
+    items: tuple[EventJson, ...]
     more: bool
 
 
 # Operations.
 
 
-class OperationMember(Answered, frozen=True, kw_only=True):
+class OperationMember(AnswerBody, frozen=True, kw_only=True):
     """An event that an operation waits for."""
 
     scope: str
     event_id: str
 
 
-class Operation(Answered, frozen=True, kw_only=True):
+class OperationJson(AnswerBody, frozen=True, kw_only=True):
     """One thing that is done to a host."""
 
     operation_id: str
@@ -187,7 +187,7 @@ class Operation(Answered, frozen=True, kw_only=True):
     description: str | None
     broke_domains_by: str | None
     members: tuple[OperationMember, ...]
-    action: Action | None
+    action: ActionJson | None
     started: Time | None
     deadline: Time | None
     ended: Time | None
@@ -195,30 +195,30 @@ class Operation(Answered, frozen=True, kw_only=True):
     revision: int
 
 
-class OperationShown(Operation, frozen=True, kw_only=True):
+class OperationDetail(OperationJson, frozen=True, kw_only=True):
     """An operation with its events, and the scopes that do not hear of it."""
 
-    events: tuple[Event, ...]
+    events: tuple[EventJson, ...]
     silent_scopes: tuple[str, ...]
 
 
-class OperationExplained(Explained, frozen=True, kw_only=True):
+class OperationExplanationJson(ExplanationJson, frozen=True, kw_only=True):
     """What an operation waits for."""
 
     operation_id: str
 
 
-class OperationPage(Answered, frozen=True, kw_only=True):
+class OperationPage(AnswerBody, frozen=True, kw_only=True):
     """Operations, newest first."""
 
-    items: tuple[Operation, ...]
+    items: tuple[OperationJson, ...]
     more: bool
 
 
 # VMs, hosts and scopes.
 
 
-class Vm(Answered, frozen=True, kw_only=True):
+class VmJson(AnswerBody, frozen=True, kw_only=True):
     """A VM as the fleet knows it."""
 
     name: str
@@ -239,7 +239,7 @@ class Vm(Answered, frozen=True, kw_only=True):
     went_down: bool
 
 
-class VmItem(Vm, frozen=True, kw_only=True):
+class VmItem(VmJson, frozen=True, kw_only=True):
     """A VM with what its host reported of it, and whether its scope is told of events."""
 
     power: Power | None
@@ -250,21 +250,21 @@ class VmItem(Vm, frozen=True, kw_only=True):
     open_events: int
 
 
-class VmShown(VmItem, frozen=True, kw_only=True):
+class VmDetail(VmItem, frozen=True, kw_only=True):
     """A VM with its open events."""
 
     polled: Time | None
-    events: tuple[Event, ...]
+    events: tuple[EventJson, ...]
 
 
-class VmPage(Answered, frozen=True, kw_only=True):
+class VmPage(AnswerBody, frozen=True, kw_only=True):
     """VMs by name."""
 
     items: tuple[VmItem, ...]
     more: bool
 
 
-class Host(Answered, frozen=True, kw_only=True):
+class HostJson(AnswerBody, frozen=True, kw_only=True):
     """A host, whether it is heard, and why no VM is placed there."""
 
     name: str
@@ -278,14 +278,15 @@ class Host(Answered, frozen=True, kw_only=True):
     revision: int
     alive: bool
     silent_seconds: int
-    blind: str
+    hypervisor_unreachable: str
     refuses: str
+    two_daemons: str
     placement: str
     vm_count: int
     open_operations: int
 
 
-class VmProblem(Answered, frozen=True, kw_only=True):
+class VmProblem(AnswerBody, frozen=True, kw_only=True):
     """What of a VM that a host shows cannot be used."""
 
     vm: str
@@ -293,29 +294,29 @@ class VmProblem(Answered, frozen=True, kw_only=True):
     problem: str
 
 
-class HostShown(Host, frozen=True, kw_only=True):
+class HostDetail(HostJson, frozen=True, kw_only=True):
     """A host with its VMs and open operations, and what of its VMs cannot be used."""
 
     vms: tuple[VmItem, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[OperationJson, ...]
     problems: tuple[VmProblem, ...]
 
 
-class HostFailed(Host, frozen=True, kw_only=True):
+class HostFailedJson(HostJson, frozen=True, kw_only=True):
     """A host that has failed, and the events of the VMs that were on it."""
 
-    events: tuple[Event, ...]
+    events: tuple[EventJson, ...]
     silent_scopes: tuple[str, ...]
 
 
-class HostPage(Answered, frozen=True, kw_only=True):
+class HostPage(AnswerBody, frozen=True, kw_only=True):
     """Hosts by name."""
 
-    items: tuple[Host, ...]
+    items: tuple[HostJson, ...]
     more: bool
 
 
-class ScopeHold(Answered, frozen=True, kw_only=True):
+class ScopeHoldJson(AnswerBody, frozen=True, kw_only=True):
     """Why platform events of a scope wait to be released."""
 
     since: Time
@@ -323,7 +324,7 @@ class ScopeHold(Answered, frozen=True, kw_only=True):
     reason: str
 
 
-class Recovery(Answered, frozen=True, kw_only=True):
+class RecoveryJson(AnswerBody, frozen=True, kw_only=True):
     """An update domain that was just hit, and the VMs that it waits for."""
 
     update_domain: int
@@ -332,7 +333,7 @@ class Recovery(Answered, frozen=True, kw_only=True):
     waiting_for: tuple[str, ...]
 
 
-class Scope(Answered, frozen=True, kw_only=True):
+class ScopeJson(AnswerBody, frozen=True, kw_only=True):
     """A scope, with numbers in place of its VMs and events."""
 
     name: str
@@ -343,31 +344,31 @@ class Scope(Answered, frozen=True, kw_only=True):
     polled: Time | None
     terminate_notice_seconds: Seconds
     auto_approve: tuple[str, ...]
-    hold: ScopeHold | None
+    hold: ScopeHoldJson | None
     vm_count: int
     open_events: int
 
 
-class ScopeShown(Scope, frozen=True, kw_only=True):
+class ScopeDetail(ScopeJson, frozen=True, kw_only=True):
     """A scope with its VMs and its open events, silent ones included."""
 
-    recoveries: tuple[Recovery, ...]
-    vms: tuple[Vm, ...]
-    events: tuple[Event, ...]
+    recoveries: tuple[RecoveryJson, ...]
+    vms: tuple[VmJson, ...]
+    events: tuple[EventJson, ...]
     deleted: tuple[str, ...]
 
 
-class ScopePage(Answered, frozen=True, kw_only=True):
+class ScopePage(AnswerBody, frozen=True, kw_only=True):
     """Scopes by name."""
 
-    items: tuple[Scope, ...]
+    items: tuple[ScopeJson, ...]
     more: bool
 
 
 # The rest.
 
 
-class Fact(Answered, frozen=True, kw_only=True):
+class FactJson(AnswerBody, frozen=True, kw_only=True):
     """A line of the journal under its number."""
 
     number: int
@@ -382,15 +383,15 @@ class Fact(Answered, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
-class JournalPage(Answered, frozen=True, kw_only=True):
+class JournalPage(AnswerBody, frozen=True, kw_only=True):
     """Lines, oldest first. `end` is where to go on: after it, nothing was missed."""
 
-    items: tuple[Fact, ...]
+    items: tuple[FactJson, ...]
     more: bool
     end: int
 
 
-class Changes(Answered, frozen=True, kw_only=True):
+class ChangesJson(AnswerBody, frozen=True, kw_only=True):
     """Names that an inventory has added, changed and removed."""
 
     added: tuple[str, ...]
@@ -398,7 +399,7 @@ class Changes(Answered, frozen=True, kw_only=True):
     removed: tuple[str, ...]
 
 
-class InventoryApplied(Answered, frozen=True, kw_only=True):
+class InventoryApplied(AnswerBody, frozen=True, kw_only=True):
     """What an inventory has changed.
 
     `waiting` says in words what has to wait for something that began meanwhile, or broke.
@@ -407,16 +408,16 @@ class InventoryApplied(Answered, frozen=True, kw_only=True):
     """
 
     differs: bool
-    hosts: Changes
-    scopes: Changes
-    vms: Changes
+    hosts: ChangesJson
+    scopes: ChangesJson
+    vms: ChangesJson
     still_deleted: tuple[str, ...]
     waiting: tuple[str, ...] | UnsetType = UNSET
     replaced: bool | UnsetType = UNSET
     note: str | UnsetType = UNSET
 
 
-class HealthShown(Answered, frozen=True, kw_only=True):
+class HealthJson(AnswerBody, frozen=True, kw_only=True):
     """Whether orders can be kept. `inventory_waits` is as `waiting` of the last inventory."""
 
     status: str
@@ -428,7 +429,7 @@ class HealthShown(Answered, frozen=True, kw_only=True):
     inventory_waits: tuple[str, ...]
 
 
-class Problem(Answered, frozen=True, kw_only=True):
+class Problem(AnswerBody, frozen=True, kw_only=True):
     """A refusal: what was refused (`detail`), and what would be accepted (`remedy`)."""
 
     type: str

@@ -5,7 +5,7 @@ Conversions only: core value in, answer out (`operator_answers`).
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forewarn.core.model import (
     SECOND_MS,
@@ -16,17 +16,18 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
+from forewarn.core.vm_profile import ATTRIBUTES, VmProfile
 from forewarn.wire import operator_answers as answers
 from forewarn.wire.instants import needed_time_text, time_text
 
-E = TypeVar("E", bound=answers.Event)
-V = TypeVar("V", bound=answers.Vm)
-S = TypeVar("S", bound=answers.Scope)
-O = TypeVar("O", bound=answers.Operation)  # noqa: E741 - an operation
+E = TypeVar("E", bound=answers.EventJson)
+V = TypeVar("V", bound=answers.VmJson)
+S = TypeVar("S", bound=answers.ScopeJson)
+O = TypeVar("O", bound=answers.OperationJson)  # noqa: E741 - an operation
 
 
-def event_json(event: ScheduledEvent) -> answers.Event:
-    return event_as(answers.Event, event)
+def event_json(event: ScheduledEvent) -> answers.EventJson:
+    return event_as(answers.EventJson, event)
 
 
 def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
@@ -64,8 +65,8 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
     )
 
 
-def action_json(action: Action) -> answers.Action:
-    return answers.Action(
+def action_json(action: Action) -> answers.ActionJson:
+    return answers.ActionJson(
         action_id=action.action_id,
         kind=action.kind,
         host=action.host,
@@ -79,11 +80,11 @@ def action_json(action: Action) -> answers.Action:
     )
 
 
-def vm_json(vm: Vm, scope_name: str) -> answers.Vm:
-    return vm_as(answers.Vm, vm, scope_name)
+def vm_json(vm: Vm, scope_name: str) -> answers.VmJson:
+    return vm_as(answers.VmJson, vm, scope_name)
 
 
-def vm_as(kind: type[V], vm: Vm, scope_name: str, **more: object) -> V:
+def vm_as(kind: type[V], vm: Vm, scope_name: str, **more: Any) -> V:
     """The VM with what this kind of answer says `more` of it."""
     return kind(
         name=vm.name,
@@ -91,19 +92,17 @@ def vm_as(kind: type[V], vm: Vm, scope_name: str, **more: object) -> V:
         scope=scope_name,
         update_domain=vm.update_domain,
         host=vm.host,
-        priority=vm.priority,
-        address=vm.address,
-        listen=vm.listen,
-        tags=dict(vm.tags),
-        fault_domain=vm.fault_domain,
-        zone=vm.zone,
-        os_type=vm.os_type,
-        computer_name=vm.computer_name,
+        **_profile_json(vm.profile),
         may_run_on=vm.may_run_on,
         off=vm.off,
         went_down=vm.went_down,
         **more,
     )
+
+
+def _profile_json(profile: VmProfile) -> dict[str, Any]:
+    said: dict[str, Any] = {name: getattr(profile, name) for name in ATTRIBUTES}
+    return {**said, "tags": dict(profile.tags)}
 
 
 def scope_as(kind: type[S], scope: Scope, *, enabled: bool, **more: object) -> S:
@@ -120,7 +119,7 @@ def scope_as(kind: type[S], scope: Scope, *, enabled: bool, **more: object) -> S
         auto_approve=tuple(sorted(event_type.value for event_type in scope.auto_approve)),
         hold=None
         if hold is None
-        else answers.ScopeHold(
+        else answers.ScopeHoldJson(
             since=needed_time_text(hold.since_ms), event_id=hold.event_id, reason=hold.reason
         ),
         vm_count=len(scope.vms),
@@ -129,14 +128,14 @@ def scope_as(kind: type[S], scope: Scope, *, enabled: bool, **more: object) -> S
     )
 
 
-def scope_json(scope: Scope, *, enabled: bool) -> answers.ScopeShown:
+def scope_json(scope: Scope, *, enabled: bool) -> answers.ScopeDetail:
     """A scope with its VMs and its open events, silent ones included."""
     return scope_as(
-        answers.ScopeShown,
+        answers.ScopeDetail,
         scope,
         enabled=enabled,
         recoveries=tuple(
-            answers.Recovery(
+            answers.RecoveryJson(
                 update_domain=recovery.update_domain,
                 since=needed_time_text(recovery.since_ms),
                 until=needed_time_text(recovery.until_ms),
@@ -150,8 +149,8 @@ def scope_json(scope: Scope, *, enabled: bool) -> answers.ScopeShown:
     )
 
 
-def operation_json(operation: Operation) -> answers.Operation:
-    return operation_as(answers.Operation, operation)
+def operation_json(operation: Operation) -> answers.OperationJson:
+    return operation_as(answers.OperationJson, operation)
 
 
 def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
@@ -182,9 +181,9 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
     )
 
 
-def fact_json(fact: Fact, number: int) -> answers.Fact:
+def fact_json(fact: Fact, number: int) -> answers.FactJson:
     """A line of the journal under its number."""
-    return answers.Fact(
+    return answers.FactJson(
         number=number,
         kind=fact.kind,
         at=needed_time_text(fact.at_ms),

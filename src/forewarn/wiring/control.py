@@ -7,39 +7,39 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
+from msgspec import Struct
 
 from forewarn.adapters.authority import Authority, read_peer, read_request
-from forewarn.adapters.data_folder import DatabaseRefused
-from forewarn.adapters.membership import MembersFile
+from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.api.app import create_app
-from forewarn.api.crowds import PortLimits
+from forewarn.api.connection_limits import PortLimits
 from forewarn.api.guarded_server import GuardedServer
-from forewarn.api.link_app import create_link_app
-from forewarn.api.link_measures import LinkMeasures
-from forewarn.api.link_protocol import LinkProtocol, link_limits
-from forewarn.api.link_routes import LinkRoutes
+from forewarn.api.link.app import create_link_app
+from forewarn.api.link.metrics import LinkMetrics
+from forewarn.api.link.protocol import LinkProtocol, link_limits
+from forewarn.api.link.routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control.commands import WasDown
+from forewarn.control.host_feed import HostFeed
 from forewarn.control.membership import Membership, Signing
 from forewarn.control.sightings import Sightings
-from forewarn.control.views import Views
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.assembly import Adapters, ControlParts
+from forewarn.wiring.control_parts import Adapters, ControlParts
 from forewarn.wiring.operator_server import (
     STOP_GRACE_S,
     Announcement,
@@ -63,8 +63,7 @@ CERTIFICATE_LOOK_EVERY_S = 3_600.0
 KEEP_ALIVE_S = 75
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlWhere:
+class ControlWhere(Struct, frozen=True, kw_only=True):
     """Where the control plane really is, once it is there."""
 
     operator_url: str
@@ -75,8 +74,7 @@ class ControlWhere:
     data: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class LinkAddress(Struct, frozen=True):
     """Where the link listens, and the URL by which hosts reach it."""
 
     listen: str
@@ -116,9 +114,13 @@ class ControlService:
         )
         self.sightings = Sightings(real, self.parts.volatile)
         self._inventories = self.parts.inventories(needs_channels=False)
-        self.views = Views(self.parts.history, adoptions=self.sightings.adoptions_for)
-        self.sightings.on_adoption(self.views.ring)
-        self.parts.load_views(self.views)
+        self.host_feed = HostFeed(
+            self.parts.history,
+            adoptions=self.sightings.adoptions_for,
+            asked=self.parts.observed.asks,
+        )
+        self.sightings.on_adoption(self.host_feed.ring)
+        self.parts.load_host_feed(self.host_feed)
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
         members = MembersFile(folder)
@@ -134,15 +136,16 @@ class ControlService:
             ),
             control=self.parts.control,
             clock=real,
-            shut_out=self.views.ring,
+            shut_out=self.host_feed.ring,
             files=self.parts.files,
             by=settings.by(),
         )
-        self._link_measures = LinkMeasures(
+        self._link_measures = LinkMetrics(
             members=lambda: [member.name for member in self.membership.members()],
             silent_ms=self.parts.observed.silent_ms,
             refuses=self._refuses,
-            waiting=self.views.waiting,
+            two_daemons=self.parts.observed.two_daemons,
+            waiting=self.host_feed.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
         )
         self.parts.measures.add(self._link_measures)
@@ -153,10 +156,10 @@ class ControlService:
         return [host.name for host in self.parts.fleet.hosts() if host.joined]
 
     def _show(self, changes: Sequence[Change]) -> None:
-        self.views.published(changes)
+        self.host_feed.published(changes)
         for change in changes:
             gone = [n for n in change.removed_hosts if n not in self.parts.fleet.hosts_by_name]
-            self.views.forget(gone)
+            self.host_feed.forget(gone)
 
     def _ring(self) -> None:
         self.parts.ticker.ring()
@@ -201,7 +204,7 @@ class ControlService:
                     *MemberRoutes(
                         parts.control, self.membership, command=link.join_command
                     ).table(),
-                    *AdoptRoutes(parts.control, self.sightings).table(),
+                    *AdoptRoutes(parts.control, self.sightings, by=settings.by()).table(),
                 ],
                 inventories=self._inventories,
                 by=settings.by(),
@@ -212,7 +215,7 @@ class ControlService:
                     started(self._where(url, link))
                     await self._work_until_stopped()
 
-    def _where(self, operator_url: str, link: Link) -> ControlWhere:
+    def _where(self, operator_url: str, link: LinkAddress) -> ControlWhere:
         return ControlWhere(
             operator_url=operator_url,
             operator_socket=self._settings.operator_socket,
@@ -240,14 +243,14 @@ class ControlService:
             )
 
     @asynccontextmanager
-    async def _link(self) -> AsyncIterator[Link]:
+    async def _link(self) -> AsyncIterator[LinkAddress]:
         """The link on its socket; yields where it is."""
         names = server_names(self._settings)
         context = self._authority.server_context(names)
         app = create_link_app(
             LinkRoutes(
                 self.parts.control,
-                views=self.views,
+                host_feed=self.host_feed,
                 sightings=self.sightings,
             ),
             self.membership,
@@ -273,7 +276,7 @@ class ControlService:
             async with listening(
                 server, self._settings.hosts, what="the link for hosts", option="--hosts"
             ) as where:
-                yield Link(listen_text(*where), hosts_url(self._settings, port=where[1]))
+                yield LinkAddress(listen_text(*where), hosts_url(self._settings, port=where[1]))
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
@@ -303,7 +306,7 @@ class ControlService:
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)
         self.parts.doorbell.close()
-        self.views.close()
+        self.host_feed.close()
         for task in done - {stopping}:
             task.result()  # a loop that ends by itself has failed: say so and stop
 

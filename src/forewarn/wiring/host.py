@@ -11,37 +11,38 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from forewarn.adapters import host_credentials, joining
 from forewarn.adapters.control_link import ControlLink
-from forewarn.adapters.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.host_credentials import Credentials
 from forewarn.adapters.loop_lateness import LoopLateness
 from forewarn.adapters.shared_folders import refuse_shared_folder
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused, FolderLock
 from forewarn.adapters.system import SystemClock, boottime_ms
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
-from forewarn.core.machines import SeenVm
+from forewarn.core.inventory.host_report import SeenVm
+from forewarn.doorbell import rung
 from forewarn.endpoint.endpoint import Endpoint
-from forewarn.host.channel_plan import ChannelProblem
-from forewarn.host.control_time import ControlTime
+from forewarn.host.channels.plan import ChannelProblem
+from forewarn.host.control_clock import ControlClock
 from forewarn.host.daemon import Hosts
 from forewarn.host.documents import Documents
-from forewarn.host.follower import Follower, back_off_s
-from forewarn.host.guests import LinkedGuests
+from forewarn.host.feed_reader import FeedReader, back_off_s
+from forewarn.host.guest_proxy import GuestProxy
 from forewarn.host.identity import Identity, WitnessedIdentity
 from forewarn.host.metrics_server import MetricsServer
-from forewarn.host.ringing import rung
-from forewarn.host.watching import Watch
+from forewarn.host.vm_watcher import VmWatcher
 from forewarn.host_settings import HostSettings
 from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink, Hypervisor, Machines
 from forewarn.wire.link import ShownScope
-from forewarn.wiring.host_keeping import DocumentKeeper
-from forewarn.wiring.host_measures import host_measures
+from forewarn.wiring.host_documents import DocumentKeeper
+from forewarn.wiring.host_metrics import host_metrics
 from forewarn.wiring.process import (
     NotJoined,
     raise_descriptor_limit,
@@ -56,7 +57,7 @@ RENEWAL_LOOK_EVERY_S = 60.0
 LAST_WORDS_S = 3.0  # how long a stop waits for what guests did last to reach control
 
 
-class Channels(Protocol):
+class VmChannels(Protocol):
     """The ways by which VMs ask."""
 
     async def arrange(self, seen: Sequence[SeenVm]) -> Sequence[ChannelProblem]: ...
@@ -68,8 +69,7 @@ async def _nothing() -> None:
     """There is nothing to close."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machinery:
+class Machinery(Struct, frozen=True, kw_only=True):
     """What a host daemon acts on and is asked by.
 
     `loops` run as long as the daemon works; `close` ends what is open, whatever has run.
@@ -77,7 +77,7 @@ class Machinery:
 
     machines: Machines
     hypervisor: Hypervisor
-    channels: Callable[[Endpoint, Identity], Channels]
+    channels: Callable[[Endpoint, Identity], VmChannels]
     loops: tuple[Callable[[], Coroutine[None, None, None]], ...] = ()
     close: Callable[[], Awaitable[None]] = _nothing
 
@@ -85,8 +85,7 @@ class Machinery:
 Building = Callable[[str, HostLink], Machinery]
 
 
-@dataclass(frozen=True, slots=True)
-class HostWhere:
+class HostWhere(Struct, frozen=True):
     """What a host daemon can say of itself once it serves."""
 
     name: str
@@ -115,7 +114,7 @@ class HostService:
         self._credentials = credentials
         self._clock = clock or SystemClock()
         self._chance = chance
-        self.time = ControlTime()
+        self.time = ControlClock()
         self.link = linked_by(
             self.control,
             credentials.context(),
@@ -125,7 +124,7 @@ class HostService:
         self._machinery = build(self.name, self.link)
         self.identity = WitnessedIdentity(
             self.name,
-            follower=lambda: self.follower,
+            feed_reader=lambda: self.feed_reader,
             monotonic_ms=self._clock.monotonic_ms,
         )
         self.documents = Documents(
@@ -145,8 +144,9 @@ class HostService:
             readable=self._readable,
             obeys=self._obeys,
             refuses=self._refuses,
+            unheard=self._unheard,
         )
-        self.watch = Watch(
+        self.watch = VmWatcher(
             self.name,
             machines=self._machinery.machines,
             link=self.link,
@@ -155,13 +155,13 @@ class HostService:
             boot_id=partial(self._machinery.hypervisor.boot_id, self.name),
         )
         self.keeper = self._new_keeper()
-        self.follower = self._new_follower()
+        self.feed_reader = self._new_feed_reader()
         self.link.followed = self._followed
-        self._metrics = MetricsServer(metrics=host_measures(self).text, healthz=self._healthz)
+        self._metrics = MetricsServer(metrics=host_metrics(self).text, healthz=self._healthz)
 
-    def _new_follower(self) -> Follower:
+    def _new_feed_reader(self) -> FeedReader:
         keeper = self.keeper
-        return Follower(
+        return FeedReader(
             self.name,
             link=self.link,
             documents=self.documents,
@@ -193,8 +193,8 @@ class HostService:
             boot_id_file=self._settings.boot_id_file,
         )
 
-    def _new_guests(self) -> LinkedGuests:
-        return LinkedGuests(
+    def _new_guests(self) -> GuestProxy:
+        return GuestProxy(
             self.link,
             polled=self.documents.polled,
             now_ms=self._now_ms,
@@ -214,14 +214,14 @@ class HostService:
         self.time.heard(now_ms, asked_monotonic_ms=asked_ms, heard_monotonic_ms=heard_ms)
 
     def _followed(self) -> str:
-        return self.follower.epoch
+        return self.feed_reader.epoch
 
     def _refuses(self) -> str:
-        return self.follower.refuses
+        return self.feed_reader.refuses
 
     def _obeys(self) -> bool:
         """Only a control whose documents are on show, all of them, is obeyed."""
-        return bool(self.follower.epoch) and not self.follower.refuses
+        return bool(self.feed_reader.epoch) and not self.feed_reader.refuses
 
     def _readable(self, scope: ShownScope) -> bool:
         """Whether every VM of the scope that runs here and asks is heard."""
@@ -230,6 +230,10 @@ class HostService:
     def _now_ms(self) -> int:
         """The wall clock of control: that of this machine says nothing."""
         return self.time.now_ms(self._clock.monotonic_ms())
+
+    def _unheard(self) -> None:
+        """Control does not answer a turn: a question for changes may wait on a dead connection."""
+        self.feed_reader.ask_now()
 
     def _reconnected(self) -> None:
         """Control may have forgotten what it saw here, and what it asked for."""
@@ -271,9 +275,9 @@ class HostService:
         If it does not answer and there are last documents, those will do for the time being.
         """
         failures = 0
-        self.keeper.recall(self.follower)
+        self.keeper.recall(self.feed_reader)
         while not stop.is_set():
-            asking = asyncio.ensure_future(self.follower.once())
+            asking = asyncio.ensure_future(self.feed_reader.once())
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait([asking, stopping], return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
@@ -282,7 +286,7 @@ class HostService:
             asking.cancel()
             await asyncio.gather(asking, stopping, return_exceptions=True)
             failures += 1
-            if failures == 1 and not stop.is_set() and self.keeper.resume(self.follower):
+            if failures == 1 and not stop.is_set() and self.keeper.resume(self.feed_reader):
                 return True
             await rung(stop, back_off_s(failures, self._chance()))
         return False
@@ -290,7 +294,7 @@ class HostService:
     async def _work(self, stop: asyncio.Event) -> None:
         loops = (
             self.lateness.run,
-            self.follower.run,
+            self.feed_reader.run,
             self.hosts.run,
             self.guests.run,
             self.watch.run,
@@ -309,10 +313,10 @@ class HostService:
         await self._last_words()
 
     async def _keep_documents(self) -> None:
-        await self.keeper.run(self.follower)
+        await self.keeper.run(self.feed_reader)
 
     async def _last_words(self) -> None:
-        await self.keeper.finish(self.follower)
+        await self.keeper.finish(self.feed_reader)
         try:
             async with asyncio.timeout(LAST_WORDS_S):
                 self.guests.gather_polls()
@@ -357,12 +361,12 @@ class HostService:
     # What can be seen of it.
 
     def _healthz(self) -> str:
-        age_s = self.follower.age_s
+        age_s = self.feed_reader.age_s
         heard = "was never heard" if age_s is None else f"heard {age_s:.1f} s ago"
         seen = self.watch.seen
         vms = "hypervisor away" if seen is None else f"{len(seen)} VMs seen"
         problems = len(self.watch.problems) + len(self.watch.channel_problems)
-        obeyed = ", refused" if self.follower.refuses else ""
+        obeyed = ", refused" if self.feed_reader.refuses else ""
         return f"ok: host {self.name}, control {heard}{obeyed}, {vms}, {problems} problems"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forewarn.adapters.link_addresses import LinkAddresses
-from forewarn.adapters.nft_rules import NftRules
+from forewarn.adapters.iproute2 import LinkAddresses
+from forewarn.adapters.nftables import NftRules
 from forewarn.core.errors import Refusal
-from forewarn.host.channels import take_down
+from forewarn.host.channels.interfaces import take_down
 from forewarn.ports import NetworkFailed
 
 

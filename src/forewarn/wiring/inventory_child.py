@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forewarn.adapters import children
+from forewarn.adapters import child_processes
 from forewarn.control import inventory_apart
 
 MODULE = "forewarn.wiring.inventory_child"
@@ -10,8 +10,8 @@ MODULE = "forewarn.wiring.inventory_child"
 
 def reads_apart() -> inventory_apart.ReadsApart:
     """Who has such a process read."""
-    return inventory_apart.ReadsApart(children.ask, module=MODULE)
+    return inventory_apart.ReadsApart(child_processes.ask, module=MODULE)
 
 
 if __name__ == "__main__":
-    children.answer(inventory_apart.reply)
+    child_processes.answer(inventory_apart.reply)

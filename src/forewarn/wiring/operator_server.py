@@ -11,8 +11,8 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from forewarn.adapters.data_folder import unusable
 from forewarn.adapters.private_files import write_private
+from forewarn.adapters.sqlite.data_folder import unusable
 from forewarn.api.guarded_protocol import GuardedProtocol
 from forewarn.api.guarded_server import GuardedServer
 from forewarn.core.addresses import listen_text, read_listen
@@ -109,6 +109,6 @@ class Announcement:
             raise unusable(self._path.parent, error) from error
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # somebody else's by now, or gone with its folder
+        with suppress(OSError):  # another process's by now, or gone with its folder
             if self._path.read_text(encoding="utf-8") == self._text:
                 self._path.unlink()

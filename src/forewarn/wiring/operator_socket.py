@@ -78,7 +78,7 @@ def _bound(path: Path) -> Iterator[socket.socket]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Have a folder that the group may enter and nobody else may write to."""
+    """Have a folder that the group may enter and only its owner may write to."""
     try:
         folder.mkdir(mode=FOLDER_MODE)
     except FileExistsError:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from forewarn.adapters.data_folder import DatabaseRefused
+from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.host.listeners import ListenFailed
 from forewarn.logs import Log
@@ -25,7 +25,7 @@ EXIT_STORE_FAILED = 70
 EXIT_CONFIG = 78  # of sysexits.h: a person has to mend something first, and no restart helps
 GROWN_MIN = 100_000  # objects; to look at fewer takes some ten milliseconds
 
-# What stops a start, each with a sentence for whoever started it.
+# What stops a start, each with a sentence for the person who started it.
 CannotStart = (DatabaseRefused, ListenFailed, Refusal, StoreFailed, Unavailable)
 
 
@@ -99,6 +99,18 @@ def settle_memory() -> None:
     end_loading()
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Look for no garbage meanwhile, in a process that is not ours alone: nothing is frozen."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Growing:
     """Enter it while much comes to be in memory that stays, as at a start. May be nested.
 
@@ -121,9 +133,9 @@ class Growing:
 
 
 def die(reason: str) -> None:
-    """After a failed fsync nobody knows what is on the disk: end at once, answer nothing more."""
+    """After a failed fsync the content of the disk is unknown: end at once, answer nothing more."""
     try:
         sys.stderr.write(f"forewarn: stopped at once, nothing unkept was answered: {reason}\n")
         sys.stderr.flush()
-    finally:  # also when nobody reads standard error any more
+    finally:  # also when standard error has no reader any more
         os._exit(EXIT_STORE_FAILED)

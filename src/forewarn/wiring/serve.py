@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from forewarn.adapters import backup
+from msgspec import Struct
+
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite import backup
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control.commands import WasDown
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
+from forewarn.doorbell import rung
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.logs import Log
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
-from forewarn.wiring.assembly import Adapters, Assembly
+from forewarn.wiring.control_parts import Adapters, ControlAndHosts
 from forewarn.wiring.operator_server import Announcement, serving
 from forewarn.wiring.operator_socket import serving_socket
 from forewarn.wiring.process import (
@@ -38,8 +40,7 @@ ARRANGE_AGAIN_S = 2.0
 restore = backup.restore
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Struct, frozen=True):
     """Where the service really listens, once it does."""
 
     guest: tuple[str, int]
@@ -50,13 +51,13 @@ class Where:
     data: Path
 
 
-class Service:
+class EmbeddedService:
     """Everything in one process: `forewarn serve`. Made and run inside one event loop."""
 
     def __init__(self, settings: Settings, store: SqliteStore) -> None:
         clock = SystemClock()
         self._settings = settings
-        self._parts = Assembly(
+        self._parts = ControlAndHosts(
             settings,
             Adapters(store=store, clock=clock, lease_clock=clock, ids=RandomIds()),
             ring=self._ring,
@@ -89,7 +90,7 @@ class Service:
         await keep_arranged(self._parts.fleet_changed, self._arrange)
 
     async def _arrange(self) -> None:
-        await self._parts.arrange(self._listeners, lambda vm: vm.listen)
+        await self._parts.arrange(self._listeners, lambda vm: vm.profile.listen)
 
     async def run(self, started: Callable[[Where], None]) -> None:
         """Start in the order that keeps the promises, run until told to stop, end cleanly.
@@ -202,11 +203,8 @@ async def keep_arranged(
     """Arrange after each change, and again until it has worked; each new reason is logged."""
     why_not: str | None = None
     while True:
-        try:
-            async with asyncio.timeout(None if why_not is None else again_s):
-                await changed.wait()
-        except TimeoutError:
-            pass  # the same change once more: a port or a descriptor may be free by now
+        # The same change once more: a port or a descriptor may be free by then.
+        await rung(changed, None if why_not is None else again_s)
         changed.clear()
         try:
             await arrange()
@@ -218,7 +216,7 @@ async def keep_arranged(
             why_not = None
 
 
-def open_service(settings: Settings, *, new: bool = False) -> Service:
+def open_service(settings: Settings, *, new: bool = False) -> EmbeddedService:
     """Open the data folder and build the service. Call it inside the event loop that runs it.
 
     `new`: begin with a new database where the one that was there is lost or would be refused.
@@ -229,7 +227,7 @@ def open_service(settings: Settings, *, new: bool = False) -> Service:
     store = SqliteStore.in_folder(settings.data, new=new)
     load_quietly()
     try:
-        service = Service(settings, store)
+        service = EmbeddedService(settings, store)
         service.refuse_real_hosts()
         return service  # noqa: TRY300 - what follows undoes
     except BaseException:

@@ -5,42 +5,42 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 
-from forewarn.adapters.data_folder import FolderLock
 from forewarn.adapters.operator_token import given_token, operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.store import SqliteStore
+from forewarn.adapters.sqlite.data_folder import FolderLock
+from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import SystemClock
 from forewarn.api.doorbell import Doorbell
 from forewarn.control import inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
-from forewarn.core.marks import Numbered
+from forewarn.core.incarnation_marks import Numbered
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.principal import INVENTORY_FILE
-from forewarn.core.spelling import meant
+from forewarn.core.suggestions import meant
 from forewarn.emulator.clock import EmulatedClock, StillClock
-from forewarn.emulator.faults import FaultBook
-from forewarn.emulator.faulty_endpoint import FaultyEndpoint
+from forewarn.emulator.faults.book import FaultBook
+from forewarn.emulator.faults.endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
-from forewarn.emulator.visits import Visits, WatchedService
+from forewarn.emulator.request_counts import RequestCounts, WatchedService
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
-from forewarn.wiring.assembly import Adapters, Assembly
-from forewarn.wiring.process import raise_descriptor_limit, stop_signals
+from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.process import raise_descriptor_limit, stop_signals, without_collections
 
 if TYPE_CHECKING:
     from forewarn.api.route_table import RouteSpec
-    from forewarn.emulator.scenario_runner import ScenarioRunner
+    from forewarn.emulator.scenarios.runner import ScenarioRunner
 
 # Where the clock starts if a seed is given: two runs are the same to the byte, dates included.
 LINK_LOCAL_ADDRESS = "169.254.169.254"
@@ -48,8 +48,7 @@ LINK_LOCAL = f"{LINK_LOCAL_ADDRESS}:80"  # where the real service is (P1)
 SEEDED_START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class EmulationPlan(Struct, frozen=True, kw_only=True):
     """What is emulated.
 
     The same plan with a seed, and the same commands, give the same run byte for byte. Without a
@@ -69,7 +68,7 @@ class Plan:
 class Emulator:
     """A whole Forewarn in memory. Made, started and closed inside one event loop."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EmulationPlan) -> None:
         raise_descriptor_limit()
         real = SystemClock()
         self._plan = plan
@@ -79,7 +78,7 @@ class Emulator:
         self.faults = FaultBook(self.clock.now_ms, seed, vms=self._vms)
         store = SqliteStore.in_memory()
         try:
-            self._parts = parts = Assembly(
+            self._parts = parts = ControlAndHosts(
                 plan.settings,
                 Adapters(
                     store=store, clock=self.clock, lease_clock=StillClock(), ids=SeededIds(seed)
@@ -101,7 +100,7 @@ class Emulator:
             more_instants=self._more_instants,
         )
         self.control = SettledControl(parts.control, self.pacer)
-        self.visits = Visits(parts.doorbell.ring)
+        self.visits = RequestCounts(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
             WatchedService(parts.guests, parts.doorbell.ring, self.pacer.settle),
@@ -120,7 +119,7 @@ class Emulator:
     @cached_property
     def scenarios(self) -> ScenarioRunner:
         """All runs of scenarios. Most emulators have none, and its imports take their time."""
-        from forewarn.emulator.scenario_runner import ScenarioRunner  # noqa: PLC0415 - see above
+        from forewarn.emulator.scenarios.runner import ScenarioRunner  # noqa: PLC0415 - see above
 
         return ScenarioRunner(
             pacer=self.pacer,
@@ -133,20 +132,29 @@ class Emulator:
     async def start(self) -> None:
         """Have the fleet and its listeners. Raises one of CannotStart; `close` it all the same."""
         self._parts.writer.start()
+        with without_collections():
+            await self._have_the_fleet()
+        if self.clock.speed:
+            self._pacing = asyncio.get_running_loop().create_task(self.pacer.run())
+
+    async def _have_the_fleet(self) -> None:
         if self._plan.listen != ANY_PORT:
             wanted = inventory.parse(self._plan.inventory)
             self._first_vm = wanted.vms[0].name if wanted.vms else ""
+        files = self._parts.volatile.files
         await self._parts.control.submit(
             # Most VMs listen on any port: whether something can is tried once for each address.
             inventory.apply(
-                self._plan.inventory, by=INVENTORY_FILE, cannot_listen=cache(cannot_listen)
+                self._plan.inventory,
+                by=INVENTORY_FILE,
+                cannot_listen=cache(cannot_listen),
+                files=files,
             )
         )
+        files.forget()  # what the file says is the fleet by now
         await self._arrange()
         await self._parts.hosts.heartbeat()
         await self.pacer.settle()
-        if self.clock.speed:
-            self._pacing = asyncio.get_running_loop().create_task(self.pacer.run())
 
     async def wait(self) -> None:
         """Run for ever. Ends only by being canceled, or by what must not happen."""
@@ -166,13 +174,13 @@ class Emulator:
         self._parts.store.close()
 
     def broke(self, error: BaseException) -> None:
-        """Note an error of ours that nobody else is told of, and wake whoever waits."""
+        """Note an error of ours that no caller is told of otherwise, and wake those that wait."""
         self._errors.append(error)
         self._parts.doorbell.ring()
 
     def errors(self) -> tuple[BaseException, ...]:
         """What has broken inside and was not raised to a caller, oldest first."""
-        hosts = self._parts.hosts.failures
+        hosts = self._parts.host_failures
         counted = [RuntimeError(f"hosts broke {hosts} times; the log says how")] if hosts else []
         return (*self._errors, *counted)
 
@@ -237,8 +245,8 @@ class Emulator:
 
     def _routes(self) -> Sequence[RouteSpec]:
         from forewarn.emulator.clock_routes import clock_routes  # noqa: PLC0415 - as in `operator`
-        from forewarn.emulator.fault_routes import fault_routes  # noqa: PLC0415
-        from forewarn.emulator.scenario_routes import scenario_routes  # noqa: PLC0415
+        from forewarn.emulator.faults.routes import fault_routes  # noqa: PLC0415
+        from forewarn.emulator.scenarios.routes import scenario_routes  # noqa: PLC0415
 
         return [
             *clock_routes(self.pacer, self.clock),
@@ -268,12 +276,12 @@ class Emulator:
             await self._parts.arrange(self._listeners, self._listen)
 
     def _listen(self, vm: Vm) -> str:
-        if vm.name == self._first_vm and vm.listen in (None, ANY_PORT):
+        if vm.name == self._first_vm and vm.profile.listen in (None, ANY_PORT):
             return self._plan.listen
-        return vm.listen or ANY_PORT
+        return vm.profile.listen or ANY_PORT
 
 
-def _start_ms(plan: Plan, real: SystemClock) -> int:
+def _start_ms(plan: EmulationPlan, real: SystemClock) -> int:
     if plan.start_ms is not None:
         return plan.start_ms
     if plan.seed is not None:
@@ -281,8 +289,7 @@ def _start_ms(plan: Plan, real: SystemClock) -> int:
     return real.now_ms() // SECOND_MS * SECOND_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Struct, frozen=True, kw_only=True):
     """Where an emulator really listens, once it does."""
 
     vm_urls: dict[str, str]
@@ -294,7 +301,7 @@ class Running:
 
 
 async def run_emulator(
-    plan: Plan, *, token: str | None, started: Callable[[Running], None]
+    plan: EmulationPlan, *, token: str | None, started: Callable[[Running], None]
 ) -> None:
     """Run until told to stop, leaving the operator URL and token in the data folder meanwhile.
 
@@ -341,7 +348,7 @@ def _token(data: Path, given: str | None) -> str:
     return given_token(path, given) if given else operator_token(path)
 
 
-async def _start(emulator: Emulator, plan: Plan) -> None:
+async def _start(emulator: Emulator, plan: EmulationPlan) -> None:
     try:
         await emulator.start()
     except ListenFailed as failed:

@@ -7,6 +7,6 @@ input. Importing this package imports the tables of options only.
 from __future__ import annotations
 
 from forewarn_guest.steps.kinds import KINDS
-from forewarn_guest.steps.options import Kind, Mistake, Option, read_options
+from forewarn_guest.steps.options import Mistake, Option, StepKind, read_options
 
-__all__ = ["KINDS", "Kind", "Mistake", "Option", "read_options"]
+__all__ = ["KINDS", "StepKind", "Mistake", "Option", "read_options"]

@@ -17,7 +17,7 @@ from forewarn_guest.steps.occasion import (
     INPUT_MAX,
     Deadline,
     Misused,
-    Occasion,
+    StepContext,
     one_line,
     read_occasion,
 )
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
         return MISUSED
     signal.signal(signal.SIGTERM, _terminated)
     _end_when_time_is_up(occasion.deadline)
-    run: Callable[[Occasion], str] = importlib.import_module(
+    run: Callable[[StepContext], str] = importlib.import_module(
         f"forewarn_guest.steps.{kind.module}"
     ).run
     try:

@@ -20,7 +20,7 @@ _running: set[subprocess.Popen[str]] = set()
 _lock = threading.RLock()  # the end of the process may come in a signal or from another thread
 
 
-class Ended(Exception):  # noqa: N818 - says what is the case
+class ProgramFailed(Exception):  # noqa: N818 - says what is the case
     """A program ended with another code than 0. `said` is the last of what it said, in a line."""
 
     def __init__(self, code: int, said: str) -> None:
@@ -30,7 +30,7 @@ class Ended(Exception):  # noqa: N818 - says what is the case
 
 
 def run(argv: Sequence[str], deadline: Deadline, environment: Mapping[str, str]) -> str:
-    """What the program wrote to standard output. Raises Ended, or StepError when time is up.
+    """What the program wrote to standard output. Raises ProgramFailed, or StepError when late.
 
     Nothing that was started is left: at the deadline the program and what it started are killed.
     """
@@ -55,7 +55,7 @@ def run(argv: Sequence[str], deadline: Deadline, environment: Mapping[str, str])
     finally:
         end_children()
     if child.returncode != 0:
-        raise Ended(child.returncode, last_words(problems or out))
+        raise ProgramFailed(child.returncode, last_words(problems or out))
     return out[:OUTPUT_MAX]
 
 

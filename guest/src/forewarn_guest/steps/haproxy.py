@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Deadline, Occasion, one_line
-from forewarn_guest.steps.options import Address
+from forewarn_guest.steps.occasion import Deadline, StepContext, one_line
+from forewarn_guest.steps.options import SocketAddress
 
 ANSWER_MAX = 8 * 1024 * 1024  # bytes; `show stat` of some thousand servers
 CONNECT_S = 5.0
@@ -26,7 +26,7 @@ _MAINT, _DRAIN = 0x01, 0x08
 _TOLD = {"drain": _DRAIN, "maint": _MAINT, "ready": 0}
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Do it on every socket. Returns what was done; raises StepError with what was not."""
     action, servers = occasion.options["action"], occasion.options["servers"]
     sockets = occasion.options["sockets"]
@@ -42,7 +42,7 @@ def run(occasion: Occasion) -> str:
     return f"{said}, with no sessions left."
 
 
-def _set(address: Address, server: str, action: str, deadline: Deadline) -> None:
+def _set(address: SocketAddress, server: str, action: str, deadline: Deadline) -> None:
     deadline.doing = f"haproxy at {address} had not set {server} to {action}"
     answer = _ask(address, f"set server {server} state {action}", deadline).strip()
     if not answer:
@@ -54,7 +54,9 @@ def _set(address: Address, server: str, action: str, deadline: Deadline) -> None
     raise StepError(f"haproxy at {address} refused to set {server} to {action}: {said}.", remedy)
 
 
-def _look(address: Address, servers: tuple[str, ...], action: str, deadline: Deadline) -> None:
+def _look(
+    address: SocketAddress, servers: tuple[str, ...], action: str, deadline: Deadline
+) -> None:
     """That each server is what it was told to be."""
     told = dict(_admin_bits(_ask(address, "show servers state", deadline)))
     for server in servers:
@@ -87,7 +89,7 @@ def _admin_bits(answer: str) -> Iterator[tuple[str, int]]:
                 yield f"{backend}/{server}", int(bits)
 
 
-def _wait(address: Address, servers: tuple[str, ...], deadline: Deadline) -> None:
+def _wait(address: SocketAddress, servers: tuple[str, ...], deadline: Deadline) -> None:
     """Until no server has a session, those in its queue included."""
     while True:
         sessions = _sessions(_ask(address, f"show stat -1 {SERVERS_ONLY} -1", deadline))
@@ -112,7 +114,7 @@ def _sessions(answer: str) -> dict[str, int]:
     return found
 
 
-def _ask(address: Address, command: str, deadline: Deadline) -> str:
+def _ask(address: SocketAddress, command: str, deadline: Deadline) -> str:
     """The whole answer to one command. haproxy closes the connection behind it."""
     try:
         with _connected(address, deadline) as channel:
@@ -126,7 +128,7 @@ def _ask(address: Address, command: str, deadline: Deadline) -> str:
         ) from error
 
 
-def _connected(address: Address, deadline: Deadline) -> socket.socket:
+def _connected(address: SocketAddress, deadline: Deadline) -> socket.socket:
     seconds = deadline.left(CONNECT_S)
     if not address.path:
         return socket.create_connection((address.host, address.port), seconds)

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from forewarn_guest.durations import ACCEPTS
 from forewarn_guest.steps.options import (
-    Address,
-    Kind,
     Mistake,
     Option,
+    SocketAddress,
+    StepKind,
     absolute_path,
     host_and_port,
     list_of,
@@ -82,7 +82,7 @@ def _url(value: object) -> str:
     return url
 
 
-def _log_target(value: object) -> Address | str:
+def _log_target(value: object) -> SocketAddress | str:
     """`journald`, `syslog`, or the address behind `udp:`."""
     target = text(value)
     if target in ("journald", "syslog"):
@@ -134,10 +134,10 @@ _HAPROXY = {
         required=True,
     ),
     "sockets": Option(
-        "The runtime sockets, with level admin. Each of them is told.",
+        "The runtime sockets, with level admin; each of them is told.",
         "a path, host:port, or a list of them",
         list_of(socket_address),
-        default=(Address(path="/run/haproxy/admin.sock"),),
+        default=(SocketAddress(path="/run/haproxy/admin.sock"),),
     ),
     "wait": Option(
         "Wait until the servers have no session left; not with ready.",
@@ -244,7 +244,7 @@ _EMAIL = {
         "The mail server.",
         "host:port",
         host_and_port,
-        default=Address(host="localhost", port=25),
+        default=SocketAddress(host="localhost", port=25),
     ),
     "tls": Option(
         "How the connection is kept secret: not at all, by STARTTLS, or from its beginning.",
@@ -269,7 +269,7 @@ def _email_agreement(values: Mapping[str, Any]) -> tuple[Mistake, ...]:
     if values["login_file"] and values["tls"] == "none":
         return (Mistake("login_file", "goes with tls: a password is never sent in the clear."),)
     if values["ca_file"] and values["tls"] == "none":
-        return (Mistake("ca_file", "goes with tls, which is none."),)
+        return (Mistake("ca_file", "goes with tls, but tls is 'none'."),)
     return ()
 
 
@@ -294,7 +294,7 @@ _LOG = {
 
 
 def _log_agreement(values: Mapping[str, Any]) -> tuple[Mistake, ...]:
-    if values["socket"] and isinstance(values["to"], Address):
+    if values["socket"] and isinstance(values["to"], SocketAddress):
         return (Mistake("socket", "goes with journald and syslog, not with udp."),)
     return ()
 
@@ -305,28 +305,32 @@ def _webhook_agreement(values: Mapping[str, Any]) -> tuple[Mistake, ...]:
     return ()
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, StepKind] = {
     kind.name: kind
     for kind in (
-        Kind("systemd", "Stops, starts or restarts units.", "systemd_units", _SYSTEMD),
-        Kind(
+        StepKind("systemd", "Stops, starts or restarts units.", "systemd_units", _SYSTEMD),
+        StepKind(
             "haproxy",
             "Drains servers, or makes them ready, through the runtime socket.",
             "haproxy",
             _HAPROXY,
             _haproxy_agreement,
         ),
-        Kind(
+        StepKind(
             "kubernetes",
             "Cordons, drains or uncordons a node through kubectl.",
             "kubernetes",
             _KUBERNETES,
             _kubernetes_agreement,
         ),
-        Kind(
+        StepKind(
             "webhook", "Posts the event as JSON to an URL.", "webhook", _WEBHOOK, _webhook_agreement
         ),
-        Kind("email", "Sends the facts of the event by mail.", "mail", _EMAIL, _email_agreement),
-        Kind("log", "Writes the event to journald or syslog.", "system_log", _LOG, _log_agreement),
+        StepKind(
+            "email", "Sends the facts of the event by mail.", "mail", _EMAIL, _email_agreement
+        ),
+        StepKind(
+            "log", "Writes the event to journald or syslog.", "system_log", _LOG, _log_agreement
+        ),
     )
 }

@@ -16,14 +16,14 @@ from typing import Any
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps import children
-from forewarn_guest.steps.occasion import Deadline, Occasion
+from forewarn_guest.steps.occasion import Deadline, StepContext
 
 REQUEST_S = 30.0  # what one request to the API server may take
 WRAP_UP_S = 1.0  # of the time left, kept for kubectl to say which pods are left
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Do it. Returns what kubectl said last; raises StepError with what it said against it."""
     options, action = occasion.options, occasion.options["action"]
     program = options["program"] or shutil.which("kubectl")
@@ -39,14 +39,14 @@ def run(occasion: Occasion) -> str:
         argv += drain_flags(options, occasion.deadline)
     try:
         out = children.run([*argv, "--", name], occasion.deadline, {"LC_ALL": "C"})
-    except children.Ended as error:
+    except children.ProgramFailed as error:
         raise StepError(
             f"kubectl {action} {name} ended with {error.code}: {error.said}.", _remedy(error.said)
         ) from error
     return f"{action} {name}: {children.last_words(out)}."
 
 
-def node_name(occasion: Occasion) -> str:
+def node_name(occasion: StepContext) -> str:
     """The node's name in Kubernetes: as given, or made from the VM's or the machine's name."""
     given = occasion.options["node"]
     if given is not None:

@@ -11,8 +11,8 @@ from email.policy import SMTP
 from email.utils import formatdate
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Occasion, one_line
-from forewarn_guest.steps.trying import Again, read_secret, trust, until_done
+from forewarn_guest.steps.occasion import StepContext, one_line
+from forewarn_guest.steps.retries import Again, read_secret, trust, until_done
 from forewarn_guest.steps.wording import facts, same_each_time, sentence
 
 ATTEMPT_S = 20.0  # what one attempt may wait for the mail server at a time
@@ -20,7 +20,7 @@ SUBJECT_MAX = 200  # characters
 SAID_MAX = 200  # characters of an answer that are repeated
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Send it. Raises StepError if the server refuses it, or refuses one of the receivers."""
     options = occasion.options
     where = str(options["server"])
@@ -56,7 +56,7 @@ def run(occasion: Occasion) -> str:
     return until_done(attempt, occasion.deadline)
 
 
-def written(occasion: Occasion) -> EmailMessage:
+def written(occasion: StepContext) -> EmailMessage:
     """The mail. Nothing of the event can add a header: every value is one line, and bounded."""
     options = occasion.options
     message = EmailMessage(policy=SMTP)
@@ -83,7 +83,7 @@ def _login(path: str) -> tuple[str, str]:
 
 
 def _sent(
-    occasion: Occasion,
+    occasion: StepContext,
     message: EmailMessage,
     context: ssl.SSLContext | None,
     login: tuple[str, str] | None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.options import Kind, read_options
+from forewarn_guest.steps.options import StepKind, read_options
 
 INPUT_MAX = 8 * 1024 * 1024  # bytes on standard input: a document of 1 MiB, with escapes
 LIMIT_DEFAULT_S = 300.0  # for a step without a limit of its own and without a time in its event
@@ -53,7 +53,7 @@ class Deadline:
 
 
 @dataclass(frozen=True)
-class Occasion:
+class StepContext:
     """Why a step runs: the event as it was sent, for whom, in which part, with which options."""
 
     event: Mapping[str, Any]
@@ -83,7 +83,9 @@ def one_line(value: str, at_most: int = FIELD_MAX) -> str:
     return shown if len(shown) <= at_most else shown[: at_most - 3] + "..."
 
 
-def read_occasion(kind: Kind, given: bytes, step: str, clock: Clock = time.monotonic) -> Occasion:
+def read_occasion(
+    kind: StepKind, given: bytes, step: str, clock: Clock = time.monotonic
+) -> StepContext:
     """The occasion of the step of that name. Raises Misused with a sentence for every mistake."""
     if len(given) > INPUT_MAX:
         raise Misused(f"Standard input has more than {INPUT_MAX} bytes.")
@@ -98,10 +100,10 @@ def read_occasion(kind: Kind, given: bytes, step: str, clock: Clock = time.monot
     if mistakes:
         raise Misused(" ".join(f"{mistake.option} {mistake.says}" for mistake in mistakes))
     left, part = _seconds(told.get("seconds_left")), one_line(str(told.get("part") or ""))
-    # Once the event has started or is gone, the time to its start is over and binds nobody.
+    # Once the event has started or is gone, the time to its start is over and limits no step.
     before_start = left if part == "prepare" else None
     bounds = (before_start, _seconds(told.get("limit_seconds")), values["limit"])
-    return Occasion(
+    return StepContext(
         event=event,
         vm=one_line(str(told.get("vm") or "")),
         part=part,

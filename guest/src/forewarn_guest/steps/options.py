@@ -56,7 +56,7 @@ def _no_agreement(_values: Mapping[str, Any]) -> tuple[Mistake, ...]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class StepKind:
     """A kind of built-in step: what it does, its options, and the module that does it.
 
     `agreement` says what is wrong with options that are right one by one.
@@ -70,7 +70,7 @@ class Kind:
 
 
 def read_options(
-    kind: Kind, given: Mapping[str, object]
+    kind: StepKind, given: Mapping[str, object]
 ) -> tuple[dict[str, Any], tuple[Mistake, ...]]:
     """Every option of the kind with its value, and every mistake. With mistakes, use no value."""
     mistakes = [
@@ -171,7 +171,7 @@ def list_of(read_one: Reader) -> Reader:
 
 
 @dataclass(frozen=True)
-class Address:
+class SocketAddress:
     """A place to connect to: a path of a Unix socket, or a host with a port."""
 
     path: str = ""
@@ -187,19 +187,19 @@ class Address:
 _HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+)):([0-9]{1,5})")
 
 
-def host_and_port(value: object) -> Address:
+def host_and_port(value: object) -> SocketAddress:
     """`host:port`, or `[address]:port` for IPv6."""
     found = _HOST_AND_PORT.fullmatch(text(value))
     if found is None or not 0 < int(found[3]) <= PORT_MAX:
         raise ValueError("must be host:port, or [address]:port for IPv6")
-    return Address(host=found[1] or found[2], port=int(found[3]))
+    return SocketAddress(host=found[1] or found[2], port=int(found[3]))
 
 
-def socket_address(value: object) -> Address:
+def socket_address(value: object) -> SocketAddress:
     """An absolute path of a Unix socket, or a host with a port."""
     place = text(value)
     if place.startswith("/"):
-        return Address(path=place)
+        return SocketAddress(path=place)
     try:
         return host_and_port(place)
     except ValueError:

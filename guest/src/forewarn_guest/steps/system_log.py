@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps.kinds import FACILITIES, PRIORITIES
-from forewarn_guest.steps.occasion import Deadline, Occasion, one_line
-from forewarn_guest.steps.options import Address
-from forewarn_guest.steps.trying import Again, until_done
+from forewarn_guest.steps.occasion import Deadline, StepContext, one_line
+from forewarn_guest.steps.options import SocketAddress
+from forewarn_guest.steps.retries import Again, until_done
 from forewarn_guest.steps.wording import facts, sentence
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
@@ -24,16 +24,16 @@ TRY_S = 5.0
 # RFC 3164 promises 1024 bytes and RFC 5424 asks for 2048; every syslogd of today reads 8192, and
 # one datagram of that size passes any local network.
 DATAGRAM_MAX = 8000  # bytes
-# One id for all lines of this kind: `journalctl MESSAGE_ID=...` finds them whoever wrote them.
+# One id for all lines of this kind: `journalctl MESSAGE_ID=...` finds those of every writer.
 MESSAGE_ID = "3f6c1d2e8a9b4c5d9e0f7a1b2c3d4e5f"
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Write it. A socket that is not there (yet) is tried again, for TRY_S at most."""
     target = occasion.options["to"]
     occasion.deadline.doing = "The log had not taken the line"
     deadline = Deadline(occasion.deadline.left(TRY_S))
-    if isinstance(target, Address):
+    if isinstance(target, SocketAddress):
         return until_done(lambda: _over_udp(target, rfc5424(occasion), deadline), deadline)
     usual = JOURNALD_SOCKET if target == "journald" else SYSLOG_SOCKET
     path = occasion.options["socket"] or usual
@@ -41,12 +41,12 @@ def run(occasion: Occasion) -> str:
     return until_done(lambda: _to_socket(path, line, deadline), deadline)
 
 
-def message(occasion: Occasion) -> str:
+def message(occasion: StepContext) -> str:
     """The event in one line, with what it is found by."""
     return f"{sentence(occasion)} event_id={occasion.field('EventId')} part={occasion.part}"
 
 
-def journald_fields(occasion: Occasion) -> bytes:
+def journald_fields(occasion: StepContext) -> bytes:
     """The datagram of journald's native protocol: a field per line, binary where it has lines."""
     options = occasion.options
     fields = {
@@ -68,14 +68,14 @@ def _field(name: str, value: str) -> bytes:
     return name.encode("ascii") + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
 
 
-def rfc3164(occasion: Occasion) -> bytes:
+def rfc3164(occasion: StepContext) -> bytes:
     """The line for /dev/log, as syslog(3) writes it: local time and no host name."""
     stamp = time.strftime("%b %e %H:%M:%S")
     who = f"{occasion.options['identifier']}[{os.getpid()}]"
     return _bounded(f"<{_pri(occasion)}>{stamp} {who}: {message(occasion)}")
 
 
-def rfc5424(occasion: Occasion) -> bytes:
+def rfc5424(occasion: StepContext) -> bytes:
     """The line for another machine, with a time and a host name that mean something there."""
     stamp = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     host = "".join(char for char in socket.gethostname() if "!" <= char <= "~")[:255] or "-"
@@ -83,7 +83,7 @@ def rfc5424(occasion: Occasion) -> bytes:
     return _bounded(f"<{_pri(occasion)}>1 {stamp} {host} {who} - {message(occasion)}")
 
 
-def _pri(occasion: Occasion) -> int:
+def _pri(occasion: StepContext) -> int:
     options = occasion.options
     return FACILITIES.index(options["facility"]) * 8 + PRIORITIES.index(options["priority"])
 
@@ -106,7 +106,7 @@ def _to_socket(path: str, line: bytes, deadline: Deadline) -> str:
     return f"written to {path}."
 
 
-def _over_udp(target: Address, line: bytes, deadline: Deadline) -> str:
+def _over_udp(target: SocketAddress, line: bytes, deadline: Deadline) -> str:
     """UDP says nothing back: that it was sent is all that is known."""
     try:
         places = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)

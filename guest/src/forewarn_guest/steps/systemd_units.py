@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forewarn_guest.errors import StepError
 from forewarn_guest.steps import children
-from forewarn_guest.steps.occasion import Deadline, Occasion
+from forewarn_guest.steps.occasion import Deadline, StepContext
 
 BOOTED = Path("/run/systemd/system")  # sd_booted(3): there exactly where systemd was started
 LOOK_AGAIN_S = 0.2
@@ -22,7 +22,7 @@ _STOPPED = ("inactive", "failed")
 Unit = Mapping[str, str]
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Do it. Returns what was done; raises StepError with the units that are not as wanted."""
     action, units = occasion.options["action"], occasion.options["units"]
     systemctl = _systemctl(user=occasion.options["user"])
@@ -37,7 +37,7 @@ def run(occasion: Occasion) -> str:
     deadline.doing = f"systemd was still busy to {action} {' '.join(units)}"
     try:
         children.run([*systemctl, action, "--", *units], deadline, _environment())
-    except children.Ended as error:
+    except children.ProgramFailed as error:
         raise StepError(
             f"systemctl {action} ended with {error.code}: {error.said}.", _remedy(error.said)
         ) from error
@@ -47,7 +47,7 @@ def run(occasion: Occasion) -> str:
 
 
 def _systemctl(*, user: bool) -> list[str]:
-    """How to ask systemd. Raises StepError where there is none."""
+    """How to ask systemd. Raises StepError where systemd does not run."""
     program = shutil.which("systemctl")
     if program is None or not BOOTED.is_dir():
         raise StepError(
@@ -76,7 +76,7 @@ def _show(systemctl: Sequence[str], units: Sequence[str], deadline: Deadline) ->
     wanted = f"--property={','.join(_SHOWN)}"
     try:
         out = children.run([*systemctl, "show", wanted, "--", *units], deadline, _environment())
-    except children.Ended as error:
+    except children.ProgramFailed as error:
         raise StepError(
             f"systemd does not answer: {error.said}.", "Is it running for this user?"
         ) from error
@@ -98,7 +98,7 @@ def as_wanted(action: str, unit: Unit) -> bool:
     return active == "active" or (once and active == "inactive")
 
 
-def _wait(systemctl: Sequence[str], occasion: Occasion) -> None:
+def _wait(systemctl: Sequence[str], occasion: StepContext) -> None:
     """Until every unit is as wanted; a unit that failed to start will not get there."""
     action, units = occasion.options["action"], occasion.options["units"]
     while True:

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from forewarn_guest import __version__
 from forewarn_guest.errors import StepError
-from forewarn_guest.steps.occasion import Occasion, one_line
-from forewarn_guest.steps.trying import Again, read_secret, trust, until_done
+from forewarn_guest.steps.occasion import StepContext, one_line
+from forewarn_guest.steps.retries import Again, read_secret, trust, until_done
 from forewarn_guest.steps.wording import same_each_time, sentence
 
 ATTEMPT_S = 15.0  # what one attempt may wait for the other side at a time
@@ -26,7 +26,7 @@ RETRY_AFTER_MAX_S = 60.0
 _LATER = (408, 425, 429)  # with every 5xx: what may be accepted when it is sent again
 
 
-def run(occasion: Occasion) -> str:
+def run(occasion: StepContext) -> str:
     """Post until the answer is a 2xx. Raises StepError for an answer that time will not mend."""
     options = occasion.options
     url = urlsplit(options["url"])
@@ -75,7 +75,7 @@ def _words(answer: http.client.HTTPResponse) -> str:
     return one_line(body.decode("utf-8", "replace").strip(), SAID_MAX)
 
 
-def content(occasion: Occasion) -> dict[str, Any]:
+def content(occasion: StepContext) -> dict[str, Any]:
     """What is posted. `text` is a sentence, which is what chat services show of a webhook."""
     return {
         "text": sentence(occasion),
@@ -87,7 +87,7 @@ def content(occasion: Occasion) -> dict[str, Any]:
     }
 
 
-def _headers(occasion: Occasion) -> Mapping[str, str]:
+def _headers(occasion: StepContext) -> Mapping[str, str]:
     """What goes with it. The key is the same for a step that is repeated: see RFC draft
     idempotency-key-header, which receivers of webhooks follow."""
     headers = {

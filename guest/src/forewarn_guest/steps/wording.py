@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from forewarn_guest.steps.occasion import Occasion, one_line
+from forewarn_guest.steps.occasion import StepContext, one_line
 
 # The names on the wire, what people call them, and what they are called in journald's fields.
 _FACTS = (
@@ -21,7 +21,7 @@ RESOURCES_SHOWN = 20
 ID_SHOWN = 40  # characters of an event's id
 
 
-def sentence(occasion: Occasion) -> str:
+def sentence(occasion: StepContext) -> str:
     """The event in one line, for a person who knows nothing else."""
     kind = occasion.field("EventType") or "An event without a type"
     source = occasion.field("EventSource")
@@ -36,7 +36,7 @@ def sentence(occasion: Occasion) -> str:
     return f"{said}: {description}" if description else f"{said}."
 
 
-def resources(occasion: Occasion) -> str:
+def resources(occasion: StepContext) -> str:
     """The names in the event, so many as a line bears."""
     names = occasion.resources
     more = len(names) - RESOURCES_SHOWN
@@ -44,7 +44,7 @@ def resources(occasion: Occasion) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def facts(occasion: Occasion) -> list[tuple[str, str, str]]:
+def facts(occasion: StepContext) -> list[tuple[str, str, str]]:
     """What is known of the event: for people, as a field's name, and the value; all of one line."""
     found = [
         (label, name, occasion.field(key))
@@ -62,7 +62,7 @@ def facts(occasion: Occasion) -> list[tuple[str, str, str]]:
     return found
 
 
-def same_each_time(occasion: Occasion) -> str:
+def same_each_time(occasion: StepContext) -> str:
     """A name of this occasion for who must tell it from others.
 
     It is the same if the step is repeated, and another for each event, VM, part and step.

@@ -1,0 +1,1 @@
+"""VMs and hosts on libvirt. One module of it imports the library."""

@@ -1,0 +1,1 @@
+"""Hypervisors and VMs that exist in memory only."""

@@ -1,0 +1,1 @@
+"""The link as control serves it: over HTTPS, and in process."""

@@ -1,0 +1,103 @@
+"""Which function decides which command: nothing else changes the fleet.
+
+Each takes the transaction and the command, and gives what the command answers. They are pure but
+for the transaction: the same commands in the same order, at the same times, decide the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from forewarn.control import (
+    action_claims,
+    commands,
+    guest_commands,
+    host_membership,
+    inventory,
+    inventory_steps,
+    operator_commands,
+    reports,
+    ticker,
+    turn_parts,
+)
+from forewarn.control.commands import Command
+from forewarn.control.transaction import Transaction
+
+R = TypeVar("R")
+
+
+def decide(tx: Transaction, command: Command[R]) -> R:
+    """Decide a command within a transaction. Raises its Refusal."""
+    answer: R = DECIDERS[type(command)](tx, command)
+    return answer
+
+
+def _all_of(tx: Transaction, command: commands.AllOf) -> tuple[Any, ...]:
+    return tuple(DECIDERS[type(order)](tx, order) for order in command.orders)
+
+
+def _once(tx: Transaction, command: commands.Once) -> commands.Answer:
+    # Here: most emulators are never asked by HTTP, and what is answered are many types.
+    from forewarn.control import idempotency  # noqa: PLC0415
+
+    return idempotency.once(tx, command, decide)
+
+
+def _find_answer(tx: Transaction, command: commands.FindAnswer) -> commands.Answer | None:
+    from forewarn.control import idempotency  # noqa: PLC0415 - as above
+
+    return idempotency.replayed(tx, key=command.key, fingerprint=command.fingerprint)
+
+
+DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
+    commands.RestartVm: operator_commands.restart_vm,
+    commands.RedeployVm: operator_commands.redeploy_vm,
+    commands.DeleteVm: operator_commands.delete_vm,
+    commands.EvictVm: operator_commands.evict_vm,
+    commands.MaintainHost: operator_commands.maintain_host,
+    commands.DegradeHost: operator_commands.degrade_host,
+    commands.FailHost: operator_commands.fail_host,
+    commands.RepairHost: operator_commands.repair_host,
+    commands.CloseHost: operator_commands.close_host,
+    commands.OpenHost: operator_commands.open_host,
+    commands.NoteAdoption: operator_commands.note_adoption,
+    commands.ApproveEvent: operator_commands.approve_event,
+    commands.CancelEvent: operator_commands.cancel_event,
+    commands.ReleaseScope: operator_commands.release_scope,
+    commands.TellTime: operator_commands.tell_time,
+    commands.ApplyInventory: inventory.apply_inventory,
+    commands.NothingToApply: inventory.nothing_to_apply,
+    commands.ApplyInventoryAtOnce: inventory_steps.apply_inventory_at_once,
+    commands.DecideInventory: inventory_steps.decide_inventory,
+    commands.TakeInventorySlice: inventory_steps.take_inventory_slice,
+    commands.FinishInventory: inventory_steps.finish_inventory,
+    commands.AllOf: _all_of,
+    commands.Once: _once,
+    commands.FindAnswer: _find_answer,
+    commands.HostIsSilent: action_claims.host_is_silent,
+    commands.HostJoined: host_membership.host_joined,
+    commands.HostsLeft: host_membership.hosts_left,
+    commands.ApproveEvents: guest_commands.approve_events,
+    commands.EnableScope: guest_commands.enable_scope,
+    commands.TakeTurn: turn_parts.take_turn,
+    commands.ClaimActions: action_claims.claim_actions,
+    commands.HoldClaim: action_claims.hold_claim,
+    commands.TakeReport: reports.take_report,
+    commands.BeginReport: reports.begin_report,
+    commands.GoOnReport: reports.go_on_report,
+    commands.EndReport: reports.end_report,
+    commands.StartEvents: ticker.start_events,
+    commands.StartOperation: ticker.start_operation,
+    commands.TellNewcomers: ticker.tell_newcomers,
+    commands.SettleOperation: ticker.settle_operation,
+    commands.ExpireEvent: ticker.expire_event,
+    commands.ExpireOperation: ticker.expire_operation,
+    commands.AssignPlace: ticker.assign,
+    commands.EndRecoveries: ticker.end_recoveries,
+    commands.DisableScope: ticker.disable,
+    commands.NoteHeartbeat: ticker.note_heartbeat,
+    commands.ClockStepped: ticker.clock_stepped,
+    commands.Stalled: ticker.stalled,
+    commands.WasDown: ticker.was_down,
+}

@@ -1,0 +1,234 @@
+"""What operators and owners order: each function decides one command.
+
+An order that can start at once does so in the same transaction, so guests see one step.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forewarn.control import commands
+from forewarn.control.event_ids import open_event_id
+from forewarn.control.transaction import Transaction
+from forewarn.core import consent, hosts, scheduling, starting
+from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
+from forewarn.core.model import (
+    Cause,
+    EventType,
+    Fact,
+    FactKind,
+    Health,
+    Host,
+    Operation,
+    Phase,
+    ScheduledEvent,
+    Scope,
+)
+from forewarn.core.principal import Principal
+from forewarn.wire.instants import TimeInput
+from forewarn.wire.link_values import vm_traits
+
+EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
+
+
+def restart_vm(tx: Transaction, command: commands.RestartVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.REBOOT, command.by)
+
+
+def redeploy_vm(tx: Transaction, command: commands.RedeployVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.REDEPLOY, command.by)
+
+
+def delete_vm(tx: Transaction, command: commands.DeleteVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.TERMINATE, command.by)
+
+
+def evict_vm(tx: Transaction, command: commands.EvictVm) -> ScheduledEvent:
+    return _order_vm(tx, command.vm, EventType.PREEMPT, command.by)
+
+
+def _order_vm(tx: Transaction, vm: str, event_type: EventType, by: Principal) -> ScheduledEvent:
+    cause = Cause.EVICTION if event_type is EventType.PREEMPT else Cause.ORDER
+    scope = tx.need_scope_of_vm(vm)
+    order = scheduling.Order(event_type=event_type, cause=cause, by=str(by))
+    decision, event_id = scheduling.order_for_vm(
+        scope, vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
+    )
+    tx.apply(decision)
+    _start_if_approved(tx, scope.name, event_id)
+    return need_event(tx, event_id)[1]
+
+
+def _start_if_approved(tx: Transaction, scope_name: str, event_id: str) -> None:
+    """An auto-approved order whose domain is free is never seen as Scheduled (L47)."""
+    scope = tx.need_scope(scope_name)
+    event = scope.event(event_id)
+    if event is None or event.approved_ms is None or event.started_ms is not None:
+        return
+    if not starting.event_holds(event, scope, tx, tx.now_ms):
+        tx.apply(starting.start_event(scope, event, tx, now_ms=tx.now_ms, policy=tx.policy))
+
+
+def need_event(tx: Transaction, event_id: str) -> tuple[Scope, ScheduledEvent]:
+    """The open event and its scope, or a refusal that says whether it ever was."""
+    wanted = event_id.upper()
+    found = tx.open_event(wanted)
+    if found is not None:
+        return found
+    ended = tx.kept_event(wanted)
+    if ended is not None:
+        raise AlreadyStarted(
+            f"Event {wanted} has ended ({ended.phase.value}).",
+            "`forewarn event list` shows the open ones.",
+        )
+    raise NotFound(f"There is no event {wanted}.", "`forewarn event list` shows the open ones.")
+
+
+def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
+    if command.event_type not in EVENT_TYPES_OF_HOSTS:
+        raise Invalid(
+            f"A host cannot be maintained by {command.event_type.value}.",
+            "Use Freeze, Reboot or Redeploy.",
+        )
+    order = scheduling.Order(
+        event_type=command.event_type,
+        cause=Cause.MAINTENANCE,
+        by=str(command.by),
+        not_before_ms=_to_come_ms(tx, command.not_before),
+        duration_s=command.duration_s,
+        description=command.description,
+    )
+    operation_id = tx.new_id()
+    tx.apply(
+        scheduling.maintain(
+            tx.need_host(command.host),
+            order,
+            tx,
+            operation_id=operation_id,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+            break_domains=command.break_domains,
+        )
+    )
+    return tx.operations[operation_id]
+
+
+def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
+    operation_id = tx.new_id()
+    tx.apply(
+        hosts.degrade(
+            tx.need_host(command.host),
+            tx,
+            not_before_ms=_to_come_ms(tx, command.not_before),
+            by=str(command.by),
+            operation_id=operation_id,
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+        )
+    )
+    return tx.operations[operation_id]
+
+
+def _to_come_ms(tx: Transaction, when: TimeInput | None) -> int | None:
+    return None if when is None else when.to_come_ms(tx.now_ms)
+
+
+def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFailed:
+    before = tx.need_host(command.host)
+    if before.health is not Health.FAILED:
+        tx.cut_power(command.host)
+    tx.apply(
+        hosts.fail(
+            before,
+            tx,
+            fenced=command.fenced,
+            force=command.force,
+            by=str(command.by),
+            ids=tx.ids(),
+            now_ms=tx.now_ms,
+            policy=tx.policy,
+        )
+    )
+    events = tuple(
+        event
+        for scope in tx.scopes_on(command.host)
+        for event in scope.events
+        if event.host == command.host and event.cause is Cause.FAILURE and not event.phase.ended
+    )
+    return commands.HostFailed(host=tx.need_host(command.host), events=events)
+
+
+def repair_host(tx: Transaction, command: commands.RepairHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(hosts.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
+    tx.restore_power(host)
+    return tx.need_host(host)
+
+
+def close_host(tx: Transaction, command: commands.CloseHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(hosts.close(tx.need_host(host), by=by, now_ms=tx.now_ms))
+    return tx.need_host(host)
+
+
+def open_host(tx: Transaction, command: commands.OpenHost) -> Host:
+    host, by = command.host, str(command.by)
+    tx.apply(hosts.reopen(tx.need_host(host), by=by, now_ms=tx.now_ms))
+    return tx.need_host(host)
+
+
+def note_adoption(tx: Transaction, command: commands.NoteAdoption) -> None:
+    tx.note(
+        Fact(
+            kind=FactKind.ADOPTION_ORDERED,
+            at_ms=tx.now_ms,
+            scope=tx.scope_of_vm.get(command.vm),
+            host=command.host,
+            vm=command.vm,
+            by=str(command.by),
+            detail={"traits": msgspec.to_builtins(vm_traits(command.traits))},
+        )
+    )
+
+
+def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledEvent:
+    event_id = open_event_id(tx, command.event_id)
+    scope, event = need_event(tx, event_id)
+    tx.apply(
+        consent.approve(
+            scope,
+            (event.event_id,),
+            known=(event.event_id,),
+            by=str(command.by),
+            by_kind=command.by.kind,
+            now_ms=tx.now_ms,
+        )
+    )
+    return need_event(tx, event_id)[1]
+
+
+def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.EventCanceled:
+    event_id = open_event_id(tx, command.event_id)
+    scope, event = need_event(tx, event_id)
+    operation = tx.operation(event.operation_id or "")
+    together = operation.members if operation else ((scope.name, event.event_id),)
+    by = str(command.by)
+    tx.apply(scheduling.cancel(scope, event.event_id, tx, by=by, now_ms=tx.now_ms))
+    scopes = ((tx.scope(name), member) for name, member in together)  # one may have left
+    after = [found.event(member) for found, member in scopes if found is not None]
+    return commands.EventCanceled(
+        event=tx.need_scope(scope.name).event(event.event_id) or event,
+        together=tuple(e.event_id for e in after if e and e.phase is Phase.CANCELED),
+    )
+
+
+def release_scope(tx: Transaction, command: commands.ReleaseScope) -> Scope:
+    scope, by = command.scope, str(command.by)
+    tx.apply(consent.release(tx.need_scope(scope), by=by, now_ms=tx.now_ms))
+    return tx.need_scope(scope)
+
+
+def tell_time(tx: Transaction, _: commands.TellTime) -> int:
+    return tx.now_ms

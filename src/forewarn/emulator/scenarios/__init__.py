@@ -1,0 +1,1 @@
+"""Scenarios: scripts of orders on the emulator's clock, and their runs."""

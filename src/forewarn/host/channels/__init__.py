@@ -1,0 +1,1 @@
+"""How guests reach the endpoint of a host: by taps, bridges and sockets."""

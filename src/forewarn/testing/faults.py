@@ -1,0 +1,94 @@
+"""`cloud.faults`: an endpoint that misbehaves when a test tells it to."""
+
+from __future__ import annotations
+
+from forewarn.core.errors import Refusal
+from forewarn.emulator.faults.book import Fault
+from forewarn.emulator.faults.orders import read_order
+from forewarn.testing.background import Background
+from forewarn.testing.tracebacks import cut, for_refusals
+from forewarn.testing.values import CloudVm, name_of
+from forewarn.wiring.simulate import Emulator
+
+__tracebackhide__ = for_refusals
+
+
+class CloudFaults:
+    """The faults of a cloud. Each is a value as it was; `get` gives it as it is now."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    def add(
+        self,
+        kind: str | int,
+        *,
+        vm: str | CloudVm | None = None,
+        method: str | None = None,
+        count: int | None = None,
+        share: float | None = None,
+        for_s: float | str | None = None,
+        seconds: float | str | None = None,
+        retry_after: float | str | None = None,
+        by: int | None = None,
+        per_second: float | None = None,
+    ) -> Fault:
+        """From now on the requests that it fits meet this fault.
+
+        `kind` is one of those of `forewarn fault add --help` (slow-first, gone, throttled, error,
+        unavailable, empty, cut, reset, stall, skip, unquoted-etag, rate-limit) or a status like
+        429. It can be kept to a VM, to GET or POST, to the first `count` requests, to a `share` of
+        them, and (`for_s`) to a time on the cloud's clock; `seconds` and `retry_after` are real.
+
+        Raises Invalid with the word that is wrong, NotFound for a VM there is not.
+        """
+        words = {
+            "kind": kind,
+            "vm": name_of(vm),
+            "method": method,
+            "count": count,
+            "share": share,
+            "for": for_s,
+            "seconds": seconds,
+            "retry_after": retry_after,
+            "by": by,
+            "per_second": per_second,
+        }
+        try:
+            order = read_order(words)
+        except Refusal as refusal:
+            raise cut(refusal) from None
+
+        async def work(emulator: Emulator) -> Fault:
+            return emulator.faults.add(order)
+
+        return self._background.call(work)
+
+    def list(self, *, over: bool = False) -> tuple[Fault, ...]:
+        """Those that stand, oldest first; with `over` also those that are over, in front."""
+
+        async def work(emulator: Emulator) -> tuple[Fault, ...]:
+            return emulator.faults.list(over=over)
+
+        return self._background.call(work)
+
+    def get(self, fault: Fault | str) -> Fault:
+        """The fault as it is now, with its `hits` and whether it is `over`. Raises NotFound."""
+
+        async def work(emulator: Emulator) -> Fault:
+            return emulator.faults.get(fault_id_of(fault))
+
+        return self._background.call(work)
+
+    def clear(self, fault: Fault | str | None = None) -> None:
+        """End one fault, or all. What is over stays over."""
+
+        async def work(emulator: Emulator) -> None:
+            emulator.faults.clear(None if fault is None else fault_id_of(fault))
+
+        self._background.call(work)
+
+
+def fault_id_of(fault: Fault | str) -> str:
+    """The id of a fault that is given as a value or by its id."""
+    return fault if isinstance(fault, str) else fault.fault_id

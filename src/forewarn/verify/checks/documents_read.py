@@ -1,0 +1,359 @@
+"""Checks of every document that was read during the run. They come last and ask nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise
+from typing import Any
+
+from forewarn.verify.check import Failed, Skipped, Topic, expect
+from forewarn.verify.documents import (
+    EVENT_TYPES,
+    FIELDS,
+    NEWEST,
+    OLDEST,
+    VERSIONS,
+    DocumentRead,
+    EventElement,
+)
+from forewarn.verify.probe import Probe
+from forewarn.verify.timestamps import read_iso, read_rfc_1123
+
+TOPIC = Topic("documents", "Every document that was read", needs=("get-200",))
+
+_GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}", re.ASCII)
+
+
+def _events(probe: Probe, since: str = OLDEST) -> Iterator[tuple[DocumentRead, EventElement]]:
+    """Every event that was seen, with its document. Skipped if there was none."""
+    found = [
+        (sighting, event)
+        for sighting in probe.sightings
+        if sighting.version >= since
+        for event in sighting.events
+    ]
+    if not found:
+        raise Skipped("no event was seen; --operator would have one scheduled")
+    return iter(found)
+
+
+def _each(
+    check_id: str,
+    sentence: str,
+    source: str,
+    *,
+    blind: str,
+    field: str,
+    good: Callable[[Any], bool],
+    expected: str,
+    since: str = OLDEST,
+) -> None:
+    """A check that one field of every event is as it should be."""
+
+    @TOPIC.check(check_id, sentence, source, blind=blind)
+    def look(probe: Probe) -> None:
+        for sighting, event in _events(probe, since):
+            if field in event.fields:  # the checks of fields mind those that are missing
+                value = event.fields[field]
+                expect(good(value), f"{field} is {value!r} at {sighting.version}", expected)
+
+
+@TOPIC.check(
+    "incarnation-number",
+    "DocumentIncarnation is a JSON integer, 1 or more.",
+    "S2, contract 10",
+    blind="The numbers of this run; one that outgrows what clients can hold is not seen.",
+)
+def incarnation_number(probe: Probe) -> None:
+    for sighting in probe.sightings:
+        value = sighting.content["DocumentIncarnation"]
+        expect(type(value) is int and value >= 1, f"{value!r} at {sighting.version}", "1 or more")
+
+
+@TOPIC.check(
+    "incarnation-forward",
+    "The incarnation never goes back.",
+    "L14, design 5",
+    blind="Each api-version by itself, within this run; going back at a restart is not seen.",
+)
+def incarnation_forward(probe: Probe) -> None:
+    for version in VERSIONS:
+        numbers = [s.incarnation for s in probe.sightings if s.version == version]
+        known = [number for number in numbers if number is not None]
+        for earlier, later in pairwise(known):
+            expect(earlier <= later, f"{later} after {earlier} at {version}", "no lower number")
+
+
+@TOPIC.check(
+    "incarnation-same-events",
+    "The same incarnation means the same events.",
+    "S3",
+    blind="A content that changes and changes back between two looks is not seen.",
+)
+def incarnation_same_events(probe: Probe) -> None:
+    seen: dict[tuple[str, int | None], DocumentRead] = {}
+    for sighting in probe.sightings:
+        known = seen.setdefault((sighting.version, sighting.incarnation), sighting)
+        if known.content.get("Events") != sighting.content.get("Events"):
+            raise Failed(
+                f"two contents of incarnation {sighting.incarnation} at {sighting.version}",
+                "another incarnation with another content",
+            )
+
+
+@TOPIC.check(
+    "events-array",
+    "Events is an array, also when it is empty.",
+    "G1, contract 10",
+    blind="The empty one is seen only if a document without events was read.",
+)
+def events_array(probe: Probe) -> None:
+    for sighting in probe.sightings:
+        value = sighting.content["Events"]
+        expect(isinstance(value, list), f"{value!r} at {sighting.version}", "[]")
+
+
+def _fields(version: str) -> None:
+    @TOPIC.check(
+        f"fields-{version}",
+        f"An event at {version} has exactly the fields of that version, in their order.",
+        "contract 1.5, S1",
+        blind=f"What was seen at {version}, not every event type; a key that stands twice passes.",
+        needs=() if version == VERSIONS[-1] else (f"version-{version}",),
+    )
+    def look(probe: Probe) -> None:
+        expected = ", ".join(FIELDS[version])
+        found = [e for s in probe.sightings if s.version == version for e in s.events]
+        if not found:
+            raise Skipped(f"no event was seen at {version}; --operator would have one scheduled")
+        for event in found:
+            expect(tuple(event.fields) == FIELDS[version], ", ".join(event.fields), expected)
+
+
+for _version in VERSIONS:
+    _fields(_version)
+
+
+_each(
+    "event-id-form",
+    "An EventId is a GUID in upper case.",
+    "contract 1.5",
+    blind="The form alone; whether an EventId is ever used again is not seen.",
+    field="EventId",
+    good=lambda value: isinstance(value, str) and _GUID.fullmatch(value) is not None,
+    expected="a GUID like 0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",
+)
+
+
+@TOPIC.check(
+    "event-id-once",
+    "No EventId stands twice in a document.",
+    "contract 1.5",
+    blind="Within one document; the same EventId in the documents of other scopes is not seen.",
+)
+def event_id_once(probe: Probe) -> None:
+    for sighting, _ in _events(probe):
+        ids = sighting.event_ids
+        expect(len(ids) == len(set(ids)), f"{ids} at {sighting.version}", "each once")
+
+
+_each(
+    "event-status",
+    "EventStatus is Scheduled or Started.",
+    "contract 1.5",
+    blind="One of the two words; whether it is true of the VM is not seen.",
+    field="EventStatus",
+    good=lambda value: value in ("Scheduled", "Started"),
+    expected="Scheduled or Started",
+)
+_each(
+    "event-type",
+    "EventType is one of the five, as they are written.",
+    "contract 1.6",
+    blind="One of the five words; whether the impact is of that type is not seen.",
+    field="EventType",
+    good=lambda value: isinstance(value, str) and value in EVENT_TYPES,
+    expected=", ".join(sorted(EVENT_TYPES)),
+)
+_each(
+    "event-resource-type",
+    "ResourceType is VirtualMachine.",
+    "contract 1.5",
+    blind="The events of this run; types of event that it did not see may say something else.",
+    field="ResourceType",
+    good=lambda value: value == "VirtualMachine",
+    expected="VirtualMachine",
+)
+_each(
+    "event-resources",
+    "Resources is an array of at least one name.",
+    "contract 10",
+    blind="Names that are texts; whether such VMs exist, or stand there twice, is not checked.",
+    field="Resources",
+    good=lambda value: (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(name, str) and name for name in value)
+    ),
+    expected='["name", ...]',
+)
+_each(
+    "event-description",
+    "Description is a text, perhaps an empty one.",
+    "contract 1.5",
+    blind="Any text passes; whether it tells the cause is not read.",
+    field="Description",
+    since="2019-04-01",
+    good=lambda value: isinstance(value, str),
+    expected="a text",
+)
+_each(
+    "event-source",
+    "EventSource is Platform or User.",
+    "contract 1.5",
+    blind="One of the two words; whether it is the right one for who gave the order is not "
+    "checked.",
+    field="EventSource",
+    since="2019-08-01",
+    good=lambda value: value in ("Platform", "User"),
+    expected="Platform or User",
+)
+_each(
+    "event-duration",
+    "DurationInSeconds is a JSON integer, -1 or more.",
+    "contract 1.5, contract 10",
+    blind="A number in range; how long the impact really lasts is not measured.",
+    field="DurationInSeconds",
+    since="2020-07-01",
+    good=lambda value: type(value) is int and value >= -1,
+    expected="an integer, -1 or more",
+)
+
+
+@TOPIC.check(
+    "not-before-form",
+    "From 2017-08-01 on NotBefore of a Scheduled event is a date of RFC 1123, week day included.",
+    "N1, N3, N7",
+    blind="The form alone; whether the time is right is for the checks of notice.",
+)
+def not_before_form(probe: Probe) -> None:
+    for sighting, event in _events(probe, since=VERSIONS[1]):
+        value = event.fields.get("NotBefore")
+        if event.text("EventStatus") == "Scheduled":
+            good = isinstance(value, str) and read_rfc_1123(value) is not None
+            seen = f"{value!r} at {sighting.version}"
+            expect(good, seen, "a date like Mon, 19 Sep 2016 18:29:47 GMT")
+
+
+@TOPIC.check(
+    "not-before-oldest",
+    "At 2017-03-01 NotBefore of a Scheduled event is ISO 8601, as its documents show.",
+    "design 5, N2 (captures of the real service show RFC 1123, N1)",
+    blind="The form alone; that it is the time of the other api-versions is for not-before-kept.",
+    choice=True,
+)
+def not_before_oldest(probe: Probe) -> None:
+    scheduled = [
+        event
+        for sighting, event in _events(probe)
+        if sighting.version == OLDEST and event.text("EventStatus") == "Scheduled"
+    ]
+    if not scheduled:
+        raise Skipped(f"no Scheduled event was seen at {OLDEST}")
+    for event in scheduled:
+        value = event.text("NotBefore")
+        expect(read_iso(value) is not None, repr(value), "a date like 2016-09-19T18:29:47Z")
+
+
+@TOPIC.check(
+    "not-before-blank",
+    "NotBefore is there and blank once the event has started.",
+    "N4",
+    blind="What was seen Started; an event that starts and ends between two looks is not judged.",
+)
+def not_before_blank(probe: Probe) -> None:
+    started = [(s, e) for s, e in _events(probe) if e.started]
+    if not started:
+        raise Skipped("no event was seen Started")
+    for sighting, event in started:
+        value = event.fields.get("NotBefore")
+        expect(value == "", f"{value!r} at {sighting.version}", '""')
+
+
+@TOPIC.check(
+    "not-before-kept",
+    "NotBefore of an event never changes while it is Scheduled.",
+    "design 5, L18 (not known of the real service)",
+    blind="A time that moves and moves back between two looks is not seen.",
+    choice=True,
+)
+def not_before_kept(probe: Probe) -> None:
+    known: dict[str, int] = {}
+    for sighting, event in _events(probe):
+        at_s = event.not_before_s
+        if at_s is not None and known.setdefault(event.event_id, at_s) != at_s:
+            moved_s = at_s - known[event.event_id]
+            raise Failed(
+                f"NotBefore of {event.event_id} moved by {moved_s} s at {sighting.version}",
+                "the same time in every document",
+            )
+
+
+@TOPIC.check(
+    "names-underscore",
+    "At 2017-03-01 each name has one underscore before it, role instances excepted.",
+    "S4, design 5",
+    blind="A name with _IN_ in it counts as a role instance, whether it is one or not.",
+)
+def names_underscore(probe: Probe) -> None:
+    names = {e.event_id: e.resources for s, e in _events(probe) if s.version == NEWEST}
+    pairs = [
+        (event, names[event.event_id])
+        for sighting, event in _events(probe)
+        if sighting.version == OLDEST and event.event_id in names
+    ]
+    if not pairs:
+        raise Skipped(f"no event was seen both at {OLDEST} and at {NEWEST}")
+    for event, later in pairs:
+        # C8: the names of a cloud service's role instances stay as they are.
+        expected = tuple(name if "_IN_" in name else f"_{name}" for name in later)
+        expect(event.resources == expected, event.resources, str(expected))
+
+
+@TOPIC.check(
+    "phases-forward",
+    "Phases only move forward: Started is never Scheduled again, and what is gone stays gone.",
+    "L10",
+    blind="Each api-version by itself; one that lags behind the others passes.",
+)
+def phases_forward(probe: Probe) -> None:
+    _ = _events(probe)
+    for version in VERSIONS:
+        reached: dict[str, int] = {}
+        for sighting in (s for s in probe.sightings if s.version == version):
+            now = {e.event_id: 1 if e.started else 0 for e in sighting.events}
+            for event_id in reached.keys() - now.keys():
+                reached[event_id] = 2
+            for event_id, phase in now.items():
+                if phase < reached.get(event_id, 0):
+                    raise Failed(f"{event_id} went back at {version}", "no way back")
+                reached[event_id] = phase
+
+
+@TOPIC.check(
+    "events-order",
+    "Events keep their order from document to document, at every api-version.",
+    "design 5 (not known of the real service, L19)",
+    blind="Pairs that were seen at once in this run; what the order goes by is not checked.",
+    choice=True,
+)
+def events_order(probe: Probe) -> None:
+    before: set[tuple[str, str]] = set()
+    for sighting, _ in _events(probe):
+        for pair in combinations(dict.fromkeys(sighting.event_ids), 2):
+            turned = (pair[1], pair[0])
+            expect(turned not in before, f"{sighting.event_ids}", "the order of other documents")
+            before.add(pair)
+    if not before:
+        raise Skipped("no two events were seen at once")

@@ -1,0 +1,154 @@
+"""The words of the repository: one public class for each name, and plain sentences."""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import re
+import sys
+import tokenize
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = {"forewarn": ROOT / "src/forewarn", "forewarn_guest": ROOT / "guest/src/forewarn_guest"}
+
+# Phrases that slow a reader down; an actor has a name: the caller, the host, the writer.
+PHRASES = re.compile(
+    r"\bdifference in case is none\b|\bthat (?:is|are) none\b|\bis none[.;,]|\bgone on with\b"
+    r"|\bother hands\b|\b(?:nobody|somebody|whoever|anybody|everybody)\b",
+    re.IGNORECASE,
+)
+# How many there are at most, by folder. A number may only fall: `python tests/test_words.py`.
+PHRASES_MAX = {
+    "docs": 6,
+    "src/forewarn/adapters": 2,
+    "src/forewarn/core": 1,
+    "src/forewarn/wire": 1,
+}
+
+
+@cache
+def contracts() -> list[dict[str, Any]]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    return found
+
+
+@cache
+def layers() -> dict[str, int]:
+    """The parts of `forewarn`, and how high in its layers each stands."""
+    (listed,) = (one["layers"] for one in contracts() if one["type"] == "layers")
+    return {
+        part.strip().strip("()"): -depth
+        for depth, layer in enumerate(listed)
+        for part in layer.split("|")
+    }
+
+
+@cache
+def forbidden() -> frozenset[tuple[str, str]]:
+    """Which part of `forewarn` must not import which, beyond the layers."""
+    return frozenset(
+        (source.removeprefix("forewarn."), target.removeprefix("forewarn."))
+        for one in contracts()
+        if one["type"] == "forbidden"
+        for source, target in itertools.product(one["source_modules"], one["forbidden_modules"])
+    )
+
+
+def meet(one: str, other: str) -> bool:
+    """True if one part may import the other, so that a reader can meet names of both."""
+    if one == other:
+        return True
+    if one not in layers() or other not in layers() or layers()[one] == layers()[other]:
+        return False
+    upper, lower = sorted((one, other), key=layers().__getitem__, reverse=True)
+    return (upper, lower) not in forbidden()
+
+
+def public_classes() -> Iterator[tuple[str, str, str]]:
+    """The public classes: name, part, and where it is."""
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            inside = path.relative_to(folder)
+            part = inside.parts[0].removesuffix(".py") if package == "forewarn" else package
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    yield node.name, part, f"{package}/{inside.as_posix()}"
+
+
+def test_no_two_public_classes_that_can_meet_share_a_name() -> None:
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, part, where in public_classes():
+        places[name].append((part, where))
+    shared = [
+        f"{name}: {first[1]} and {second[1]}"
+        for name, found in places.items()
+        for first, second in itertools.combinations(found, 2)
+        if meet(first[0], second[0])
+    ]
+    assert not shared, "\n".join(shared)
+
+
+def test_what_can_meet_is_what_the_layers_say() -> None:
+    assert meet("core", "control")
+    assert meet("cli", "verify")
+    assert meet("forewarn_guest", "forewarn_guest")
+    assert not meet("control", "endpoint")  # side by side
+    assert not meet("verify", "core")  # by a contract of its own
+    assert not meet("core", "forewarn_guest")
+
+
+def test_the_glossary_has_at_most_40_rows() -> None:
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    assert 0 < len(rows) <= 40
+    assert [row for row in rows if row.count("|") != 4] == []
+
+
+def prose_of(path: Path) -> str:
+    """What people read in a file: of a program its comments and strings."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return text
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join(t.string for t in tokens if t.type in (tokenize.COMMENT, tokenize.STRING))
+
+
+def phrases() -> Counter[str]:
+    """How many of the phrases there are, by folder."""
+    found: Counter[str] = Counter()
+    for folder in (*sorted((ROOT / "src/forewarn").iterdir()), ROOT / "guest/src", ROOT / "docs"):
+        paths = folder.rglob("*") if folder.is_dir() else (folder,)
+        for path in paths:
+            if path.suffix in (".py", ".md", ".toml", ".sql"):
+                count = len(PHRASES.findall(prose_of(path)))
+                found[folder.relative_to(ROOT).as_posix()] += count
+    return found
+
+
+def test_plain_sentences_name_the_actor() -> None:
+    found = phrases()
+    more = {folder: n for folder, n in found.items() if n > PHRASES_MAX.get(folder, 0)}
+    assert more == {}
+    # What has fallen does not rise again: lower the number.
+    fallen = {folder: found[folder] for folder, n in PHRASES_MAX.items() if n > found[folder] + 5}
+    assert fallen == {}
+
+
+def test_a_phrase_is_found_in_prose_and_not_in_names() -> None:
+    assert PHRASES.search("A token that is none.")
+    assert PHRASES.search("Nobody waits.")
+    assert not PHRASES.search("There is none here")
+    assert not PHRASES.search("nobody_left = 1")
+
+
+if __name__ == "__main__":  # the numbers of today, for PHRASES_MAX
+    for place, count in sorted(phrases().items()):
+        sys.stdout.write(f'    "{place}": {count},\n' if count else "")
