@@ -471,6 +471,19 @@ def test_actions_take_effect_in_the_order_in_which_they_end() -> None:
     assert bench.where("vm") == "h3"
 
 
+def test_a_late_delete_spares_a_vm_that_has_moved_meanwhile() -> None:
+    """A host deletes what it has; the VM is another host's by then."""
+    bench = SimulatedBench()
+    bench.simulated.slow_next("vm", extra_s=DURATION_S)
+    delete = an_action(ActionKind.DELETE_VM, action_id="E1/vm")
+    now(bench.hypervisor.begin("h1", delete))
+    now(bench.hypervisor.begin("h1", replace(on_target(ActionKind.MOVE_VM), action_id="E2/vm")))
+    for _ in range(2):
+        bench.wait_for_the_end()
+    assert look(bench, delete) is SightKind.DONE
+    assert bench.where("vm") == "h2"
+
+
 def test_nothing_is_done_on_a_host_to_a_vm_that_is_elsewhere() -> None:
     bench = SimulatedBench()
     with pytest.raises(HypervisorFailed, match="no VM vm on host h2"):

@@ -251,7 +251,8 @@ class SimulatedHypervisor:
             self._done[key] = Sight(SightKind.SPARED, SWITCHED_ON)
             return
         if action.kind is ActionKind.DELETE_VM and action.vm is not None:
-            self._vms.pop(action.vm, None)
+            if self._vms.get(action.vm) == host:  # else it has moved on: a host deletes its own
+                del self._vms[action.vm]
         elif action.target_host is not None and action.vm is not None:
             self._vms[action.vm] = action.target_host
             self._down.discard(action.vm)
