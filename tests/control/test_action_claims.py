@@ -487,3 +487,34 @@ def test_a_report_that_comes_twice_in_one_commit_is_taken_once(
     assert isinstance(other.error, Refusal)
     assert len(cloud.facts(FactKind.REPORTED)) == 1
     store.close()
+
+
+# The deadline.
+
+
+def near_the_deadline(cloud: Beating, left_ms: int) -> None:
+    deadline_ms = notice.DEADLINE_MS[EventType.REBOOT]
+    cloud.clock.pass_ms(deadline_ms - left_ms)
+
+
+@pytest.mark.parametrize("more_ms", [0, -1])
+def test_a_host_that_claims_right_before_the_deadline_gets_nothing(
+    cloud: Beating, more_ms: int
+) -> None:
+    """It would begin after the event has failed and is no longer shown."""
+    cloud.started()
+    near_the_deadline(cloud, notice.CLAIM_FRESH_MS + more_ms)
+    assert len(cloud.claim("h1")) == (1 if more_ms == 0 else 0)
+
+
+@pytest.mark.parametrize("more_ms", [0, -1])
+def test_a_host_that_asks_right_before_the_deadline_must_not_begin(
+    cloud: Beating, more_ms: int
+) -> None:
+    cloud.started()
+    [action] = cloud.claim("h1")
+    near_the_deadline(cloud, notice.CLAIM_FRESH_MS + more_ms)
+    held_still = cloud.run(ordered.holds("h1", action.action_id, action.epoch))
+    assert held_still is (more_ms == 0)
+    cloud.report("h1", action)  # what had begun before is taken
+    assert cloud.facts(FactKind.REPORTED)

@@ -11,7 +11,8 @@ import pytest
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.errors import StaleReport, Unavailable
 from forewarn.core.model import ActionKind, Outcome
-from forewarn.host.executor import CLAIM_FRESH_MS, Executor
+from forewarn.core.notice import CLAIM_FRESH_MS
+from forewarn.host.executor import Executor
 from forewarn.ports import HypervisorFailed, Sight, WorkOrder
 from forewarn.wire.link import Turn, TurnTaken, Work
 from support.clock import ManualClock
@@ -344,6 +345,18 @@ def test_a_turn_makes_a_claim_fresh_unless_it_is_lost(bench: Bench, *, lost: boo
     asyncio.run(bench.say(bench.executor))
     bench.step()
     assert bench.hands.begun == ([] if lost else ["E1/vm"])
+
+
+def test_a_turn_does_not_put_off_the_deadline_that_was_told_with_the_claim(bench: Bench) -> None:
+    """Control gives up the event at its deadline: what begins later hits VMs without notice."""
+    bench.link.to_do["h1"] = [msgspec.structs.replace(ACTION, left_ms=60_000)]
+    asyncio.run(bench.executor.step(work=False))
+    bench.clock.pass_ms(59_000)
+    asyncio.run(bench.say(bench.executor))
+    bench.clock.pass_ms(1_000)
+    bench.link.lost_claims.add(("h1", ACTION.action_id, ACTION.epoch))
+    bench.step()
+    assert (bench.hands.begun, bench.executor.held) == ([], 0)
 
 
 def test_what_a_turn_calls_lost_is_not_begun_though_it_was_claimed_just_now(bench: Bench) -> None:

@@ -25,6 +25,8 @@ BROKE = (
     20_000_160,  # a daemon that control never heard died, and what was shown before did not count
     30_100_144,  # a VM that was off was switched on where it was being moved to
     30_500_042,  # a VM came back to its scope, whose number went on above what it had read
+    500_162,  # a host claimed at the deadline, and froze VMs whose event had failed
+    921_854_240,  # a slow delete took a VM away that had moved to another host meanwhile
     1_330_956_753,  # what a host showed of another's VM settled that VM's scope
 )
 # Worlds in which daemons are down for a moment while guests have notice.

@@ -102,6 +102,10 @@ class _Held(Struct, frozen=True):
     event: ScheduledEvent | None = None
     operation: Operation | None = None
 
+    def may_begin(self, now_ms: int) -> bool:
+        owner = self.event or self.operation
+        return owner is not None and ending.may_begin(owner, now_ms)
+
 
 def _about(tx: Transaction, held: _Held) -> tuple[tuple[str, str], ...]:
     """The VMs that were told of what is about to be done, and who they were then.
@@ -198,7 +202,7 @@ def claim_actions(tx: Transaction, command: commands.ClaimActions) -> commands.C
             break
         if command.only is not None and held.action.action_id not in command.only:
             continue
-        if not _may_claim(tx, held.action):
+        if not held.may_begin(tx.now_ms) or not _may_claim(tx, held.action):
             continue
         action = _take(tx, held, command.boot_id)
         _lease(tx, action)
@@ -228,7 +232,7 @@ def hold_claim(tx: Transaction, command: commands.HoldClaim) -> bool:
             mine = action.phase is ActionPhase.CLAIMED and action.epoch == command.epoch
             if mine:
                 _lease(tx, action)
-            return mine
+            return mine and held.may_begin(tx.now_ms)
     return False
 
 

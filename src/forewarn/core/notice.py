@@ -56,6 +56,9 @@ DEADLINE_MS: dict[EventType, int] = {
 # VMs of a failed host wait this long for fencing, a free place or the host's return.
 FAILURE_DEADLINE_MS = DAY_MS
 
+# A host begins what control has said to be its own within that time; later it asks once more.
+CLAIM_FRESH_MS = 5 * SECOND_MS
+
 ENABLED_FOR_MS = DAY_MS
 
 # A host says every five seconds that it is there. A second later it is late: what passes beyond

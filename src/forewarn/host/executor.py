@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from forewarn.core import notice
 from forewarn.core.model import ActionKind, Outcome
 from forewarn.logs import Log
 from forewarn.ports import (
@@ -29,9 +30,6 @@ _OUTCOMES = {
     SightKind.SPARED: Outcome.SPARED,
 }
 
-
-# What control has said to be this host's within that time is begun without asking once more.
-CLAIM_FRESH_MS = 5_000
 
 _KINDS = frozenset(kind.value for kind in ActionKind)
 
@@ -59,6 +57,7 @@ class Executor:
         self._hypervisor = hypervisor
         self._held: dict[str, WorkOrder] = {}
         self._held_ms: dict[str, int] = {}  # when control was asked that last said so
+        self._deadline_ms: dict[str, int] = {}  # of what is held; control may have put it off
         self._ended: dict[str, Ended] = {}
         self._unseen: set[str] = set()
         self._unreachable = False
@@ -142,6 +141,8 @@ class Executor:
             self._end(work.action_id, work.epoch, Outcome.FAILED, why)
             return
         self._held_ms[work.action_id] = asked_ms
+        if work.left_ms is not None:
+            self._deadline_ms[work.action_id] = asked_ms + work.left_ms
         self._held[work.action_id] = WorkOrder(
             action_id=work.action_id,
             kind=ActionKind(work.kind),
@@ -187,6 +188,7 @@ class Executor:
     def _drop(self, action_id: str) -> None:
         self._held.pop(action_id, None)
         self._held_ms.pop(action_id, None)
+        self._deadline_ms.pop(action_id, None)
 
     async def _may_begin(self, action: WorkOrder) -> bool:
         """Whether to begin what was claimed; if not, the claim lapses.
@@ -208,6 +210,5 @@ class Executor:
         asked_ms = self._held_ms.get(action.action_id)
         if asked_ms is None:
             return False
-        age_ms = self.now_ms() - asked_ms
-        left_ms = CLAIM_FRESH_MS if action.left_ms is None else min(CLAIM_FRESH_MS, action.left_ms)
-        return age_ms < left_ms
+        until_ms = asked_ms + notice.CLAIM_FRESH_MS
+        return self.now_ms() < min(until_ms, self._deadline_ms.get(action.action_id, until_ms))
