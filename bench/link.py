@@ -35,9 +35,9 @@ from forewarn.adapters.system import SystemClock
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ScopeKind
 from forewarn.host.daemon import HEARTBEAT_EVERY_S, Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import WAIT_S, FeedReader
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.wire.link import Changes, Since, Turn
 
 HOSTS = 200

@@ -93,7 +93,7 @@ PARTS = (
                 "decide: the event is due",
                 (
                     "forewarn/control/guest_commands.py: approve_events",
-                    "forewarn/control/host_access.py: need_own_vm",
+                    "forewarn/control/hosts/access.py: need_own_vm",
                     "forewarn/core/consent.py: approve",
                 ),
             ),
@@ -140,9 +140,9 @@ PARTS = (
                 HOST,
                 "Started, and there is work",
                 (
-                    "forewarn/control/host_feed.py: published",
+                    "forewarn/control/hosts/feed.py: published",
                     "forewarn/host/feed_reader.py: take",
-                    "forewarn/host/documents.py: show",
+                    "forewarn/host/served_documents.py: show",
                 ),
                 answer=True,
             ),
@@ -157,7 +157,7 @@ PARTS = (
                 "claim, with lease and epoch",
                 (
                     "forewarn/host/executor.py: step",
-                    "forewarn/control/action_claims.py: claim_actions",
+                    "forewarn/control/hosts/action_claims.py: claim_actions",
                 ),
             ),
             Step(
@@ -175,8 +175,8 @@ PARTS = (
                 "its next turn: ended, done",
                 (
                     "forewarn/host/turns.py: once",
-                    "forewarn/control/host_turns.py",
-                    "forewarn/control/action_claims.py: end_action",
+                    "forewarn/control/hosts/turns.py",
+                    "forewarn/control/hosts/action_claims.py: end_action",
                 ),
             ),
             Step(LOOP, WRITER, "TakeTurn", ("forewarn/control/commands.py",)),

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import fields
 
 from forewarn import settings
-from forewarn.control import inventory
+from forewarn.control.inventory import apply_at_once
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Policy
 from forewarn.core.notice import DEADLINE_MS
@@ -362,7 +362,7 @@ def test_limits_agree_with_the_rules_they_come_from() -> None:
 
 
 def test_the_demo_fleet_comes_with_the_program_and_each_vm_has_a_listener(tmp_path: Path) -> None:
-    found = inventory.parse(load(tmp_path).inventory_text())
+    found = apply_at_once.parse(load(tmp_path).inventory_text())
 
     assert [host.name for host in found.hosts] == ["h1", "h2", "h3", "h4"]
     listens = [vm.profile.listen for vm in found.vms]

@@ -37,9 +37,9 @@ CATCHES_EVERYTHING = {
     "src/forewarn/adapters/libvirt/connection.py": 1,  # a thread's failure is its waiter's
     "src/forewarn/adapters/libvirt/hypervisor.py": 1,  # the top of a loop that mends
     "src/forewarn/api/link/at_once.py": 2,  # read, answered: it goes the ordinary way, logged once
-    "src/forewarn/control/inventories.py": 2,  # one slice, one look at what is left: logged once
+    "src/forewarn/control/inventory/apply.py": 2,  # a slice, a look at what is left: logged once
     "src/forewarn/control/loops.py": 2,  # the top of a tick and of a save: logged once, counted
-    "src/forewarn/control/host_turns.py": 1,  # one part of a turn: the host is heard all the same
+    "src/forewarn/control/hosts/turns.py": 1,  # one part of a turn: the host is heard all the same
     "src/forewarn/control/writer.py": 2,  # one command, and one batch, must not cost the others
     "src/forewarn/endpoint/endpoint.py": 1,  # the top of a guest's request
     "src/forewarn/endpoint/protocol.py": 1,  # the top of a guest's request

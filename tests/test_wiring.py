@@ -15,7 +15,7 @@ import pytest
 from forewarn.adapters.operator_token import operator_token
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
-from forewarn.control import inventory
+from forewarn.control.inventory import apply_at_once
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import Vm
 from forewarn.endpoint.endpoint import Endpoint
@@ -175,7 +175,7 @@ def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with assembled(tmp_path) as (parts, listeners):
-            await parts.control.submit(inventory.apply(fleet, by=ordered.operator("operator")))
+            await parts.control.submit(apply_at_once.apply(fleet, by=ordered.operator("operator")))
             await parts.arrange(listeners, listen)
             assert sorted(asked) == [f"v{n}" for n in range(5)]
             asked.clear()
@@ -183,7 +183,7 @@ def test_a_commit_has_only_what_it_changed_arranged(tmp_path: Path) -> None:
             await parts.control.submit(ordered.claim("h1", "boot-1"))
             assert not parts.fleet_changed.is_set()  # a boot is nothing to arrange
             more = fleet + one.format(9) + host.format(3)
-            await parts.control.submit(inventory.apply(more, by=ordered.operator("operator")))
+            await parts.control.submit(apply_at_once.apply(more, by=ordered.operator("operator")))
             assert parts.fleet_changed.is_set()
             await parts.arrange(listeners, listen)
             assert asked == ["v9"]
@@ -205,7 +205,9 @@ def test_a_listener_follows_its_vm_from_scope_to_scope_and_goes_with_it(tmp_path
                 (host + other, set()),
                 (host + vm + other, {"a"}),
             ):
-                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
+                await parts.control.submit(
+                    apply_at_once.apply(text, by=ordered.operator("operator"))
+                )
                 await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 assert listeners.addresses().keys() == there
 
@@ -221,7 +223,9 @@ def test_nothing_is_kept_of_hosts_that_left_the_fleet(tmp_path: Path) -> None:
         async with assembled(tmp_path) as (parts, listeners):
             for number in range(6):
                 text = host.format(number) + vm.format(number)
-                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
+                await parts.control.submit(
+                    apply_at_once.apply(text, by=ordered.operator("operator"))
+                )
                 await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 await parts.guests.enable(f"v{number}", f"v{number}")
                 parts.guests.returned(f"v{number}")
@@ -246,7 +250,9 @@ def test_what_guests_of_a_host_did_goes_with_it_and_is_counted(tmp_path: Path) -
         async with assembled(tmp_path) as (parts, listeners):
             for number in (1, 2):
                 text = host.format(number) + vm.format(number)
-                await parts.control.submit(inventory.apply(text, by=ordered.operator("operator")))
+                await parts.control.submit(
+                    apply_at_once.apply(text, by=ordered.operator("operator"))
+                )
                 await parts.arrange(listeners, lambda vm: vm.profile.listen)
                 parts.guests.first_read(f"v{number}", f"v{number}", frozenset({"e1", "e2"}))
                 if number == 1:

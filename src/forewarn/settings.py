@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from forewarn import setting_values
-from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
+from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import is_loopback, read_listen
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import SECOND_MS, Policy

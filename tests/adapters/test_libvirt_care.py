@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
+from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.adapters.libvirt.connection import LibvirtLost, Why
 from forewarn.adapters.libvirt.next_steps import mark_of
-from forewarn.adapters.libvirt.session import LibvirtSession
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import MINUTE_MS, ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder

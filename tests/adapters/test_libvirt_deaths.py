@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.adapters.libvirt.domain_xml import DomainMark
 from forewarn.adapters.libvirt.mending import UNCLAIMED_FOR_MS
 from forewarn.adapters.libvirt.next_steps import mark_of
-from forewarn.adapters.libvirt.session import LibvirtSession
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind
 from forewarn.ports import SightKind, WorkOrder

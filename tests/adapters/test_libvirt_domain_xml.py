@@ -8,7 +8,7 @@ import pytest
 
 from forewarn.adapters.libvirt import domain_xml as libvirt_xml
 from forewarn.adapters.libvirt.domain_xml import BadTraits, DomainMark
-from forewarn.control import inventory_file
+from forewarn.control.inventory import file_reader
 from forewarn.core.errors import BadInventory
 from forewarn.core.inventory.host_report import Nic, Power, Traits, WhenHostGoesDown
 from forewarn.core.model import ActionKind, EventType, ScopeKind
@@ -135,7 +135,7 @@ def test_a_domain_and_an_inventory_file_accept_the_same(
     key: str, attributes: str, children: str
 ) -> None:
     with pytest.raises(BadInventory) as of_file:
-        inventory_file.parse(f"{INVENTORY}{key}\n")
+        file_reader.parse(f"{INVENTORY}{key}\n")
     with pytest.raises(BadTraits) as of_domain:
         libvirt_xml.read_traits(with_traits(attributes, children))
     in_file, in_domain = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.adapters.libvirt.connection import LibvirtLost, LibvirtMissing, open_libvirt
 from forewarn.adapters.libvirt.domain_xml import DomainMark
 from forewarn.adapters.libvirt.machines import LibvirtMachines
-from forewarn.adapters.libvirt.session import LibvirtSession
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import ActionKind
 from forewarn.ports import HypervisorFailed

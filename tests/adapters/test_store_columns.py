@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters.sqlite import rows
-from forewarn.adapters.sqlite.columns import StoreTable, flat
 from forewarn.adapters.sqlite.data_folder import migrate
+from forewarn.adapters.sqlite.table_columns import StoreTable, flat
 from forewarn.core.model import Scope, ScopeHold, ScopeKind, Vm
 from forewarn.core.vm_profile import VmProfile
 

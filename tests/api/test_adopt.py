@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.api.adopt_routes import AdoptRoutes
-from forewarn.control import adoptions
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts import adoptions
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.inventory.host_report import SeenVm, Traits, WhenHostGoesDown

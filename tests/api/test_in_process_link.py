@@ -10,8 +10,8 @@ import pytest
 
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import EVENT_IDS_MAX, LinkRoutes
-from forewarn.control.host_feed import HostFeed
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase

@@ -17,7 +17,7 @@ from forewarn.api.link.app import (
     SHORT_OF_HOST_BYTES_MAX,
 )
 from forewarn.api.link.protocol import PEER_CONNECTIONS_MAX, STRANGERS_MAX, LinkProtocol
-from forewarn.control.report_slices import SLICE_VMS_MAX
+from forewarn.control.hosts.report_slices import SLICE_VMS_MAX
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.wire import link as wire
 from support.link_world import LIMIT_S, ControlWorld, Machine, control_running, run

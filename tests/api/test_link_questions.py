@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from forewarn.adapters.system import SystemClock
 from forewarn.api.link.routes import EVENT_IDS_MAX
-from forewarn.control.leases import TWO_DAEMONS_MS
+from forewarn.control.hosts.leases import TWO_DAEMONS_MS
 from forewarn.core.inventory.host_report import Nic, Power, SeenVm, Traits
 from forewarn.core.model import Outcome
 from forewarn.wire import link as wire

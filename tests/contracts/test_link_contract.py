@@ -19,7 +19,7 @@ import pytest
 from forewarn.adapters.control_link import ControlLink
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
-from forewarn.control.leases import LEASE_MS
+from forewarn.control.hosts.leases import LEASE_MS
 from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import Fact, FactKind, Outcome, Phase, ScheduledEvent

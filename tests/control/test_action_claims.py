@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control.action_claims import CLAIMS_PER_CALL_MAX
 from forewarn.control.commands import ClaimResult
-from forewarn.control.leases import (
+from forewarn.control.hosts.action_claims import CLAIMS_PER_CALL_MAX
+from forewarn.control.hosts.leases import (
     DAEMONS_MAX,
     LEASE_MS,
     TWO_DAEMONS_MS,
@@ -18,7 +18,7 @@ from forewarn.control.leases import (
     two_speak,
     with_daemon,
 )
-from forewarn.control.observed import NOT_YET, Observed
+from forewarn.control.hosts.observed import NOT_YET, Observed
 from forewarn.core import notice
 from forewarn.core.errors import HostHeard, NotFound, Refusal, StaleReport
 from forewarn.core.model import (

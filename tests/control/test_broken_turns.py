@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
 from forewarn.control import commands
-from forewarn.control.action_claims import CLAIMS_PER_CALL_MAX
-from forewarn.control.host_feed import HostFeed
-from forewarn.control.observed import Observed
-from forewarn.control.sightings import Sightings
-from forewarn.control.turn_parts import parts_of, turn_of
+from forewarn.control.hosts.action_claims import CLAIMS_PER_CALL_MAX
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.turn_parts import parts_of, turn_of
 from forewarn.core import notice
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType, Outcome, Phase, ScheduledEvent

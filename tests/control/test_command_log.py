@@ -11,7 +11,7 @@ import pytest
 
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
-from forewarn.control import command_json, inventory
+from forewarn.control import command_json
 from forewarn.control.command_log import Batch, Began, TakenBack
 from forewarn.control.commands import (
     BeginReport,
@@ -24,10 +24,11 @@ from forewarn.control.commands import (
     Once,
     TakeInventorySlice,
 )
-from forewarn.control.host_power import HostPower
-from forewarn.control.inventories import Inventories
-from forewarn.control.observed import LastHeard, News, Observed, Pulse
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.simulated_power import HostPower
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.apply import Inventories
 from forewarn.control.writer import WriterThread
 from forewarn.core.errors import Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.model import EventType, Policy
@@ -126,7 +127,7 @@ def test_a_log_of_real_threads_time_and_ids_replays_to_the_same_journal() -> Non
         control = Logged()
         by = ordered.operator("op")
         try:
-            await control.thread.submit(inventory.apply(fleet(), by=by, needs_channels=False))
+            await control.thread.submit(apply_at_once.apply(fleet(), by=by, needs_channels=False))
             found = await control.all_at_once(orders())
             assert any(isinstance(one, Refusal) for one in found)  # there is no web-12
             control.store.fails["commit"] = disk_full()

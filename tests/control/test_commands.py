@@ -14,8 +14,8 @@ from msgspec import Struct
 from forewarn.control import command_json, commands
 from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.commands import Command
-from forewarn.control.inventory_file import InventoryClash, Mistake
-from forewarn.control.report_slices import Report, Slice
+from forewarn.control.hosts.report_slices import Report, Slice
+from forewarn.control.inventory.file_reader import InventoryClash, Mistake
 from forewarn.core.errors import AlreadyStarted, Invalid, NotFound, Refusal, Unavailable
 from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.inventory.host_report import Power, SeenVm

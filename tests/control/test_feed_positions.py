@@ -17,10 +17,10 @@ from forewarn.adapters.sqlite.data_folder import DATABASE_NAME
 from forewarn.adapters.sqlite.database import EPOCHS_MAX
 from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control import feed_positions
-from forewarn.control.feed_positions import NOTHING, History, shown_alike
-from forewarn.control.host_access import as_shown_to
-from forewarn.control.host_feed import HostFeed
+from forewarn.control.hosts import feed_positions
+from forewarn.control.hosts.access import as_shown_to
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.feed_positions import NOTHING, History, shown_alike
 from forewarn.core.model import Decision, EventType, Scope
 from forewarn.core.whereabouts import hosts_mentioned
 from forewarn.ports import Epoch, Snapshot, Store

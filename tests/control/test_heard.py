@@ -11,8 +11,8 @@ import pytest
 
 from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Command, ReportTaken
-from forewarn.control.observed import LastHeard, News, Observed, Pulse
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import WriterThread
 from forewarn.core import notice

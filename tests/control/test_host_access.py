@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.control import host_access
+from forewarn.control.hosts import access
 from forewarn.core.errors import Conflict, NotFound, NotYours
 from forewarn.core.model import EventType, FactKind, Policy, ScheduledEvent
 from forewarn.wire.link import ReadBefore, Turn
@@ -31,7 +31,7 @@ def target_of(event: ScheduledEvent) -> str:
 
 
 def names(cloud: Cloud, host: str, scope_name: str = "web") -> set[str]:
-    return {vm.name for vm in host_access.own_vms(cloud.scope(scope_name), host)}
+    return {vm.name for vm in access.own_vms(cloud.scope(scope_name), host)}
 
 
 def test_a_host_has_the_vms_that_are_on_it(cloud: Cloud) -> None:
@@ -161,7 +161,7 @@ def test_a_host_is_shown_its_own_vms_and_every_visible_event_of_the_scope(cloud:
     event = cloud.order("web_0", EventType.REBOOT)
     cloud.approve(event)
 
-    shown = host_access.as_shown_to(cloud.scope(), "h2")
+    shown = access.as_shown_to(cloud.scope(), "h2")
 
     assert [vm.name for vm in shown.vms] == ["web_1"]
     assert [one.event_id for one in shown.events] == [event.event_id]
@@ -174,7 +174,7 @@ def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
     cloud.order("web_0", EventType.REBOOT)
 
     def to_confirm(host: str) -> bool:
-        return host_access.as_shown_to(cloud.scope(), host).to_confirm
+        return access.as_shown_to(cloud.scope(), host).to_confirm
 
     assert (to_confirm("h1"), to_confirm("h2")) == (True, False)
     cloud.show()
@@ -184,8 +184,8 @@ def test_only_the_host_of_an_event_is_asked_to_confirm_it(cloud: Cloud) -> None:
 def test_what_guests_cannot_see_is_not_shown_to_hosts_either(cloud: Cloud) -> None:
     silent = Cloud(scope("web", WEB, enabled=False))
     silent.order("web_0", EventType.REBOOT)
-    assert host_access.as_shown_to(silent.scope(), "h1").events == ()
+    assert access.as_shown_to(silent.scope(), "h1").events == ()
 
-    before = host_access.as_shown_to(cloud.scope(), "h1")
+    before = access.as_shown_to(cloud.scope(), "h1")
     cloud.polls("web", "web_0")
-    assert host_access.as_shown_to(cloud.scope(), "h1") == before
+    assert access.as_shown_to(cloud.scope(), "h1") == before

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from forewarn.control import feed_positions, inventory
-from forewarn.control.host_feed import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, HostFeed
+from forewarn.control.hosts import feed_positions
+from forewarn.control.hosts.feed import ENCODED_AT_ONCE, WAITING_PER_HOST_MAX, HostFeed
+from forewarn.control.inventory import apply_at_once
 from forewarn.control.transaction import Transaction
 from forewarn.core.model import Decision, EventType, Host, Outcome
 from forewarn.wire.link import CHANGES_WAIT_S_MAX, Adoption, Changes, Since, VmTraits
@@ -288,7 +289,7 @@ def test_a_scope_that_is_gone_is_named_no_more() -> None:
         hosts = [Host(name="h1")]
         shown = Shown(Cloud(scope("old", {"old_0": (0, "h1")}), hosts=hosts))
         waiting = await shown.asleep("h1", told(await shown.ask("h1")))
-        shown.cloud.run(inventory.apply('[[host]]\nname = "h1"\n', by=ordered.operator("test")))
+        shown.cloud.run(apply_at_once.apply('[[host]]\nname = "h1"\n', by=ordered.operator("test")))
         shown.publish()
         assert (await waiting).names == ()
 

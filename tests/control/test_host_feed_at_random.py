@@ -9,16 +9,16 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from forewarn.control import feed_positions
-from forewarn.control.host_access import as_shown_to
-from forewarn.control.host_feed import HostFeed
+from forewarn.control.hosts import feed_positions
+from forewarn.control.hosts.access import as_shown_to
+from forewarn.control.hosts.feed import HostFeed
 from forewarn.core import scope_edits
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import ActionPhase, EventType, Host, Outcome
 from forewarn.core.whereabouts import hosts_mentioned
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import FeedReader
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.ports import Change
 from forewarn.wire.link import Changes, ShownScope, Since
 from support.control import run_now

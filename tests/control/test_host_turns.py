@@ -7,7 +7,7 @@ import pytest
 
 from forewarn.control import command_json, commands
 from forewarn.control.command_handlers import decide
-from forewarn.control.host_turns import LIVES_MAX
+from forewarn.control.hosts.turns import LIVES_MAX
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (

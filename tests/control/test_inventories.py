@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.api.operator_routes import Keyed
-from forewarn.control import inventory
 from forewarn.control.commands import Answer, FindAnswer
-from forewarn.control.inventories import Inventories
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.apply import Inventories
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
 from forewarn.core.inventory.entries import Applied
@@ -679,7 +679,7 @@ def test_what_is_applied_at_a_start_takes_the_place_of_what_waits(fleet: Invento
         Applying(fleet, commits=3).applied(groups(5))
     fleet.restart()
     assert fleet.published.unfinished
-    fleet.run(inventory.apply(groups(4, tag="z"), by=ordered.operator("inventory")))
+    fleet.run(apply_at_once.apply(groups(4, tag="z"), by=ordered.operator("inventory")))
     assert fleet.published.unfinished == ""
     assert fleet.index.scope_of_vm == at_once(groups(4, tag="z")).index.scope_of_vm
     assert {one.profile.zone for found in fleet.index.scopes.values() for one in found.vms} == {"z"}

@@ -16,8 +16,8 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import Keyed, OperatorRoutes
 from forewarn.control import retries
 from forewarn.control.commands import Answer, FindAnswer
-from forewarn.control.inventories import Inventories
-from forewarn.control.inventory_work import InventoryWork
+from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.work_left import InventoryWork
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import EventType

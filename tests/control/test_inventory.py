@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forewarn import settings
-from forewarn.control import inventory
-from forewarn.control.inventory import NameChanges
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.apply_at_once import NameChanges
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, FactKind, Policy, ScopeKind
 from forewarn.core.vm_profile import Priority
@@ -99,12 +99,12 @@ def test_the_journal_names_a_bounded_number_of_vms(fleet: InventoryFleet) -> Non
     names = fleet.journal()[0].fact.detail["vms_added"]
     assert isinstance(names, list)
     assert names[-1] == "and 30 more"
-    assert len(names) == inventory.NAMES_PER_FACT_MAX + 1
+    assert len(names) == apply_at_once.NAMES_PER_FACT_MAX + 1
 
 
 def test_a_file_that_is_wrong_is_refused_before_anything_is_submitted() -> None:
     with pytest.raises(BadInventory):
-        inventory.apply("nonsense", by=ordered.operator("operator"))
+        apply_at_once.apply("nonsense", by=ordered.operator("operator"))
 
 
 # The same content.
@@ -133,7 +133,7 @@ def test_the_same_content_writes_nothing_whatever_its_order_and_comments(
     for _ in range(3):
         chance.shuffle(parts)
         again = "\n# remark\n".join(parts)
-        assert fleet.apply(again) == inventory.Applied()
+        assert fleet.apply(again) == apply_at_once.Applied()
 
     assert fleet.everything() == before
     assert len(fleet.commits) == written
@@ -151,9 +151,9 @@ def test_the_last_applied_content_is_known_after_a_restart(durable: InventoryFle
 
 def test_two_files_in_one_commit_are_applied_one_after_the_other(fleet: InventoryFleet) -> None:
     first, second, third = fleet.run_together(
-        inventory.apply(BOTH, by=ordered.operator("a")),
-        inventory.apply(BOTH + "# same\n", by=ordered.operator("b")),
-        inventory.apply(HOSTS + WEB + vm("web_0"), by=ordered.operator("c")),
+        apply_at_once.apply(BOTH, by=ordered.operator("a")),
+        apply_at_once.apply(BOTH + "# same\n", by=ordered.operator("b")),
+        apply_at_once.apply(HOSTS + WEB + vm("web_0"), by=ordered.operator("c")),
     )
 
     assert (first.differs, second.differs) == (True, False)
@@ -168,7 +168,9 @@ def test_a_file_that_could_not_be_kept_was_not_applied(fleet: InventoryFleet) ->
         raise StoreFailed("the disk is full", fatal=False)
 
     with pytest.raises(StoreFailed):
-        fleet.run_together(inventory.apply(HOSTS + WEB, by=ordered.operator("operator")), broken)
+        fleet.run_together(
+            apply_at_once.apply(HOSTS + WEB, by=ordered.operator("operator")), broken
+        )
 
     assert fleet.everything() == before
     assert fleet.apply(HOSTS + WEB).vms.removed == ("web_0", "web_1")
@@ -261,7 +263,7 @@ def test_a_refused_swap_leaves_the_index_as_it_was(fleet: InventoryFleet) -> Non
 
     swapped = HOSTS + WEB + db + vm("a", scope="db") + vm("b")
     with pytest.raises(StoreFailed):
-        fleet.run_together(inventory.apply(swapped, by=ordered.operator("operator")), broken)
+        fleet.run_together(apply_at_once.apply(swapped, by=ordered.operator("operator")), broken)
 
     assert fleet.everything() == before
 

@@ -17,11 +17,11 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters import child_processes
-from forewarn.control.inventories import Inventories, ReadsOnThread
-from forewarn.control.inventory_apart import ENTRIES_PER_FRAME, ReadsApart
-from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
-from forewarn.control.membership import Membership, Signing
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.membership import Membership, Signing
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.inventory.apply import Inventories, ReadsOnThread
+from forewarn.control.inventory.file_reader import Mistake, ReadFiles, in_words, parse
+from forewarn.control.inventory.reader_process import ENTRIES_PER_FRAME, ReadsApart
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
@@ -216,7 +216,7 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else control would be away for as long as that takes."""
-    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files)
@@ -254,8 +254,8 @@ def test_a_large_file_whose_reader_dies_at_a_start_is_read_again_and_reports_wai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else the first report would have the writer read it, when memory is short already."""
-    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
-    monkeypatch.setattr("forewarn.control.inventories.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply.LOOK_AGAIN_S", 0.01)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files, reads=DyingReader())
@@ -275,7 +275,7 @@ def test_a_large_file_that_took_the_place_of_another_at_a_start_is_not_read_twic
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Reports of hosts wait for as long as it is being read."""
-    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(HOSTS)
     inventories = Inventories(fleet.control, files=files)
@@ -337,7 +337,7 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_once_a_large_file_is_rea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else the writer would read it, once for each of them, before anybody is served."""
-    monkeypatch.setattr("forewarn.control.inventories.READ_LATER_CHARS_MIN", 1)
+    monkeypatch.setattr("forewarn.control.inventory.apply.READ_LATER_CHARS_MIN", 1)
     fleet, files = InventoryFleet(), WatchedFiles()
     fleet.apply(BOTH)
     for name in ("h3", "h4", "h5"):
@@ -375,7 +375,7 @@ def test_places_of_hosts_that_left_are_taken_at_a_start_with_a_small_file() -> N
 
 
 def test_a_place_that_could_not_be_taken_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forewarn.control.membership.PLACES_AGAIN_S", 0.01)
+    monkeypatch.setattr("forewarn.control.hosts.membership.PLACES_AGAIN_S", 0.01)
     fleet, files, failures = InventoryFleet(), ReadFiles(), [0, 1]
     fleet.run(ordered.host_joined("h4", by="test"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.inventory import NameChanges
+from forewarn.control.inventory.apply_at_once import NameChanges
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.model import EventType, FactKind, Phase, Policy
 from support import ordered

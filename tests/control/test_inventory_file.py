@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from forewarn import settings
-from forewarn.control import inventory
-from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
-from forewarn.control.inventory_keys import TABLES
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.file_fields import TABLES
+from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import EventType, ScopeKind
 from forewarn.core.suggestions import MISTAKES_NAMED_MAX
@@ -45,7 +45,7 @@ address = "192.0.2.1"
 
 def refusal(text: str) -> str:
     with pytest.raises(BadInventory) as raised:
-        inventory.parse(text)
+        apply_at_once.parse(text)
     assert raised.value.code == "bad-inventory"
     return str(raised.value)
 
@@ -55,7 +55,7 @@ def lines_of(message: str) -> list[int]:
 
 
 def test_the_demo_fleet_says_what_it_should() -> None:
-    found = inventory.parse(settings.demo_inventory())
+    found = apply_at_once.parse(settings.demo_inventory())
 
     scopes = {scope.name: scope for scope in found.scopes}
     vms = {vm.name: vm for vm in found.vms}
@@ -75,7 +75,7 @@ def test_every_key_arrives() -> None:
         + 'os_type = "Windows"\ncomputer_name = "web000000"\ntags = { b = "2:x", a = "1" }\n'
     )
 
-    (vm,) = inventory.parse(text).vms
+    (vm,) = apply_at_once.parse(text).vms
 
     assert (vm.name, vm.scope, vm.update_domain, vm.host) == ("web_0", "web", 0, "h1")
     assert (vm.profile.address, vm.profile.listen) == ("192.0.2.1", "[::1]:8080")
@@ -89,7 +89,7 @@ def test_every_key_arrives() -> None:
 
 
 def test_a_vm_without_a_scope_has_a_standalone_one_with_its_name() -> None:
-    found = inventory.parse(
+    found = apply_at_once.parse(
         '[[host]]\nname = "h1"\n[[vm]]\nname = "a"\nhost = "h1"\nlisten = "127.0.0.1:0"\n'
     )
 
@@ -98,7 +98,7 @@ def test_a_vm_without_a_scope_has_a_standalone_one_with_its_name() -> None:
 
 
 def test_a_declared_standalone_scope_may_set_what_its_vm_wants() -> None:
-    found = inventory.parse(
+    found = apply_at_once.parse(
         '[[host]]\nname = "h1"\n'
         '[[scope]]\nname = "a"\nkind = "standalone"\nterminate_notice_minutes = 15\n'
         '[[vm]]\nname = "a"\nscope = "a"\nhost = "h1"\nlisten = "localhost:80"\n'
@@ -119,14 +119,14 @@ def test_order_comments_and_spelling_do_not_count_as_content(seed: int) -> None:
         mixed.append("\n".join([head.replace("[[", "[[ "), *keys, f"# {shuffled.random()}"]))
     shuffled.shuffle(mixed)
 
-    assert inventory.parse("\n\n".join(mixed)) == inventory.parse(text)
+    assert apply_at_once.parse("\n\n".join(mixed)) == apply_at_once.parse(text)
 
 
 def test_a_different_host_or_capacity_is_different_content() -> None:
-    plain = inventory.parse(HEAD + VM)
+    plain = apply_at_once.parse(HEAD + VM)
 
-    assert inventory.parse(HEAD.replace('"h1"', '"h1"\ncapacity = 9') + VM) != plain
-    assert inventory.parse(HEAD + VM.replace("192.0.2.1", "192.0.2.2")) != plain
+    assert apply_at_once.parse(HEAD.replace('"h1"', '"h1"\ncapacity = 9') + VM) != plain
+    assert apply_at_once.parse(HEAD + VM.replace("192.0.2.1", "192.0.2.2")) != plain
 
 
 # (what follows HEAD, line of the mistake counted from the first line after HEAD, words of it)
@@ -318,7 +318,7 @@ def test_lines_are_right_in_an_array_of_inline_tables() -> None:
 
 
 def test_a_byte_order_mark_is_no_mistake_and_moves_no_line() -> None:
-    assert inventory.parse("\ufeff" + HEAD + VM) == inventory.parse(HEAD + VM)
+    assert apply_at_once.parse("\ufeff" + HEAD + VM) == apply_at_once.parse(HEAD + VM)
     assert lines_of(refusal("\ufeff" + HEAD + VM + "hots = 1\n")) == [HEAD_LINES + 7]
 
 
@@ -338,7 +338,9 @@ def test_a_vm_cannot_have_the_name_of_another_who_approves(name: str) -> None:
 
     assert lines_of(message) == [HEAD_LINES + 2]
     assert "but not operator or policy" in message
-    assert inventory.parse(HEAD.replace("h1", name) + VM.replace("h1", name)).hosts[0].name == name
+    assert (
+        apply_at_once.parse(HEAD.replace("h1", name) + VM.replace("h1", name)).hosts[0].name == name
+    )
 
 
 def test_a_file_beyond_reason_is_refused() -> None:
@@ -404,7 +406,7 @@ def test_a_text_of_broken_strings_is_refused_in_linear_time(quote: str) -> None:
 def test_listeners_on_a_free_port_are_never_the_same() -> None:
     free = VM.replace('address = "192.0.2.1"', 'listen = "127.0.0.1:0"')
 
-    assert len(inventory.parse(HEAD + free + free.replace("web_0", "web_1")).vms) == 2
+    assert len(apply_at_once.parse(HEAD + free + free.replace("web_0", "web_1")).vms) == 2
 
 
 def test_any_broken_demo_fleet_is_refused_or_parsed_and_never_anything_else() -> None:
@@ -415,7 +417,7 @@ def test_any_broken_demo_fleet_is_refused_or_parsed_and_never_anything_else() ->
         cut = text[:at] + chance.choice(["", "\n", '"', "[", "]]", "=", "\0", "#"])
         broken = cut + text[at + chance.randrange(4) :]
         try:
-            inventory.parse(broken)
+            apply_at_once.parse(broken)
         except BadInventory as refused:
             line_numbers = lines_of(str(refused))
             assert all(1 <= line <= broken.count("\n") + 1 for line in line_numbers)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.control.sightings import LONG_LOOK_MS, Sightings
+from forewarn.control.hosts.report_intake import LONG_LOOK_MS, Sightings
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase

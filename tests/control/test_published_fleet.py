@@ -13,7 +13,7 @@ import pytest
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.control import overview, ticker
 from forewarn.control.agenda import Agenda
-from forewarn.control.observed import Observed
+from forewarn.control.hosts.observed import Observed
 from forewarn.control.published_fleet import NAMES_PLACED_MAX, SortedNames
 from forewarn.control.transaction import Transaction
 from forewarn.core import notice

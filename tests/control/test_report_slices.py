@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control import report_slices
 from forewarn.control.command_handlers import decide
 from forewarn.control.control import Control
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts import report_slices
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound, NotMember, Unavailable
 from forewarn.core.inventory.apply_report import GRACE_MS

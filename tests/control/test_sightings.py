@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control import seen_vms
+from forewarn.control.hosts import reported_vms
 from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.inventory.apply_report import GRACE_MS
 from forewarn.core.inventory.host_report import Power, SeenVm
@@ -296,7 +296,7 @@ def test_power_that_an_action_changes_is_not_journalled_again(fleet: SightingFle
 
 def test_a_report_of_too_many_vms_is_refused_whole(fleet: SightingFleet) -> None:
     with pytest.raises(Invalid, match="shows 10001 VMs"):
-        seen_vms.refuse_too_many("h1", [web(0)] * 10_001)
+        reported_vms.refuse_too_many("h1", [web(0)] * 10_001)
 
 
 def test_a_definition_that_is_too_long_is_not_kept_and_said(fleet: SightingFleet) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forewarn.control import inventory
+from forewarn.control.inventory import apply_at_once
 from forewarn.core.errors import BadInventory, Conflict, Invalid, InventoryConflict
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import MINUTE_MS, EventType, FactKind, ScopeKind
@@ -185,6 +185,6 @@ def test_a_file_beside_hosts_needs_no_addresses_and_another_does(fleet: Sighting
     text = HOSTS + WEB + vm("web_0", address=None)
     with pytest.raises(BadInventory, match="address and listen are missing"):
         fleet.apply(text)
-    fleet.run(inventory.apply(text, by=ordered.operator("operator"), needs_channels=False))
+    fleet.run(apply_at_once.apply(text, by=ordered.operator("operator"), needs_channels=False))
     fleet.shows("h2", seen("web_0"))
     assert (fleet.vm("web_0").host, fleet.index.scope_of_vm["web_0"]) == ("h2", "web")

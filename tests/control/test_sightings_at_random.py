@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forewarn.control.report_slices import SLICE_VMS_MAX
+from forewarn.control.hosts.report_slices import SLICE_VMS_MAX
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import EventType, ScopeKind

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control.leases import TWO_DAEMONS_MS
+from forewarn.control.hosts.leases import TWO_DAEMONS_MS
 from forewarn.control.transaction import Transaction
 from forewarn.core import explain
 from forewarn.core.model import (

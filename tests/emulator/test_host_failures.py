@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from emulator.scenario_stage import Stage, stage
-from forewarn.control import inventory, overview
+from forewarn.control import overview
+from forewarn.control.inventory import apply_at_once
 from forewarn.core.model import EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.testing import Cloud
@@ -132,7 +133,7 @@ def test_a_failure_and_its_repair_in_a_scenario_need_no_new_words(one: Stage) ->
 
 def test_a_host_that_comes_with_a_new_inventory_is_heard(world: Emulated) -> None:
     text = inventory_text(vms=["vm0"], scopes=[]) + '[[host]]\nname = "late"\n'
-    world.apply(inventory.apply(text, by=ordered.operator("operator")))
+    world.apply(apply_at_once.apply(text, by=ordered.operator("operator")))
     assert host(world, "late")["alive"] is True
 
 

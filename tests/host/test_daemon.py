@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
-from forewarn.control.host_access import ScopeByHost
+from forewarn.control.hosts.access import ScopeByHost
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.model import (
     ActionKind,
@@ -24,8 +24,8 @@ from forewarn.core.model import (
     Scope,
 )
 from forewarn.host.daemon import STEP_TIMEOUT_S, STEPS_AT_ONCE, SWEEP_EVERY_S, Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.wire.link import Turn, TurnTaken, Work
 from support import events
 from support.clock import ManualClock

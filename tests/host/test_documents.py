@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from forewarn.core.model import EventType, Scope, ScopeKind
 from forewarn.endpoint.registry import Document, Guest, Page
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.wire.api_versions import API_VERSIONS
 from support.endpoint_world import DB, EVENT_ID, NOW_MS, OTHER_ID, WEB, a_vm, an_event
 from support.profiles import described

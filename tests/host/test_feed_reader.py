@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from forewarn.core.errors import Unavailable
 from forewarn.core.incarnation_marks import Marks
 from forewarn.core.model import Recovery, Scope
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import (
     BACK_OFF_MAX_S,
     REFUSING_WAIT_S,
@@ -22,6 +21,7 @@ from forewarn.host.feed_reader import (
     back_off_s,
 )
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.wire.link import Adoption, Changes, ShownScope, Since, VmTraits
 from support.clock import ManualClock
 from support.core_fleet import WEB, scope

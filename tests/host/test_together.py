@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.host.daemon import Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.in_process_hosts import InProcessHosts
+from forewarn.host.served_documents import Documents
 from forewarn.wire.link import Changes, ShownScope, Since
 from support.clock import ManualClock
 from support.core_fleet import scope

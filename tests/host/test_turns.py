@@ -12,10 +12,10 @@ from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
 from forewarn.core.errors import Conflict, Unavailable
 from forewarn.core.model import ActionKind
 from forewarn.host.confirmations import Confirmations
-from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
 from forewarn.host.guest_proxy import GuestProxy
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.host.turns import Turns
 from forewarn.wire.link import CONFIRMS_MAX, ShownScope, Turn, TurnTaken, Work
 from support.clock import ManualClock

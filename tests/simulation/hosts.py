@@ -22,11 +22,11 @@ from forewarn.core.model import SECOND_MS
 from forewarn.host.confirmations import Confirmations
 from forewarn.host.control_clock import ControlClock
 from forewarn.host.daemon import SWEEP_EVERY_S
-from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
 from forewarn.host.feed_reader import WAIT_S, FeedReader
 from forewarn.host.guest_proxy import POLLS_SENT_EVERY_S, GuestProxy
 from forewarn.host.identity import WitnessedIdentity
+from forewarn.host.served_documents import Documents
 from forewarn.host.turns import Turns
 from forewarn.host.vm_watcher import TELL_EVERY_S
 from forewarn.wire.api_versions import NEWEST

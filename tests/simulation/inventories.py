@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forewarn.control import inventory
 from forewarn.control.commands import Command
-from forewarn.control.inventory import Applied
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.apply_at_once import Applied
 from forewarn.core.errors import Unavailable
 from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import MINUTE_MS, Scope, Vm
@@ -39,7 +39,7 @@ class Inventories:
             if scope.vms and self._rng.random() < 0.5:
                 self._list(scope)
         text = "".join([*hosts, *self._scopes.values(), *self._listed.values()])
-        return inventory.apply(text, by=ordered.operator("operator"), needs_channels=False)
+        return apply_at_once.apply(text, by=ordered.operator("operator"), needs_channels=False)
 
     def _list(self, scope: Scope) -> None:
         approves = ", ".join(f'"{one.value.lower()}"' for one in sorted(scope.auto_approve))

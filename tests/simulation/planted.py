@@ -160,7 +160,7 @@ PLANTED = (
                 "        if other == home:\n",
             ),
             (
-                "control/vm_power.py",
+                "control/hosts/vm_power.py",
                 "            if vm.may_run_on == host and powers",
                 "            if vm.may_run_on is host is None and powers",
             ),
@@ -172,7 +172,7 @@ PLANTED = (
         "a VM that arrives on a host that has failed meanwhile is not declared",
         (
             (
-                "control/action_claims.py",
+                "control/hosts/action_claims.py",
                 "    if held.action.kind is ActionKind.MOVE_VM:\n",
                 "    if held.action.kind is ActionKind.FIND_VM:\n",
             ),
@@ -197,7 +197,7 @@ PLANTED = (
         (
             SILENCED_CHECK,
             (
-                "control/action_claims.py",
+                "control/hosts/action_claims.py",
                 "    elif silent_ms > notice.HEARTBEAT_LATE_MS:\n",
                 "    elif silent_ms < 0:\n",
             ),

@@ -13,7 +13,7 @@ PLANTED_IN_LINK = (
         "the feed forgets to look again at a scope that a host knows already",
         (
             (
-                "control/host_feed.py",
+                "control/hosts/feed.py",
                 "        if before is not None and before.looked == scope.commit:\n",
                 "        if before is not None:\n",
             ),
@@ -37,7 +37,7 @@ PLANTED_IN_LINK = (
         "a host whose word does not count any more is not told to give it again",
         (
             (
-                "control/feed_positions.py",
+                "control/hosts/feed_positions.py",
                 "    if new.shown_ms is None and old.shown_ms is not None:\n",
                 "    if new.shown_ms is None and old.silent:\n",
             ),
@@ -153,7 +153,7 @@ PLANTED_IN_LINK = (
         "hosts are given what others have to do",
         (
             (
-                "control/action_claims.py",
+                "control/hosts/action_claims.py",
                 "                if action.host == host:\n                    yield",
                 "                if action.host:\n                    yield",
             ),

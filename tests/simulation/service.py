@@ -14,15 +14,16 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from forewarn.api.link.routes import Asker, LinkRoutes
-from forewarn.control import command_json, feed_positions
+from forewarn.control import command_json
 from forewarn.control.agenda import Agenda
 from forewarn.control.command_log import Batch, Began, TakenBack
 from forewarn.control.commands import Command
 from forewarn.control.control import Control
-from forewarn.control.host_feed import HostFeed
-from forewarn.control.membership import Membership, Signing
-from forewarn.control.observed import Observed
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts import feed_positions
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.membership import Membership, Signing
+from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.membership import Members

@@ -20,8 +20,8 @@ from forewarn.core.model import Scope
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.protocol import Connection
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.wire.instance import ResourceLocation
 from support.endpoint_world import DB, NOW_MS, WEB, FakeService
 from support.shown_scopes import as_shown

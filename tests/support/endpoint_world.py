@@ -26,9 +26,9 @@ from forewarn.core.model import (
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Limits, Timeouts
 from forewarn.endpoint.routes import RequestRules
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.listeners import Listeners
+from forewarn.host.served_documents import Documents
 from forewarn.wire.instance import ResourceLocation
 from support import events
 from support.clock import START_MS

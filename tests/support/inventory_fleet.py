@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control import inventory
-from forewarn.control.observed import HeardByWriter, Observed
+from forewarn.control.hosts.observed import HeardByWriter, Observed
+from forewarn.control.inventory import apply_at_once
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import EventType, Host, Outcome, Policy, ScheduledEvent, Scope
 from support import ordered
@@ -91,7 +91,7 @@ class InventoryFleet(InlineFleet):
         return [done.error or done.value for done in self.writer.run(together)]
 
     def apply(self, text: str) -> Applied:
-        return self.run(inventory.apply(text, by=ordered.operator("operator")))
+        return self.run(apply_at_once.apply(text, by=ordered.operator("operator")))
 
     # What is there now.
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from forewarn.adapters.libvirt.blocking_calls import DomainView, LibvirtSession
 from forewarn.adapters.libvirt.connection import (
     LibvirtConnection,
     LibvirtLost,
@@ -24,7 +25,6 @@ from forewarn.adapters.libvirt.connection import (
     open_libvirt,
 )
 from forewarn.adapters.libvirt.hypervisor import LibvirtHypervisor
-from forewarn.adapters.libvirt.session import DomainView, LibvirtSession
 from forewarn.core.errors import Unavailable
 from forewarn.core.model import ActionKind
 from forewarn.ports import HypervisorFailed, Sight, SightKind, WorkOrder

@@ -24,10 +24,11 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.api.app import create_app
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.route_table import RouteSpec
-from forewarn.control import inventory, ticker
+from forewarn.control import ticker
 from forewarn.control.control import Control
+from forewarn.control.hosts.observed import Observed
+from forewarn.control.inventory import apply_at_once
 from forewarn.control.metrics import ControlMetrics
-from forewarn.control.observed import Observed
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import WriterThread
 from forewarn.core.model import MINUTE_MS, Outcome, Policy
@@ -222,7 +223,7 @@ def running(
             raise problems[0]
         world = ready[0]
         if fleet:
-            world.submit(inventory.apply(fleet, by=ordered.operator("test")))
+            world.submit(apply_at_once.apply(fleet, by=ordered.operator("test")))
             world.hosts_beat()
         yield world
     finally:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from forewarn.control import action_claims, commands, guest_commands
+from forewarn.control import commands, guest_commands
 from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.commands import Command
-from forewarn.control.inventory_file import digest_of
+from forewarn.control.hosts import action_claims
+from forewarn.control.inventory.file_reader import digest_of
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope

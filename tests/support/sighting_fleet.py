@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from forewarn.control import sightings
 from forewarn.control.commands import Command, HandedOut, ReportTaken
-from forewarn.control.report_slices import SLICE_VMS_MAX, digested
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts import report_intake
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_slices import SLICE_VMS_MAX, digested
 from forewarn.control.transaction import Transaction
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import Action, EventType, Fact, FactKind, Operation, Policy
@@ -102,11 +102,11 @@ class SightingFleet(InventoryFleet):
         return self.sightings.settled(self.published, host, digested(host, vms), boot_id)
 
     def targets(self, host: str, *vms: str) -> dict[str, str | None]:
-        return sightings.targets(self.published.look(), host, vms)
+        return report_intake.targets(self.published.look(), host, vms)
 
     def definition(self, host: str, vm: str) -> str | None:
         """What a host is told of a VM that comes to it."""
-        if not sightings.is_coming(self.published.look(), host, vm):
+        if not report_intake.is_coming(self.published.look(), host, vm):
             return None
         kept = self.store.definition(vm)
         return kept.text if kept else None

@@ -19,8 +19,8 @@ from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import commands, overview
 from forewarn.control.control import Control
-from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.inventory.file_fields import AUTO_APPROVE, NOTICE_MINUTES
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.inventory.host_report import Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, ScopeKind

@@ -17,7 +17,7 @@ from forewarn.api.doorbell import Doorbell
 from forewarn.api.operator_routes import OperatorRoutes
 from forewarn.api.route_table import RouteSpec, table
 from forewarn.control.control import Control
-from forewarn.control.inventories import Inventories
+from forewarn.control.inventory.apply import Inventories
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.principal import OPERATOR, Principal
 

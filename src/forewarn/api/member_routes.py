@@ -18,7 +18,7 @@ from forewarn.api.requests import NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import commands
 from forewarn.control.control import Control
-from forewarn.control.membership import TOKEN_VALID_MS, Membership
+from forewarn.control.hosts.membership import TOKEN_VALID_MS, Membership
 from forewarn.core.membership import VALID_MS_MAX, VALID_MS_MIN
 from forewarn.core.model import SECOND_MS
 from forewarn.wire.instants import time_text

@@ -32,8 +32,8 @@ from forewarn.api.requests import (
 from forewarn.control import commands, idempotency, overview
 from forewarn.control.commands import Answer
 from forewarn.control.control import Control
-from forewarn.control.inventories import Inventories
-from forewarn.control.inventory_file import INVENTORY_BYTES_MAX
+from forewarn.control.inventory.apply import Inventories
+from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.core.principal import OPERATOR, Principal

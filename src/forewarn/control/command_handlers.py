@@ -9,19 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from forewarn.control import (
-    action_claims,
-    commands,
-    guest_commands,
-    host_membership,
-    inventory,
-    inventory_steps,
-    operator_commands,
-    reports,
-    ticker,
-    turn_parts,
-)
+from forewarn.control import commands, guest_commands, operator_commands, ticker
 from forewarn.control.commands import Command
+from forewarn.control.hosts import action_claims, join_commands, report_commands, turn_parts
+from forewarn.control.inventory import apply_at_once, apply_in_slices
 from forewarn.control.transaction import Transaction
 
 R = TypeVar("R")
@@ -66,27 +57,27 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.CancelEvent: operator_commands.cancel_event,
     commands.ReleaseScope: operator_commands.release_scope,
     commands.TellTime: operator_commands.tell_time,
-    commands.ApplyInventory: inventory.apply_inventory,
-    commands.NothingToApply: inventory.nothing_to_apply,
-    commands.ApplyInventoryAtOnce: inventory_steps.apply_inventory_at_once,
-    commands.DecideInventory: inventory_steps.decide_inventory,
-    commands.TakeInventorySlice: inventory_steps.take_inventory_slice,
-    commands.FinishInventory: inventory_steps.finish_inventory,
+    commands.ApplyInventory: apply_at_once.apply_inventory,
+    commands.NothingToApply: apply_at_once.nothing_to_apply,
+    commands.ApplyInventoryAtOnce: apply_in_slices.apply_inventory_at_once,
+    commands.DecideInventory: apply_in_slices.decide_inventory,
+    commands.TakeInventorySlice: apply_in_slices.take_inventory_slice,
+    commands.FinishInventory: apply_in_slices.finish_inventory,
     commands.AllOf: _all_of,
     commands.Once: _once,
     commands.FindAnswer: _find_answer,
     commands.HostIsSilent: action_claims.host_is_silent,
-    commands.HostJoined: host_membership.host_joined,
-    commands.HostsLeft: host_membership.hosts_left,
+    commands.HostJoined: join_commands.host_joined,
+    commands.HostsLeft: join_commands.hosts_left,
     commands.ApproveEvents: guest_commands.approve_events,
     commands.EnableScope: guest_commands.enable_scope,
     commands.TakeTurn: turn_parts.take_turn,
     commands.ClaimActions: action_claims.claim_actions,
     commands.HoldClaim: action_claims.hold_claim,
-    commands.TakeReport: reports.take_report,
-    commands.BeginReport: reports.begin_report,
-    commands.GoOnReport: reports.go_on_report,
-    commands.EndReport: reports.end_report,
+    commands.TakeReport: report_commands.take_report,
+    commands.BeginReport: report_commands.begin_report,
+    commands.GoOnReport: report_commands.go_on_report,
+    commands.EndReport: report_commands.end_report,
     commands.StartEvents: ticker.start_events,
     commands.StartOperation: ticker.start_operation,
     commands.TellNewcomers: ticker.tell_newcomers,

@@ -15,7 +15,7 @@ from forewarn.control import commands
 from forewarn.control.command_handlers import DECIDERS
 from forewarn.control.command_log import Batch, Began, Entry, TakenBack
 from forewarn.control.commands import Command, RefusedPart
-from forewarn.control.inventory_file import InventoryClash
+from forewarn.control.inventory.file_reader import InventoryClash
 from forewarn.core import errors
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 

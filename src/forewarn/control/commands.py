@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from forewarn.control.inventory_file import InventoryClash, Mistake
-from forewarn.control.report_slices import Report, Slice
+from forewarn.control.hosts.report_slices import Report, Slice
+from forewarn.control.inventory.file_reader import InventoryClash, Mistake
 from forewarn.core.errors import Refusal
 from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits

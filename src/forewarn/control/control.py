@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from forewarn.control.host_turns import HostTurns
-from forewarn.control.observed import Observed
+from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.turns import HostTurns
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.writer import Wanted
 from forewarn.ports import Clock, Store

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from forewarn.control import commands
-from forewarn.control.host_access import need_own_vm, own_vms
+from forewarn.control.hosts.access import need_own_vm, own_vms
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent
 from forewarn.core.errors import Conflict, NotFound, NotYours

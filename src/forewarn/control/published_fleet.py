@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.observed import Observed
+from forewarn.control.hosts.observed import Observed
 from forewarn.core import scope_edits
 from forewarn.core.model import Policy, Scope, Vm
 from forewarn.ports import Change, Clock, Snapshot

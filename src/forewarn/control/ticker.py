@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from forewarn.control import commands
-from forewarn.control.action_claims import declare_if_stranded
 from forewarn.control.commands import Command
 from forewarn.control.fleet_reader import FleetLook
+from forewarn.control.hosts.action_claims import declare_if_stranded
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent, ending, explain, hosts, notice, placement, scheduling, starting
 from forewarn.core.errors import Refusal

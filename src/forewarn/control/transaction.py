@@ -14,15 +14,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.control.feed_positions import shown_alike
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
-from forewarn.control.observed import HeardByWriter, ReportedVm
+from forewarn.control.hosts.feed_positions import shown_alike
+from forewarn.control.hosts.observed import HeardByWriter, ReportedVm
 from forewarn.control.volatile import Volatile
 from forewarn.core import document, invariants, scope_edits
 from forewarn.core.errors import Refusal
 from forewarn.core.incarnation_marks import MARKS_MAX, VmKey, key_of
-from forewarn.core.inventory import membership
+from forewarn.core.inventory import scope_membership
 from forewarn.core.model import (
     Decision,
     Fact,
@@ -348,7 +348,7 @@ class Transaction(FleetLook):
             came = [vm for vm in after.vms if key_of(vm) not in known] if after else []
             read = max(map(self._read_by, came), default=0)
             if after is not None and read:
-                self.apply(Decision(scopes=(membership.above_what_was_read(after, read),)))
+                self.apply(Decision(scopes=(scope_membership.above_what_was_read(after, read),)))
 
     def _departs(self, vm: Vm, left: Scope) -> None:
         departed, key = self._index.departed, key_of(vm)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from forewarn.control.inventory_file import ReadFiles
-from forewarn.control.leases import Lease
-from forewarn.control.report_slices import Report
+from forewarn.control.hosts.leases import Lease
+from forewarn.control.hosts.report_slices import Report
+from forewarn.control.inventory.file_reader import ReadFiles
 from forewarn.core.inventory import apply_report
 from forewarn.core.inventory.host_report import SeenVm
 

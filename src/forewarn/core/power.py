@@ -1,5 +1,5 @@
 """A VM that its owner switched off stays off, whatever happens to its host, and nothing waits for
-it. What hosts show decides whether it counts as off (`control.vm_power`); what follows is here.
+it. What hosts show decides whether it counts as off (`control.hosts.vm_power`); what follows is here.
 """
 
 from __future__ import annotations

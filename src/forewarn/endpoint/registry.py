@@ -145,7 +145,7 @@ class Guest:
     makes its next poll look at everything rare (enabling, first reads, being expected back).
     `document` is what `asked`, the request it repeats, gets while nothing changes: a poll that
     finds it touches neither the page nor its documents, which matters when there are thousands.
-    `polled_ms` is the wall time of its last poll; `host.documents` hands it on to the page.
+    `polled_ms` is the wall time of its last poll; `host.served_documents` hands it on to the page.
     """
 
     __slots__ = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from forewarn.host.documents import Documents
+from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
 from forewarn.wire.link import CONFIRMS_MAX, NotTaken, ShownScope
 

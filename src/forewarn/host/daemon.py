@@ -14,10 +14,10 @@ from functools import partial
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.doorbell import rung
 from forewarn.host.confirmations import Confirmations
-from forewarn.host.documents import Documents
 from forewarn.host.executor import Executor
 from forewarn.host.guest_proxy import GuestProxy
 from forewarn.host.metrics import heartbeat_times
+from forewarn.host.served_documents import Documents
 from forewarn.host.turns import Turns
 from forewarn.logs import Log
 from forewarn.ports import HostLink, Hypervisor

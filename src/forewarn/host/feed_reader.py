@@ -46,7 +46,7 @@ REMEDY = (
 
 
 class ShownDocuments(Protocol):
-    """Where guests read: `host.documents.Documents`, or one host's part of it."""
+    """Where guests read: `host.served_documents.Documents`, or one host's part of it."""
 
     def show(self, scope: ShownScope) -> None: ...
 

@@ -41,7 +41,7 @@ def plain_address(address: str) -> str:
 
 
 class Identity:
-    """The guests by source address and by name. `host.documents` keeps it up to date."""
+    """The guests by source address and by name. `host.served_documents` keeps it up to date."""
 
     def __init__(self) -> None:
         self._by_address: dict[str, Guest] = {}

@@ -13,10 +13,10 @@ from functools import partial
 from forewarn.core.errors import NotFound
 from forewarn.endpoint.registry import Guest, Page
 from forewarn.host.daemon import Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import FeedReader
 from forewarn.host.guest_proxy import POLLS_SENT_EVERY_S, TRACES_SENT_EVERY_S, GuestProxy
 from forewarn.host.identity import Identity
+from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
 from forewarn.ports import Clock, HostLink
 from forewarn.wire.link import Changes, ShownScope, Since

@@ -30,9 +30,9 @@ from forewarn.api.link.protocol import LinkProtocol, link_limits
 from forewarn.api.link.routes import LinkRoutes
 from forewarn.api.member_routes import MemberRoutes
 from forewarn.control.commands import WasDown
-from forewarn.control.host_feed import HostFeed
-from forewarn.control.membership import Membership, Signing
-from forewarn.control.sightings import Sightings
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.membership import Membership, Signing
+from forewarn.control.hosts.report_intake import Sightings
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.principal import CLOCK, INVENTORY_FILE

@@ -19,17 +19,17 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
-from forewarn.control import feed_positions
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
-from forewarn.control.host_feed import HostFeed
-from forewarn.control.host_power import HostPower
-from forewarn.control.inventory_file import ReadFiles
+from forewarn.control.hosts import feed_positions
+from forewarn.control.hosts.feed import HostFeed
+from forewarn.control.hosts.observed import Observed
+from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.simulated_power import HostPower
+from forewarn.control.inventory.file_reader import ReadFiles
 from forewarn.control.loops import TickerLoop
 from forewarn.control.metrics import ControlMetrics
-from forewarn.control.observed import Observed
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.control.sightings import Sightings
 from forewarn.control.timekeeper import PULSE_EVERY_S, Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Writer, WriterThread
@@ -37,10 +37,10 @@ from forewarn.core.model import Health, Host, Policy, Vm
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.host.daemon import Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.identity import Identity
 from forewarn.host.in_process_hosts import InProcessGuests, InProcessHosts
 from forewarn.host.listeners import Listeners
+from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock, HostLink, Ids
 from forewarn.settings import Settings
@@ -48,7 +48,7 @@ from forewarn.wire.link import ShownScope
 from forewarn.wiring.process import Growing, die
 
 if TYPE_CHECKING:
-    from forewarn.control.inventories import Inventories
+    from forewarn.control.inventory.apply import Inventories
 
 log = Log(__name__)
 
@@ -174,7 +174,7 @@ class ControlParts:
     ) -> Inventories:
         """Who applies inventories of any size while the service runs. Once; see `Inventories`."""
         # The emulator has none of it, and every module costs its start.
-        from forewarn.control.inventories import (  # noqa: PLC0415 - see above
+        from forewarn.control.inventory.apply import (  # noqa: PLC0415 - see above
             SLICE_VMS_MAX,
             Inventories,
         )

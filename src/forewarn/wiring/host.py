@@ -31,11 +31,11 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.host.channels.plan import ChannelProblem
 from forewarn.host.control_clock import ControlClock
 from forewarn.host.daemon import Hosts
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import FeedReader, back_off_s
 from forewarn.host.guest_proxy import GuestProxy
 from forewarn.host.identity import Identity, WitnessedIdentity
 from forewarn.host.metrics_server import MetricsServer
+from forewarn.host.served_documents import Documents
 from forewarn.host.vm_watcher import VmWatcher
 from forewarn.host_settings import HostSettings
 from forewarn.logs import Log

@@ -14,8 +14,8 @@ from forewarn.adapters import last_documents, marks_file
 from forewarn.adapters.last_documents import LastShown
 from forewarn.core.incarnation_marks import Marks
 from forewarn.host.control_clock import ControlClock
-from forewarn.host.documents import Documents
 from forewarn.host.feed_reader import FeedReader
+from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
 from forewarn.ports import Clock
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from forewarn.adapters import child_processes
-from forewarn.control import inventory_apart
+from forewarn.control.inventory import reader_process
 
 MODULE = "forewarn.wiring.inventory_child"
 
 
-def reads_apart() -> inventory_apart.ReadsApart:
+def reads_apart() -> reader_process.ReadsApart:
     """Who has such a process read."""
-    return inventory_apart.ReadsApart(child_processes.ask, module=MODULE)
+    return reader_process.ReadsApart(child_processes.ask, module=MODULE)
 
 
 if __name__ == "__main__":
-    child_processes.answer(inventory_apart.reply)
+    child_processes.answer(reader_process.reply)

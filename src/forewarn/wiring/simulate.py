@@ -18,7 +18,7 @@ from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import SystemClock
 from forewarn.api.doorbell import Doorbell
-from forewarn.control import inventory
+from forewarn.control.inventory import apply_at_once as inventory
 from forewarn.core.addresses import listen_text
 from forewarn.core.errors import NotFound
 from forewarn.core.incarnation_marks import Numbered
@@ -219,7 +219,7 @@ class Emulator:
         """
         # Most tests never ask for it, and importing it takes longer than starting everything else.
         from forewarn.api.app import create_app  # noqa: PLC0415 - see above
-        from forewarn.control.inventories import Inventories  # noqa: PLC0415 - see above
+        from forewarn.control.inventory.apply import Inventories  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_server import serving  # noqa: PLC0415 - see above
         from forewarn.wiring.operator_socket import serving_socket  # noqa: PLC0415 - see above
 

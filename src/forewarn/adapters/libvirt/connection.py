@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import ModuleType
 from typing import Any, TypeVar
 
-from forewarn.adapters.libvirt.session import LibvirtSession
+from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.logs import Log
 from forewarn.ports import HypervisorFailed
 

@@ -9,10 +9,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from forewarn.adapters.libvirt import domain_xml, next_steps
+from forewarn.adapters.libvirt.blocking_calls import DomainView
 from forewarn.adapters.libvirt.connection import LibvirtLost, LibvirtRefused
 from forewarn.adapters.libvirt.domain_xml import DomainMark, read_mark
 from forewarn.adapters.libvirt.next_steps import DomainStep
-from forewarn.adapters.libvirt.session import DomainView
 from forewarn.adapters.libvirt.thaw_guard import Guard
 from forewarn.adapters.libvirt.vm_actions import START_S, ActionRun, Tools, ended, meant
 from forewarn.adapters.libvirt.vm_moves import move_live

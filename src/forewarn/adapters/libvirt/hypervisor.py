@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from forewarn.adapters.libvirt import host_actions, next_steps
+from forewarn.adapters.libvirt.blocking_calls import DomainView
 from forewarn.adapters.libvirt.connection import LibvirtConnection, LibvirtLost, open_libvirt
 from forewarn.adapters.libvirt.host_actions import FreezeWork, RebootHostWork
 from forewarn.adapters.libvirt.mending import (
@@ -20,7 +21,6 @@ from forewarn.adapters.libvirt.mending import (
     Mending,
     open_mark,
 )
-from forewarn.adapters.libvirt.session import DomainView
 from forewarn.adapters.libvirt.thaw_guard import Guard, start_guard
 from forewarn.adapters.libvirt.vm_actions import (
     GIVE_UP_AFTER_MS,

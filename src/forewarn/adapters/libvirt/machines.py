@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from forewarn.adapters.libvirt import domain_xml
+from forewarn.adapters.libvirt.blocking_calls import DomainView, LibvirtSession
 from forewarn.adapters.libvirt.connection import LibvirtConnection
-from forewarn.adapters.libvirt.session import DomainView, LibvirtSession
 from forewarn.core import attributes
 from forewarn.core.inventory.host_report import Nic, SeenVm, Traits
 from forewarn.core.suggestions import shown

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from msgspec.structs import replace
 
 from forewarn.adapters.libvirt import next_steps
+from forewarn.adapters.libvirt.blocking_calls import DomainView
 from forewarn.adapters.libvirt.connection import LibvirtLost
 from forewarn.adapters.libvirt.domain_xml import DomainMark, read_mark
 from forewarn.adapters.libvirt.host_actions import start_again
 from forewarn.adapters.libvirt.next_steps import MoveStage
-from forewarn.adapters.libvirt.session import DomainView
 from forewarn.adapters.libvirt.vm_actions import Tools, ended
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import SECOND_MS, ActionKind

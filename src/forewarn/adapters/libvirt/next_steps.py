@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from forewarn.adapters.libvirt.blocking_calls import DomainView
 from forewarn.adapters.libvirt.domain_xml import DomainMark, read_mark
-from forewarn.adapters.libvirt.session import DomainView
 from forewarn.core.inventory.host_report import Power
 from forewarn.ports import SWITCHED_ON
 

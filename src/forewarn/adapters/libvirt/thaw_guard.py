@@ -18,9 +18,9 @@ import threading
 import time
 from typing import Protocol
 
+from forewarn.adapters.libvirt.blocking_calls import LibvirtSession
 from forewarn.adapters.libvirt.connection import LibvirtConnection, open_libvirt
 from forewarn.adapters.libvirt.domain_xml import read_mark
-from forewarn.adapters.libvirt.session import LibvirtSession
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind
 from forewarn.ports import HypervisorFailed

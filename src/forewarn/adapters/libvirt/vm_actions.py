@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from forewarn.adapters.libvirt import domain_xml, next_steps
+from forewarn.adapters.libvirt.blocking_calls import DomainView, LibvirtSession
 from forewarn.adapters.libvirt.connection import (
     LibvirtConnection,
     LibvirtLost,
@@ -22,7 +23,6 @@ from forewarn.adapters.libvirt.connection import (
 )
 from forewarn.adapters.libvirt.domain_xml import DomainMark
 from forewarn.adapters.libvirt.next_steps import DomainStep, Next, Patience
-from forewarn.adapters.libvirt.session import DomainView, LibvirtSession
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.model import MINUTE_MS, ActionKind
 from forewarn.logs import Log

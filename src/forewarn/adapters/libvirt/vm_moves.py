@@ -8,10 +8,10 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from forewarn.adapters.libvirt import next_steps
+from forewarn.adapters.libvirt.blocking_calls import DomainView, LibvirtSession
 from forewarn.adapters.libvirt.connection import LibvirtConnection, LibvirtLost, LibvirtRefused, Why
 from forewarn.adapters.libvirt.domain_xml import DomainMark
 from forewarn.adapters.libvirt.next_steps import DomainStep, MoveInputs, MoveStage, Next
-from forewarn.adapters.libvirt.session import DomainView, LibvirtSession
 from forewarn.adapters.libvirt.vm_actions import START_S, ActionRun, Tools, ended, meant
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import SECOND_MS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from sqlite3 import Row
 
-from forewarn.adapters.sqlite.columns import Cells, StoreTable, flat, pair
+from forewarn.adapters.sqlite.table_columns import Cells, StoreTable, flat, pair
 from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.model import (
     Action,

@@ -14,10 +14,10 @@ from pathlib import Path
 from sqlite3 import Row
 
 from forewarn.adapters.sqlite import rows
-from forewarn.adapters.sqlite.columns import Cells
 from forewarn.adapters.sqlite.data_folder import damaged, refuse_damaged
 from forewarn.adapters.sqlite.database import Database, QueryReader, Unstorable
 from forewarn.adapters.sqlite.opening import open_database
+from forewarn.adapters.sqlite.table_columns import Cells
 from forewarn.core import document
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
 from forewarn.ports import (

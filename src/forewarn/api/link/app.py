@@ -31,7 +31,7 @@ from forewarn.api.link.protocol import CERTIFICATE_KEY
 from forewarn.api.link.routes import JOIN_BYTES_MAX, Asker, Asking, LinkRoutes
 from forewarn.api.memory_budget import MIB, MemoryBudget, PacedResponse, declared_bytes
 from forewarn.api.requests import read_body
-from forewarn.control.membership import Membership
+from forewarn.control.hosts.membership import Membership
 from forewarn.core.errors import Invalid, NotMember, Refusal, Unavailable, UnknownQuestion
 from forewarn.core.membership import Member
 from forewarn.logs import Log

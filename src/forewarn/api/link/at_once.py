@@ -13,7 +13,7 @@ import msgspec
 
 from forewarn.api.link.metrics import LinkMetrics
 from forewarn.api.link.routes import Asker, Asking
-from forewarn.control.membership import Membership
+from forewarn.control.hosts.membership import Membership
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.logs import Log
 from forewarn.ports import Clock

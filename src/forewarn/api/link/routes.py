@@ -1,7 +1,7 @@
 """What hosts ask of control: one function for each question of `wire.link`.
 
 Who asks was found before anything here is called: a member, or a host in this process. What a host
-may speak for is decided in `control.guest_commands` and `control.action_claims`, in the change that
+may speak for is decided in `control.guest_commands` and `control.hosts.action_claims`, in the change that
 would change it.
 """
 
@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from forewarn.control import commands, sightings
+from forewarn.control import commands
 from forewarn.control.control import Control
-from forewarn.control.host_feed import EncodedChanges, HostFeed
-from forewarn.control.observed import NOT_ASKED, NOT_YET
-from forewarn.control.sightings import READ_AT_ONCE_VMS_MAX, Sightings
-from forewarn.control.turn_parts import says_more
+from forewarn.control.hosts import report_intake as sightings
+from forewarn.control.hosts.feed import EncodedChanges, HostFeed
+from forewarn.control.hosts.observed import NOT_ASKED, NOT_YET
+from forewarn.control.hosts.report_intake import READ_AT_ONCE_VMS_MAX, Sightings
+from forewarn.control.hosts.turn_parts import says_more
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.inventory.host_report import SeenVm
 from forewarn.core.model import Outcome

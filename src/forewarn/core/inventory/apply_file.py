@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from forewarn.core import scope_edits
-from forewarn.core.inventory import membership, merge
+from forewarn.core.inventory import merge, scope_membership
 from forewarn.core.inventory.change import FleetChange
 from forewarn.core.inventory.desired import vm_of
 from forewarn.core.inventory.entries import (
@@ -171,7 +171,7 @@ class _Work:
         self._mark_deleted()
 
     def _remove(self, scope: Scope, vm: Vm) -> None:
-        bound = next(membership.binding(scope, vm.name), None)
+        bound = next(scope_membership.binding(scope, vm.name), None)
         if bound is None:
             self.change.leave(scope.name, vm.name, because="no longer in the inventory")
             return
@@ -189,7 +189,9 @@ class _Work:
         if after == vm and entry.scope == scope.name:
             return None
         self.vms_changed.append(vm.name)
-        changes = list(membership.bound_changes(scope, vm, scope_after=entry.scope, after=after))
+        changes = list(
+            scope_membership.bound_changes(scope, vm, scope_after=entry.scope, after=after)
+        )
         for what, bound in changes:
             self.clash(
                 entry,
@@ -250,7 +252,8 @@ class _Work:
         unlisted = (
             name
             for name, scope in self.scopes_before.items()
-            if name not in listed and (scope.incarnation == 1 or scope != membership.emptied(scope))
+            if name not in listed
+            and (scope.incarnation == 1 or scope != scope_membership.emptied(scope))
         )
         return frozenset(self.stuck).union(differ, unlisted)
 

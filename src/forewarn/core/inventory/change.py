@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core.inventory import membership
+from forewarn.core.inventory import scope_membership
 from forewarn.core.inventory.entries import ScopeEntry
 from forewarn.core.inventory.names import KnownNames
 from forewarn.core.model import Fact, ScheduledEvent, Scope, ScopeKind, Vm
@@ -136,7 +136,7 @@ class FleetChange:
     ) -> list[tuple[str, ScheduledEvent]]:
         """What would change of a VM although an event depends on it, and that event."""
         there = self._need(scope).scope
-        return list(membership.bound_changes(there, vm, scope_after=wanted, after=after))
+        return list(scope_membership.bound_changes(there, vm, scope_after=wanted, after=after))
 
     def become(self, scope: str, after: Vm, *, wanted: str) -> None:
         """Have a VM of that scope as it is wanted, in the scope that is wanted."""
@@ -153,7 +153,7 @@ class FleetChange:
         draft = self._need(scope)
         del draft.vms[vm]
         draft.stale = True
-        draft.scope, facts = membership.left_by(
+        draft.scope, facts = scope_membership.left_by(
             draft.scope, vm, because=because, now_ms=self._now_ms
         )
         self.facts.extend(facts)
@@ -163,7 +163,7 @@ class FleetChange:
             return  # it is as new as the VM
         before, draft = self._before.get(name), self._need(name)
         own = 1 if before is None else before.incarnation
-        draft.scope = membership.ahead_of(left, draft.scope, own=own)
+        draft.scope = scope_membership.ahead_of(left, draft.scope, own=own)
 
     # The end.
 
@@ -185,7 +185,7 @@ class FleetChange:
             if at_once and may_go(before) and name not in self._moved_from:
                 gone.add(name)
                 continue
-            if scope != (after := membership.emptied(scope)):
+            if scope != (after := scope_membership.emptied(scope)):
                 self.put(after)
             if before.incarnation == 1:
                 later.add(name)

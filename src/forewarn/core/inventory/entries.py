@@ -1,6 +1,6 @@
 """The fleet as an inventory file wants it, as values that can be compared, and what applying did.
 
-How a file is read is `control.inventory_file`; what must change in the fleet is `apply_file`.
+How a file is read is `control.inventory.file_reader`; what must change in the fleet is `apply_file`.
 """
 
 from __future__ import annotations

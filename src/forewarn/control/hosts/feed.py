@@ -19,8 +19,8 @@ from itertools import takewhile
 import msgspec
 from msgspec import Struct, field
 
-from forewarn.control.feed_positions import NOTHING, History
-from forewarn.control.host_access import ScopeByHost
+from forewarn.control.hosts.access import ScopeByHost
+from forewarn.control.hosts.feed_positions import NOTHING, History
 from forewarn.core import document, scope_edits
 from forewarn.core.model import Action, ActionPhase, Operation, OperationPhase, Scope
 from forewarn.core.whereabouts import carriers, hosts_mentioned, mention_the_same

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from forewarn.control import report_slices, seen_vms
-from forewarn.control.adoptions import Adoptions
 from forewarn.control.commands import (
     BeginReport,
     Command,
@@ -24,7 +22,9 @@ from forewarn.control.commands import (
 )
 from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetLook, FleetReader
-from forewarn.control.report_slices import Report
+from forewarn.control.hosts import report_slices, reported_vms
+from forewarn.control.hosts.adoptions import Adoptions
+from forewarn.control.hosts.report_slices import Report
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Timed
 from forewarn.core import placement, scope_edits
@@ -101,7 +101,7 @@ class Sightings:
         called before each slice; what it raises ends the taking. Raises Invalid for a report that
         no host would make, NotFound for a host that is not in the fleet, and Unavailable.
         """
-        seen_vms.refuse_too_many(host, vms)
+        reported_vms.refuse_too_many(host, vms)
         if self.volatile.files.reading:
             raise Unavailable("The inventory file is being read. Report again in a moment.")
         told = await _aside(vms, report_slices.digested, host, vms)
@@ -187,7 +187,7 @@ class Sightings:
         Conflict with the host's words, or Unavailable if the host is silent. Unless the host says
         that it has not written them, who wanted it is in the journal before this ends.
         """
-        traits = seen_vms.read_traits(traits)
+        traits = reported_vms.read_traits(traits)
         self._refuse_listed(vm, traits)
         host = self._host_showing(vm)
         self._adoptions.need_room()

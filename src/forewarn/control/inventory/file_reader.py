@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from forewarn.control.inventory_keys import TABLES
+from forewarn.control.inventory.file_fields import TABLES
 from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import slicing
 from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from forewarn.control import inventory
 from forewarn.control.commands import (
     ApplyInventoryAtOnce,
     DecideInventory,
@@ -18,7 +17,8 @@ from forewarn.control.commands import (
     InventoryTried,
     TakeInventorySlice,
 )
-from forewarn.control.inventory_file import InventoryClash, Mistake
+from forewarn.control.inventory import apply_at_once
+from forewarn.control.inventory.file_reader import InventoryClash, Mistake
 from forewarn.control.published_fleet import PublishedFleet
 from forewarn.control.transaction import Transaction
 from forewarn.core.inventory import apply_file, host_checks, slicing
@@ -76,10 +76,10 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
         new_id=lambda: "",  # nothing of this is kept
         now_ms=still.now_ms,
     )
-    found = inventory.mistakes(step.clashes)
+    found = apply_at_once.mistakes(step.clashes)
     if deaf:
         ours = {vm.profile.listen for scope in still.scopes.values() for vm in scope.vms}
-        found.extend(inventory.not_heard(wanted, deaf, ours))
+        found.extend(apply_at_once.not_heard(wanted, deaf, ours))
     cut = slicing.slices(step.touched, step.desired, scopes=still.scopes, vms_max=slice_vms)
     applied, touched, scopes = step.applied, step.touched, list(step.decision.scopes)
     del step
@@ -90,13 +90,13 @@ def check(wanted: Inventory, still: Still, deaf: Mapping[str, str], *, slice_vms
 
 def _about(applied: Applied, *, by: str) -> str:
     """What is noted of a decided inventory: the fact that its end writes into the journal."""
-    fact = inventory.applied_fact(applied, by=by, now_ms=0)
+    fact = apply_at_once.applied_fact(applied, by=by, now_ms=0)
     return msgspec.json.encode({"by": by, "detail": fact.detail}).decode()
 
 
 def decide_inventory(tx: Transaction, command: DecideInventory) -> Applied:
     _take_hosts(tx, tx.volatile.files.by_scope(command.text))
-    inventory.note_cut_short(tx)
+    apply_at_once.note_cut_short(tx)
     about = _about(command.applied, by=str(command.by))
     tx.decide_inventory(command.text, command.packed, about)
     return command.applied
@@ -133,7 +133,7 @@ def _take_scopes(
         elsewhere=lambda host: _staying(tx, wanted, host, around),
     )
     if not step.clashes:
-        inventory.take_over(tx, step)
+        apply_at_once.take_over(tx, step)
     return step.clashes
 
 
@@ -157,7 +157,7 @@ def finish_inventory(tx: Transaction, command: FinishInventory) -> InventoryTrie
         return InventoryTried(replaced=True)
     clashes = _drop_hosts(tx, files.by_scope(text))
     if command.all_applied and not clashes:
-        tx.note(inventory.unfinished_fact(tx))
+        tx.note(apply_at_once.unfinished_fact(tx))
         tx.finish_inventory()
     return InventoryTried(waits=tuple(clash.refused for clash in clashes))
 
@@ -185,8 +185,8 @@ def apply_inventory_at_once(tx: Transaction, command: ApplyInventoryAtOnce) -> A
     _take_hosts(tx, wanted)
     clashes = (*_take_scopes(tx, wanted, command.scopes), *_drop_hosts(tx, wanted))
     if clashes:
-        raise InventoryClash.of(inventory.mistakes(clashes))
-    inventory.note_cut_short(tx)
+        raise InventoryClash.of(apply_at_once.mistakes(clashes))
+    apply_at_once.note_cut_short(tx)
     tx.applied_inventory(command.text, command.packed)
-    tx.note(inventory.applied_fact(command.applied, by=str(command.by), now_ms=tx.now_ms))
+    tx.note(apply_at_once.applied_fact(command.applied, by=str(command.by), now_ms=tx.now_ms))
     return command.applied

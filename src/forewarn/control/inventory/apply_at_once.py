@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from forewarn.control.commands import ApplyInventory, NothingToApply
-from forewarn.control.inventory_file import Mistake, ReadFiles, in_words, parse
+from forewarn.control.inventory.file_reader import Mistake, ReadFiles, in_words, parse
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import BadInventory, InventoryConflict
 from forewarn.core.inventory import apply_file

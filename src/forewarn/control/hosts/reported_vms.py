@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from forewarn.control.inventory_keys import AUTO_APPROVE, NOTICE_MINUTES, TABLES, Wrong
+from forewarn.control.inventory.file_fields import AUTO_APPROVE, NOTICE_MINUTES, TABLES, Wrong
 from forewarn.core.errors import Invalid
 from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.core.model import MINUTE_MS

@@ -16,8 +16,8 @@ from threading import Lock
 import msgspec
 from msgspec import Struct
 
-from forewarn.control.host_power import HostPower
-from forewarn.control.leases import Daemon, two_speak, with_daemon
+from forewarn.control.hosts.leases import Daemon, two_speak, with_daemon
+from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.timekeeper import STALL_NOTICED_FROM_MS
 from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
 from forewarn.core.notice import HOST_SILENT_AFTER_MS

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from forewarn.control import action_claims
 from forewarn.control.commands import (
     ClaimActions,
     ClaimResult,
@@ -24,7 +23,8 @@ from forewarn.control.commands import (
     TakeTurn,
     TurnResult,
 )
-from forewarn.control.turn_parts import Part, parts_of, says_more, turn_of, without_parts
+from forewarn.control.hosts import action_claims
+from forewarn.control.hosts.turn_parts import Part, parts_of, says_more, turn_of, without_parts
 from forewarn.control.writer import LoggedByCaller
 from forewarn.core import notice
 from forewarn.core.errors import Refusal, Unavailable

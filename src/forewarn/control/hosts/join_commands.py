@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forewarn.control import commands
-from forewarn.control.inventory_keys import need_host_name
+from forewarn.control.inventory.file_fields import need_host_name
 from forewarn.control.transaction import Transaction
 from forewarn.core.errors import Conflict
 from forewarn.core.facts import host_fact

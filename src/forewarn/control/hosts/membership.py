@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from forewarn.control.commands import HostJoined, HostsLeft
 from forewarn.control.control import Control
-from forewarn.control.inventory_file import ReadFiles, digest_of
-from forewarn.control.inventory_keys import need_host_name
+from forewarn.control.inventory.file_fields import need_host_name
+from forewarn.control.inventory.file_reader import ReadFiles, digest_of
 from forewarn.core import membership
 from forewarn.core.errors import BadInventory, Conflict, Invalid, NotMember, Unavailable
 from forewarn.core.membership import Member, Members

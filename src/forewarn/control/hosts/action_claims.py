@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from forewarn.control import commands, vm_power
+from forewarn.control import commands
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.control.leases import LEASE_MS, Lease
+from forewarn.control.hosts import vm_power
+from forewarn.control.hosts.leases import LEASE_MS, Lease
 from forewarn.control.transaction import Transaction
 from forewarn.core import consent, ending, hosts, notice, power
 from forewarn.core.errors import Conflict, NotFound

@@ -10,7 +10,7 @@ from itertools import groupby
 
 import msgspec
 
-from forewarn.control import seen_vms
+from forewarn.control.hosts import reported_vms
 from forewarn.core.inventory.host_report import SeenVm
 
 SLICE_VMS_MAX = 256  # some 50 ms of the writer's time
@@ -41,7 +41,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 def digested(host: str, vms: Sequence[SeenVm]) -> tuple[SeenVm, ...]:
     """The report without its long texts, by name."""
-    found = (seen_vms.digested(host, seen) for seen in vms)
+    found = (reported_vms.digested(host, seen) for seen in vms)
     return tuple(sorted(found, key=lambda seen: seen.name))
 
 
@@ -50,12 +50,12 @@ def read(host: str, vms: Sequence[SeenVm], told: tuple[SeenVm, ...], boot_id: st
     usable: dict[str, SeenVm] = {}
     unusable: dict[str, str] = {}
     for seen in told:
-        found = seen_vms.read(seen)
+        found = reported_vms.read(seen)
         if isinstance(found, str):
             unusable[seen.name] = found
         else:
             usable.setdefault(seen.name, found)
-    texts = {seen.name: seen_vms.kept_text(seen) for seen in reversed(vms)}
+    texts = {seen.name: reported_vms.kept_text(seen) for seen in reversed(vms)}
     return Report(
         host=host, told=told, usable=usable, unusable=unusable, texts=texts, boot_id=boot_id
     )

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from forewarn.control.inventories import ReadsOnThread
-from forewarn.control.inventory_file import Mistake, in_words, parse
+from forewarn.control.inventory.apply import ReadsOnThread
+from forewarn.control.inventory.file_reader import Mistake, in_words, parse
 from forewarn.core.errors import BadInventory
 from forewarn.core.inventory.entries import HostEntry, Inventory, ScopeEntry, VmEntry
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
-from forewarn.control import inventory, inventory_steps, inventory_work
 from forewarn.control.commands import (
     ApplyInventory,
     ApplyInventoryAtOnce,
@@ -28,8 +27,16 @@ from forewarn.control.commands import (
     TakeInventorySlice,
 )
 from forewarn.control.control import Control
-from forewarn.control.inventory_file import InventoryClash, Mistake, ReadFiles, in_words, parse
-from forewarn.control.inventory_work import THE_END, InventoryWork
+from forewarn.control.inventory import apply_at_once as inventory
+from forewarn.control.inventory import apply_in_slices, work_left
+from forewarn.control.inventory.file_reader import (
+    InventoryClash,
+    Mistake,
+    ReadFiles,
+    in_words,
+    parse,
+)
+from forewarn.control.inventory.work_left import THE_END, InventoryWork
 from forewarn.control.retries import Retries
 from forewarn.control.writer import LoggedByCaller
 from forewarn.core.errors import BadInventory, InventoryConflict, Unavailable
@@ -280,21 +287,21 @@ class Inventories:
             guard(DecideInventory(by=by, text=text, packed=kept, applied=applied))
         )
         await self._replaced()
-        self._work = inventory_work.begin(text, parts, checked.slices)
+        self._work = work_left.begin(text, parts, checked.slices)
         self._comparing.mended(_COMPARING)
         self._waits = ()
         log.info("inventory_decided", slices=len(checked.slices), vms=len(wanted.vms))
         return done, self._work
 
-    async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> inventory_steps.Checked:
-        still = inventory_steps.still(self._control.fleet)
+    async def _check(self, wanted: Inventory, deaf: Mapping[str, str]) -> apply_in_slices.Checked:
+        still = apply_in_slices.still(self._control.fleet)
         vms_max = self._slice_vms or SLICE_VMS_MAX
         return await asyncio.to_thread(
-            inventory_steps.check, wanted, still, deaf, slice_vms=vms_max
+            apply_in_slices.check, wanted, still, deaf, slice_vms=vms_max
         )
 
     async def _is_known(
-        self, text: str, wanted: Inventory, checked: inventory_steps.Checked
+        self, text: str, wanted: Inventory, checked: apply_in_slices.Checked
     ) -> bool:
         """Whether the file says what the last one said, and nothing of that is left to do."""
         fleet = self._control.fleet
@@ -452,7 +459,7 @@ class Inventories:
             return None
         found = list(tried.waits)
         if part == THE_END and (found or work.left):
-            hosts = inventory_steps.going(self._control.fleet.hosts_by_name, work.wanted)
+            hosts = apply_in_slices.going(self._control.fleet.hosts_by_name, work.wanted)
             work.waits(part, found, hosts, now_ms)
         elif found and len(part) == 1:
             work.waits(part, found, (), now_ms)
@@ -505,4 +512,4 @@ class Inventories:
         log.info("inventory_gone_on_with", slices=len(checked.slices))
         parts = await asyncio.to_thread(slicing.by_scope, wanted)
         self._files.keep_by_scope(text, parts)
-        return inventory_work.begin(text, parts, checked.slices)
+        return work_left.begin(text, parts, checked.slices)

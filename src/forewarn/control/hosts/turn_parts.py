@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from forewarn.control import action_claims, guest_commands
+from forewarn.control import guest_commands
 from forewarn.control.commands import RefusedPart, TakeTurn, TurnResult
+from forewarn.control.hosts import action_claims
 from forewarn.control.transaction import Transaction
 from forewarn.wire import link
 

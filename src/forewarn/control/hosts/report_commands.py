@@ -11,10 +11,11 @@ from collections.abc import Collection, Container, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from forewarn.control import commands, vm_power
+from forewarn.control import commands
 from forewarn.control.commands import ReportTaken
-from forewarn.control.observed import ReportedVm
-from forewarn.control.report_slices import Report, Slice
+from forewarn.control.hosts import vm_power
+from forewarn.control.hosts.observed import ReportedVm
+from forewarn.control.hosts.report_slices import Report, Slice
 from forewarn.control.transaction import Transaction
 from forewarn.control.volatile import Look, Taking
 from forewarn.core.errors import Conflict

@@ -1,0 +1,1 @@
+"""Inventory files as control reads and applies them."""
