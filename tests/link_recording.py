@@ -444,7 +444,7 @@ async def moves(stage: Stage) -> None:
 
 async def looks(stage: Stage) -> None:
     """What hosts say of their hypervisors and VMs."""
-    h1, world, waiting = stage.h1, stage.world, stage.world.service.sightings.adoptions_for
+    h1, world, waiting = stage.h1, stage.world, stage.world.service.report_intake.adoptions_for
     await h1.blind("Libvirt cannot be reached.")
     await h1.sight([WEB_0, LONE, OFF, DB], "boot-1")
     for problem in ("There is no such domain.", ""):

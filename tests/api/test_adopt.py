@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from forewarn.api.adopt_routes import AdoptRoutes
 from forewarn.control.hosts import adoptions
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.volatile import Volatile
 from forewarn.core.errors import NotFound, Unavailable
 from forewarn.core.inventory.host_report import SeenVm, Traits, WhenHostGoesDown
@@ -27,7 +27,7 @@ from support import ordered, profiles
 from support.cli_runner import ask
 from support.clock import ManualClock
 from support.operator_world import HOSTS, OperatorWorld, running
-from support.sighting_fleet import seen, web
+from support.reporting_fleet import seen, web
 
 WAIT_S = 60
 ADA = operator_named("ada")
@@ -36,20 +36,20 @@ ADA = operator_named("ada")
 class Place:
     """A world whose host h1 has joined and shows VMs. Belongs to the world's loop."""
 
-    def __init__(self, world: OperatorWorld, sightings: Sightings) -> None:
+    def __init__(self, world: OperatorWorld, report_intake: ReportIntake) -> None:
         self.world = world
-        self.sightings = sightings
+        self.report_intake = report_intake
         self.vms: dict[str, SeenVm] = {}
         self.written: list[Adoption] = []
         self._rung = asyncio.Event()
-        sightings.on_adoption(lambda host: self._rung.set() if host == "h1" else None)
+        report_intake.on_adoption(lambda host: self._rung.set() if host == "h1" else None)
 
     def shows(self, *vms: SeenVm) -> None:
         self.vms = {vm.name: vm for vm in vms}
         self.world.run(self._show())
 
     async def _show(self) -> None:
-        await self.sightings.take(self.world.control, "h1", tuple(self.vms.values()))
+        await self.report_intake.take(self.world.control, "h1", tuple(self.vms.values()))
 
     def writes(
         self, problem: str = "", *, shows: bool = True, leaves: bool = False
@@ -63,10 +63,10 @@ class Place:
             async with asyncio.timeout(WAIT_S):
                 await self._rung.wait()
             self._rung.clear()
-            for adoption in self.sightings.adoptions_for("h1"):
+            for adoption in self.report_intake.adoptions_for("h1"):
                 self.written.append(adoption)
-                self.sightings.adopted("h2", adoption.adoption_id, "another host says so")
-                self.sightings.adopted("h1", adoption.adoption_id, problem)
+                self.report_intake.adopted("h2", adoption.adoption_id, "another host says so")
+                self.report_intake.adopted("h1", adoption.adoption_id, problem)
                 vm = self.vms[adoption.vm]
                 if not problem:
                     self.vms[adoption.vm] = replace(vm, traits=traits_of(adoption.traits))
@@ -82,17 +82,17 @@ class Place:
 @pytest.fixture
 def place() -> Iterator[Place]:
     volatile = Volatile(0)
-    sightings = Sightings(ManualClock(), volatile)
+    report_intake = ReportIntake(ManualClock(), volatile)
     made: list[Place] = []
 
     with running(
         fleet="",
-        with_control=lambda control: AdoptRoutes(control, sightings, by=ADA).table(),
+        with_control=lambda control: AdoptRoutes(control, report_intake, by=ADA).table(),
         volatile=volatile,
     ) as world:
         for host in HOSTS:
             world.submit(ordered.host_joined(host, by=host))
-        made.append(Place(world, sightings))
+        made.append(Place(world, report_intake))
         yield made[0]
 
 
@@ -207,7 +207,7 @@ def test_words_that_make_no_sense_are_refused_and_reach_no_host(place: Place, bo
     place.shows(web(0))
     answer = place.world.call("POST", "/v1/vms/web-0/adopt", body)
     assert answer.status == 400, answer.body
-    assert place.sightings.adoptions_for("h1") == ()
+    assert place.report_intake.adoptions_for("h1") == ()
 
 
 def test_a_vm_that_no_host_shows_is_not_found_with_what_was_meant(place: Place) -> None:

@@ -11,7 +11,7 @@ import pytest
 from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import EVENT_IDS_MAX, LinkRoutes
 from forewarn.control.hosts.feed import HostFeed
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, Invalid, NotFound, NotYours, UnknownEventIds
 from forewarn.core.model import EventType, Outcome, Phase
@@ -32,7 +32,7 @@ class Linked:
         self.routes = LinkRoutes(
             self.cloud.control,
             host_feed=self.host_feed,
-            sightings=Sightings(self.cloud.clock, self.cloud.volatile),
+            report_intake=ReportIntake(self.cloud.clock, self.cloud.volatile),
         )
 
     def link(self, host: str) -> Saying:

@@ -103,7 +103,7 @@ def test_control_and_hosts_say_what_this_version_said(tmp_path: Path) -> None:
 
 def test_every_kind_of_message_is_in_the_recording() -> None:
     nothing = cast("Any", None)
-    routes = LinkRoutes(nothing, host_feed=nothing, sightings=nothing)
+    routes = LinkRoutes(nothing, host_feed=nothing, report_intake=nothing)
     asked = {name: asking.kind for name, asking in routes.table().items()}
     known = {name: question for name, (question, _) in MESSAGES.items()}
     assert known == {**asked, "join": wire.Join, "renew": wire.Renew}

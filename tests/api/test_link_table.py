@@ -12,7 +12,7 @@ from forewarn.control.hosts.feed import EncodedChanges
 from forewarn.wire import link as wire
 
 NOTHING = cast("Any", None)
-TABLE = LinkRoutes(NOTHING, host_feed=NOTHING, sightings=NOTHING).table()
+TABLE = LinkRoutes(NOTHING, host_feed=NOTHING, report_intake=NOTHING).table()
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -128,7 +128,7 @@ async def linked(folder: Path, kind: str) -> AsyncIterator[Linked]:
         world = await stack.enter_async_context(running)
         service = world.service
         routes = LinkRoutes(
-            service.parts.control, host_feed=service.host_feed, sightings=service.sightings
+            service.parts.control, host_feed=service.host_feed, report_intake=service.report_intake
         )
         links: list[Saying] = []
         for name in ("h1", "h2"):

@@ -13,7 +13,7 @@ from forewarn.control import commands
 from forewarn.control.hosts.action_claims import CLAIMS_PER_CALL_MAX
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.observed import Observed
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.turn_parts import parts_of, turn_of
 from forewarn.core import notice
 from forewarn.core.errors import Unavailable
@@ -199,8 +199,8 @@ def started(cloud: Buggy, *names: str) -> None:
 
 def claims(cloud: Buggy, boot_id: str = "boot-1") -> list[str]:
     """The scopes of the VMs that the host is given to do something to, over the link."""
-    sightings = Sightings(cloud.clock, cloud.volatile)
-    routes = LinkRoutes(cloud.control, host_feed=HostFeed(), sightings=sightings)
+    report_intake = ReportIntake(cloud.clock, cloud.volatile)
+    routes = LinkRoutes(cloud.control, host_feed=HostFeed(), report_intake=report_intake)
     work = run_now(InProcessLink(routes, "h1").claim(boot_id))
     return [(one.vm or "").removesuffix("_vm") for one in work]
 

@@ -25,7 +25,7 @@ from forewarn.control.commands import (
     TakeInventorySlice,
 )
 from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory import apply_at_once
 from forewarn.control.inventory.apply import Inventories
@@ -37,7 +37,7 @@ from simulation.replaying import everything, journal, replay
 from support import ordered
 from support.control import ControlParts
 from support.core_fleet import WEB, Cloud, scope
-from support.sighting_fleet import seen
+from support.reporting_fleet import seen
 from support.waiting import until
 from support.watched_store import GatedStore, WatchedStore, disk_full
 
@@ -181,8 +181,8 @@ def test_a_log_of_what_is_taken_in_slices_and_of_remembered_answers_replays() ->
                 once = Once(by=by, order=order, key="k", fingerprint="f")
                 answers = [await logged.thread.submit(once) for _ in range(2)]
                 assert [answer.repeated for answer in answers] == [False, True]
-                sightings = Sightings(logged.clock, logged.volatile, slice_vms=SLICE_VMS)
-                await sightings.take(control, "h2", [seen(f"new-{n}") for n in range(7)])
+                report_intake = ReportIntake(logged.clock, logged.volatile, slice_vms=SLICE_VMS)
+                await report_intake.take(control, "h2", [seen(f"new-{n}") for n in range(7)])
         finally:
             slices.cancel()
             await asyncio.gather(slices, return_exceptions=True)

@@ -12,7 +12,7 @@ import pytest
 from forewarn.control.command_handlers import decide
 from forewarn.control.commands import Command, ReportTaken
 from forewarn.control.hosts.observed import LastHeard, News, Observed, Pulse
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.transaction import Transaction
 from forewarn.control.writer import WriterThread
 from forewarn.core import notice
@@ -24,7 +24,7 @@ from support import ordered
 from support.clock import ManualClock
 from support.control import run_now
 from support.core_fleet import WEB, Cloud, scope
-from support.sighting_fleet import SightingFleet, seen, web
+from support.reporting_fleet import ReportingFleet, seen, web
 from support.watched_store import GatedStore, WatchedStore, disk_full
 
 HANGS_S = 60  # only ends a hang
@@ -75,7 +75,7 @@ def cloud() -> Listening:
 
 
 def report(cloud: Listening, host: str, *vms: SeenVm) -> Command[ReportTaken]:
-    (taking,) = Sightings(cloud.clock, cloud.volatile).steps(host, vms)
+    (taking,) = ReportIntake(cloud.clock, cloud.volatile).steps(host, vms)
     return taking
 
 
@@ -204,8 +204,8 @@ def test_a_report_is_heard_though_its_host_hung_up_before_the_answer() -> None:
         try:
             shown = [seen("newcomer"), stranger()]
             slow.close_gate()
-            sightings = Sightings(cloud.clock, cloud.volatile)
-            taking = asyncio.create_task(sightings.take(control, "h1", shown))
+            report_intake = ReportIntake(cloud.clock, cloud.volatile)
+            taking = asyncio.create_task(report_intake.take(control, "h1", shown))
             assert await asyncio.to_thread(slow.at_gate.wait, HANGS_S)
             taking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -220,7 +220,7 @@ def test_a_report_is_heard_though_its_host_hung_up_before_the_answer() -> None:
 
 
 def test_a_host_that_left_and_joins_again_is_heard_though_it_reports_the_same() -> None:
-    fleet = SightingFleet("h1", "h2")
+    fleet = ReportingFleet("h1", "h2")
     fleet.shows("h1", web(0), stranger())
     assert "a stranger" in fleet.observed.reported("h1")
     fleet.run(ordered.host_left("h1", by="op"))

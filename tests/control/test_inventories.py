@@ -39,7 +39,7 @@ from support.inventory_slices import (
     refuse_what_may_not_be_between_commits,
     scope,
 )
-from support.sighting_fleet import SightingFleet, seen
+from support.reporting_fleet import ReportingFleet, seen
 from support.waiting import until
 
 T = TypeVar("T")
@@ -697,14 +697,14 @@ def test_what_hosts_report_between_two_slices_is_compared_with_the_new_file(comm
     first = groups(3)
     second = first.replace('"s0"', '"t0"').replace('"s1"', '"t1"').replace('"s2"', '"t2"')
 
-    def world() -> SightingFleet:
-        fleet = SightingFleet("h1", "h2", "h3")
+    def world() -> ReportingFleet:
+        fleet = ReportingFleet("h1", "h2", "h3")
         fleet.apply(first)
         for number, host in enumerate(("h1", "h2", "h3")):
             fleet.shows(host, *shown[2 * number : 2 * number + 2])
         return fleet
 
-    def report(fleet: SightingFleet) -> None:
+    def report(fleet: ReportingFleet) -> None:
         for number, host in enumerate(("h1", "h2", "h3")):
             off = [replace(one, power=Power.PAUSED) for one in shown[2 * number : 2 * number + 2]]
             fleet.shows(host, *off)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from forewarn.adapters import child_processes
 from forewarn.control.hosts.membership import Membership, Signing
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.inventory.apply import Inventories, ReadsOnThread
 from forewarn.control.inventory.file_reader import Mistake, ReadFiles, in_words, parse
 from forewarn.control.inventory.reader_process import ENTRIES_PER_FRAME, ReadsApart
@@ -220,17 +220,17 @@ def test_a_large_file_is_read_after_the_start_and_reports_come_later(
     fleet, files = InventoryFleet(), ReadFiles()
     fleet.apply(BOTH)
     inventories = Inventories(fleet.control, files=files)
-    sightings = Sightings(fleet.clock, Volatile(0, files=files))
+    report_intake = ReportIntake(fleet.clock, Volatile(0, files=files))
 
     async def main() -> None:
         await inventories.prepare()
         assert (files.known(BOTH), files.reading) == (None, True)
         with pytest.raises(Unavailable, match="inventory file is being read"):
-            await sightings.take(fleet.control, "h1", ())
+            await report_intake.take(fleet.control, "h1", ())
         running = asyncio.ensure_future(inventories.run())
         await until(lambda: not files.reading, "it is read")
         assert files.known(BOTH) == parse(BOTH)
-        await sightings.take(fleet.control, "h1", ())
+        await report_intake.take(fleet.control, "h1", ())
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from forewarn.control.hosts.report_intake import LONG_LOOK_MS, Sightings
+from forewarn.control.hosts.report_intake import LONG_LOOK_MS, ReportIntake
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
@@ -17,19 +17,19 @@ from forewarn.core.starting import HoldReason
 from support import ordered
 from support.clock import ManualClock
 from support.fleets import BOTH
-from support.sighting_fleet import SightingFleet, id_of, seen, web
+from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def fleet() -> Iterator[SightingFleet]:
-    made = SightingFleet()
+def fleet() -> Iterator[ReportingFleet]:
+    made = ReportingFleet()
     yield made
     made.close()
 
 
-def begun(fleet: SightingFleet, event_type: EventType) -> None:
+def begun(fleet: ReportingFleet, event_type: EventType) -> None:
     """An operation of h1, whose one event is approved, has started."""
     fleet.maintain("h1", event_type)
     [event] = fleet.scope("web").events
@@ -41,7 +41,7 @@ def begun(fleet: SightingFleet, event_type: EventType) -> None:
     ("event_type", "power"), [(EventType.FREEZE, Power.PAUSED), (EventType.REBOOT, Power.OFF)]
 )
 def test_a_vm_that_stands_still_by_order_cannot_be_claimed_by_another_host(
-    fleet: SightingFleet, event_type: EventType, power: Power
+    fleet: ReportingFleet, event_type: EventType, power: Power
 ) -> None:
     fleet.shows("h1", web(0))
     begun(fleet, event_type)
@@ -52,7 +52,7 @@ def test_a_vm_that_stands_still_by_order_cannot_be_claimed_by_another_host(
     assert fleet.vm("web-0").host == "h2"
 
 
-def test_a_host_that_guesses_a_name_does_not_learn_who_has_it(fleet: SightingFleet) -> None:
+def test_a_host_that_guesses_a_name_does_not_learn_who_has_it(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     problems = fleet.shows("h2", web(0, vm_id=id_of("another")))
     assert "gets no document" in problems["web-0"]
@@ -62,7 +62,7 @@ def test_a_host_that_guesses_a_name_does_not_learn_who_has_it(fleet: SightingFle
 # Only who was told is touched: what a host is handed says who that is.
 
 
-def test_who_claims_an_action_is_told_whom_it_is_about(fleet: SightingFleet) -> None:
+def test_who_claims_an_action_is_told_whom_it_is_about(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0), web(1, update_domain=0), seen("db"))
     fleet.approve(fleet.order("web-1", EventType.TERMINATE))
     fleet.tick()
@@ -73,7 +73,7 @@ def test_who_claims_an_action_is_told_whom_it_is_about(fleet: SightingFleet) -> 
     )
 
 
-def test_who_claims_a_freeze_is_told_whom_it_was_announced_to(fleet: SightingFleet) -> None:
+def test_who_claims_a_freeze_is_told_whom_it_was_announced_to(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0), web(1, update_domain=0))
     begun(fleet, EventType.FREEZE)
     fleet.shows("h1", web(0), web(1, update_domain=0), seen("new"))
@@ -82,7 +82,7 @@ def test_who_claims_a_freeze_is_told_whom_it_was_announced_to(fleet: SightingFle
 
 
 def test_a_host_is_not_rebooted_while_a_vm_runs_there_that_cannot_be_told(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h2", seen("web-9"))
     fleet.shows("h1", web(0), seen("web-9", vm_id=id_of("another")))
@@ -104,7 +104,7 @@ SHUT = BOTH.replace('name = "web"\n', 'name = "web"\nonly_listed = true\n')
 
 
 def test_a_vm_that_no_file_lists_neither_reads_nor_approves_in_a_scope_that_is_shut(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.apply(SHUT)
     fleet.shows("h1", seen("web_0"))
@@ -120,7 +120,7 @@ def test_a_vm_that_no_file_lists_neither_reads_nor_approves_in_a_scope_that_is_s
     assert fleet.index.scope_of_vm["evil"] == "evil"
 
 
-def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: SightingFleet) -> None:
+def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     fleet.shows("h3", seen("evil", scope="web", update_domain=7))
     with pytest.raises(InventoryConflict, match="VM evil, which host h3 shows, is in it"):
@@ -129,7 +129,7 @@ def test_a_scope_is_not_shut_around_a_vm_that_the_file_does_not_list(fleet: Sigh
     fleet.apply(SHUT)
 
 
-def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: SightingFleet) -> None:
+def test_who_claims_an_action_is_told_how_much_time_is_left(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.approve(fleet.order("web-0", EventType.REBOOT))
     fleet.tick()
@@ -149,14 +149,14 @@ class SlowClock(ManualClock):
         return super().monotonic_ms()
 
 
-def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: SightingFleet) -> None:
+def test_a_host_whose_reports_take_long_waits_before_the_next(fleet: ReportingFleet) -> None:
     clock = SlowClock()
-    sightings = Sightings(clock, fleet.volatile)
+    report_intake = ReportIntake(clock, fleet.volatile)
     control = fleet.control
-    asyncio.run(sightings.take(control, "h1", (web(0),)))
+    asyncio.run(report_intake.take(control, "h1", (web(0),)))
     with pytest.raises(Unavailable, match="took long"):
-        asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
-    asyncio.run(sightings.take(control, "h2", (web(2),)))  # the others do not wait
+        asyncio.run(report_intake.take(control, "h1", (web(0), web(1))))
+    asyncio.run(report_intake.take(control, "h2", (web(2),)))  # the others do not wait
     clock.pass_ms(60_000)
-    asyncio.run(sightings.take(control, "h1", (web(0), web(1))))
+    asyncio.run(report_intake.take(control, "h1", (web(0), web(1))))
     assert fleet.names() == ["web-0", "web-1", "web-2"]

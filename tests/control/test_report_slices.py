@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from forewarn.control.command_handlers import decide
 from forewarn.control.control import Control
 from forewarn.control.hosts import report_slices
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Conflict, NotFound, NotMember, Unavailable
 from forewarn.core.inventory.apply_report import GRACE_MS
@@ -24,8 +24,8 @@ from forewarn.ports import StoreFailed
 from forewarn.wire import link as wire
 from support import ordered
 from support.ordered import Given
+from support.reporting_fleet import ReportingFleet, seen, web
 from support.shown_scopes import sighting
-from support.sighting_fleet import SightingFleet, seen, web
 
 T = TypeVar("T")
 
@@ -33,8 +33,8 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def fleet() -> SightingFleet:
-    return SightingFleet(slice_vms=2)
+def fleet() -> ReportingFleet:
+    return ReportingFleet(slice_vms=2)
 
 
 def vms(number: int, power: Power = Power.RUNNING) -> tuple[SeenVm, ...]:
@@ -89,11 +89,11 @@ def test_every_vm_of_a_report_is_in_one_slice() -> None:
 
 
 @pytest.mark.parametrize("taken", range(4))
-def test_an_incomplete_report_makes_no_vm_gone(fleet: SightingFleet, taken: int) -> None:
+def test_an_incomplete_report_makes_no_vm_gone(fleet: ReportingFleet, taken: int) -> None:
     there = vms(6)
     fleet.shows("h1", *there)
     for _ in range(3):  # the host hangs up in the middle, again and again
-        steps = fleet.sightings.steps("h1", there[:5])
+        steps = fleet.report_intake.steps("h1", there[:5])
         assert len(steps) == 4
         fleet.take("h1", *steps[:taken])
         fleet.later(2 * GRACE_MS / 1_000)
@@ -113,7 +113,7 @@ def hang_up() -> None:
     raise HungUp
 
 
-def test_until_its_end_a_report_leaves_the_rest_as_it_was_shown(fleet: SightingFleet) -> None:
+def test_until_its_end_a_report_leaves_the_rest_as_it_was_shown(fleet: ReportingFleet) -> None:
     fleet.shows("h1", *vms(4))
     with pytest.raises(HungUp):
         fleet.shows("h1", *vms(3, Power.OFF), between=hang_up)
@@ -126,7 +126,7 @@ def test_until_its_end_a_report_leaves_the_rest_as_it_was_shown(fleet: SightingF
 
 
 def test_a_vm_that_a_slice_found_here_is_not_taken_back_by_the_host_it_left(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", *vms(4))
     fleet.shows("h2")
@@ -141,12 +141,12 @@ def test_a_vm_that_a_slice_found_here_is_not_taken_back_by_the_host_it_left(
 
 
 def test_a_vm_that_an_action_brings_here_while_a_report_is_taken_stays(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", *vms(5))
     fleet.shows("h2", seen("vm-900"))
     here = [seen(f"vm-90{n}") for n in range(4)]
-    steps = fleet.sightings.steps("h2", here)  # made before the VM came
+    steps = fleet.report_intake.steps("h2", here)  # made before the VM came
     fleet.take("h2", *steps[:-1])
     moved = replace(fleet.index.scopes["vm-000"].vms[0], host="h2")
     fleet.run(lambda tx: tx.apply(placed(tx.scopes["vm-000"], moved)))
@@ -159,11 +159,11 @@ def placed(scope: Scope, vm: Vm) -> Decision:
     return Decision(scopes=(replace(scope, vms=(vm,)),))
 
 
-def reports_whole(fleet: SightingFleet, host: str, given: Sequence[SeenVm]) -> None:
-    fleet.take(host, *fleet.sightings.steps(host, given))
+def reports_whole(fleet: ReportingFleet, host: str, given: Sequence[SeenVm]) -> None:
+    fleet.take(host, *fleet.report_intake.steps(host, given))
 
 
-def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingFleet) -> None:
+def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: ReportingFleet) -> None:
     problems: list[Mapping[str, str]] = []
     for _ in range(5):
         fleet.shows("h1", *vms(5))
@@ -177,11 +177,11 @@ def test_a_vm_that_runs_twice_is_found_out_by_reports_in_slices(fleet: SightingF
 # Which report counts.
 
 
-def test_the_last_report_wins(fleet: SightingFleet) -> None:
+def test_the_last_report_wins(fleet: ReportingFleet) -> None:
     fleet.shows("h1", *vms(2))
-    older = fleet.sightings.steps("h1", vms(7, Power.OFF))
+    older = fleet.report_intake.steps("h1", vms(7, Power.OFF))
     fleet.take("h1", *older[:2])
-    newer = fleet.sightings.steps("h1", vms(5))
+    newer = fleet.report_intake.steps("h1", vms(5))
     fleet.take("h1", *newer[:1])
     for step in older[2:]:
         with pytest.raises(Conflict, match="reported again"):
@@ -194,8 +194,8 @@ def test_the_last_report_wins(fleet: SightingFleet) -> None:
     assert fleet.settled("h1", vms(5)) == {}
 
 
-def test_a_host_that_left_in_the_middle_is_not_heard_on(fleet: SightingFleet) -> None:
-    steps = fleet.sightings.steps("h3", vms(5))
+def test_a_host_that_left_in_the_middle_is_not_heard_on(fleet: ReportingFleet) -> None:
+    steps = fleet.report_intake.steps("h3", vms(5))
     fleet.take("h3", *steps[:1])
     for one in list(fleet.names()):
         fleet.run(lambda tx, name=one: tx.remove_scope(name))  # type: ignore[misc]
@@ -206,8 +206,8 @@ def test_a_host_that_left_in_the_middle_is_not_heard_on(fleet: SightingFleet) ->
     assert fleet.names() == []
 
 
-def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: SightingFleet) -> None:
-    first, second, *_ = fleet.sightings.steps("h1", vms(6))
+def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: ReportingFleet) -> None:
+    first, second, *_ = fleet.report_intake.steps("h1", vms(6))
     fleet.take("h1", first)
 
     def undone(tx: Any) -> None:
@@ -223,9 +223,9 @@ def test_what_could_not_be_written_of_a_slice_is_looked_at_again(fleet: Sighting
 
 
 def test_an_inventory_that_is_applied_in_the_middle_has_the_report_looked_at_again(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
-    steps = fleet.sightings.steps("h1", vms(5))
+    steps = fleet.report_intake.steps("h1", vms(5))
     fleet.take("h1", *steps[:2])
     fleet.run(lambda tx: tx.applied_inventory("# nothing\n"))
     fleet.take("h1", *steps[2:])
@@ -256,7 +256,7 @@ def anything(rng: random.Random, names: int) -> list[SeenVm]:
 @pytest.mark.parametrize("seed", range(10))
 def test_slices_come_to_the_same_as_the_whole_report(seed: int) -> None:
     rng = random.Random(seed)
-    fleets = [SightingFleet(slice_vms=most) for most in (1, 3, 1_000)]
+    fleets = [ReportingFleet(slice_vms=most) for most in (1, 3, 1_000)]
     for _ in range(6):
         report = anything(rng, 12)
         for _ in range(3):
@@ -267,7 +267,7 @@ def test_slices_come_to_the_same_as_the_whole_report(seed: int) -> None:
         assert fingerprint(fleets[0]) == fingerprint(fleets[1]) == fingerprint(fleets[2])
 
 
-def fingerprint(fleet: SightingFleet) -> object:
+def fingerprint(fleet: ReportingFleet) -> object:
     """Everything but how often it was written, and in which order VMs came."""
     scopes = [
         replace(one, revision=0, vms=tuple(sorted(one.vms, key=lambda vm: vm.name)))
@@ -284,7 +284,7 @@ def fingerprint(fleet: SightingFleet) -> object:
 class Batches:
     """`Control` as its writer works: all that waits is one batch. Keeps what each one held."""
 
-    def __init__(self, fleet: SightingFleet) -> None:
+    def __init__(self, fleet: ReportingFleet) -> None:
         self._fleet = fleet
         self.fleet, self.observed = fleet.published, fleet.observed
         self._queue: list[tuple[str, Given[Any], asyncio.Future[Any]]] = []
@@ -318,7 +318,7 @@ def told(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_another_command_gets_its_turn_between_two_slices(fleet: SightingFleet) -> None:
+def test_another_command_gets_its_turn_between_two_slices(fleet: ReportingFleet) -> None:
     control = Batches(fleet)
 
     async def beat() -> None:
@@ -327,7 +327,7 @@ def test_another_command_gets_its_turn_between_two_slices(fleet: SightingFleet) 
 
     async def story() -> None:
         taking = asyncio.ensure_future(
-            fleet.sightings.take(cast("Control", control), "h1", vms(20))
+            fleet.report_intake.take(cast("Control", control), "h1", vms(20))
         )
         beating = asyncio.ensure_future(beat())
         while not taking.done():
@@ -344,14 +344,14 @@ def test_another_command_gets_its_turn_between_two_slices(fleet: SightingFleet) 
     assert fleet.names() == [one.name for one in vms(20)]
 
 
-def test_reports_of_many_hosts_take_turns_slice_by_slice(fleet: SightingFleet) -> None:
+def test_reports_of_many_hosts_take_turns_slice_by_slice(fleet: ReportingFleet) -> None:
     control = Batches(fleet)
     hosts = ("h1", "h2", "h3")
 
     async def story() -> None:
         taking = [
             asyncio.ensure_future(
-                fleet.sightings.take(
+                fleet.report_intake.take(
                     cast("Control", control), host, [seen(f"{host}-{n}") for n in range(6)]
                 )
             )
@@ -370,7 +370,7 @@ def test_reports_of_many_hosts_take_turns_slice_by_slice(fleet: SightingFleet) -
 
 
 def test_what_is_found_out_about_a_host_in_the_middle_ends_the_taking(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     control = Batches(fleet)
     revoked = False
@@ -382,7 +382,7 @@ def test_what_is_found_out_about_a_host_in_the_middle_ends_the_taking(
     async def story() -> None:
         nonlocal revoked
         taking = asyncio.ensure_future(
-            fleet.sightings.take(cast("Control", control), "h1", vms(20), check=check)
+            fleet.report_intake.take(cast("Control", control), "h1", vms(20), check=check)
         )
         while not taking.done():
             await asyncio.sleep(0)
@@ -395,19 +395,19 @@ def test_what_is_found_out_about_a_host_in_the_middle_ends_the_taking(
     assert len(control.batches) == 3
 
 
-def test_a_host_that_hangs_up_leaves_the_writer_to_the_others(fleet: SightingFleet) -> None:
+def test_a_host_that_hangs_up_leaves_the_writer_to_the_others(fleet: ReportingFleet) -> None:
     control = Batches(fleet)
 
     async def story() -> None:
         taking = asyncio.ensure_future(
-            fleet.sightings.take(cast("Control", control), "h1", vms(20))
+            fleet.report_intake.take(cast("Control", control), "h1", vms(20))
         )
         while len(control.batches) < 2:
             await asyncio.sleep(0)
             control.write()
         taking.cancel()
         await asyncio.wait({taking})
-        other = asyncio.ensure_future(fleet.sightings.take(cast("Control", control), "h2", ()))
+        other = asyncio.ensure_future(fleet.report_intake.take(cast("Control", control), "h2", ()))
         while not other.done():
             await asyncio.sleep(0)
             control.write()
@@ -417,7 +417,7 @@ def test_a_host_that_hangs_up_leaves_the_writer_to_the_others(fleet: SightingFle
 
 
 def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_whole() -> None:
-    fleet = SightingFleet(slice_vms=2)
+    fleet = ReportingFleet(slice_vms=2)
     full = True
 
     class FullAfterTwo:
@@ -432,7 +432,7 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
             return fleet.run(command)
 
     async def take() -> None:
-        await fleet.sightings.take(cast("Control", FullAfterTwo()), "h1", vms(9))
+        await fleet.report_intake.take(cast("Control", FullAfterTwo()), "h1", vms(9))
 
     with pytest.raises(Unavailable):
         asyncio.run(take())
@@ -442,11 +442,11 @@ def test_a_store_that_fails_in_the_middle_fails_the_report_and_the_next_one_is_w
     assert fleet.names() == [one.name for one in vms(9)]
 
 
-def test_a_short_report_is_one_command(fleet: SightingFleet) -> None:
-    sightings = Sightings(fleet.clock, fleet.volatile)
-    assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX))) == 1
-    assert len(sightings.steps("h1", ())) == 1
-    assert len(sightings.steps("h1", vms(report_slices.SLICE_VMS_MAX + 1))) == 3
+def test_a_short_report_is_one_command(fleet: ReportingFleet) -> None:
+    report_intake = ReportIntake(fleet.clock, fleet.volatile)
+    assert len(report_intake.steps("h1", vms(report_slices.SLICE_VMS_MAX))) == 1
+    assert len(report_intake.steps("h1", ())) == 1
+    assert len(report_intake.steps("h1", vms(report_slices.SLICE_VMS_MAX + 1))) == 3
 
 
 # As it comes over the wire.

@@ -20,20 +20,20 @@ from forewarn.core.model import (
     ScheduledEvent,
 )
 from support import fleets, ordered
-from support.sighting_fleet import SightingFleet, web
+from support.reporting_fleet import ReportingFleet, web
 
 GRACE_S = 31
 UNSURE = Outcome.LOST  # as a host says it
 
 
 @pytest.fixture
-def fleet() -> Iterator[SightingFleet]:
-    made = SightingFleet()
+def fleet() -> Iterator[ReportingFleet]:
+    made = ReportingFleet()
     yield made
     made.close()
 
 
-def moving(fleet: SightingFleet) -> tuple[Action, str]:
+def moving(fleet: ReportingFleet) -> tuple[Action, str]:
     """web-0 is being moved from h1; the move and where to."""
     for host in ("h1", "h2", "h3"):
         fleet.shows(host, *([web(0)] if host == "h1" else []))
@@ -44,7 +44,7 @@ def moving(fleet: SightingFleet) -> tuple[Action, str]:
     return move, move.target_host
 
 
-def lost(fleet: SightingFleet, *silent: str) -> str:
+def lost(fleet: ReportingFleet, *silent: str) -> str:
     """As `moving`, and these hosts are silent until the event is given up; the target."""
     _, target = moving(fleet)
     fleet.heard_from.silent.update(target if host == "target" else host for host in silent)
@@ -54,17 +54,17 @@ def lost(fleet: SightingFleet, *silent: str) -> str:
     return target
 
 
-def fail(fleet: SightingFleet, host: str, *, fenced: bool = False) -> None:
+def fail(fleet: ReportingFleet, host: str, *, fenced: bool = False) -> None:
     fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
     fleet.tick()
 
 
-def declared(fleet: SightingFleet) -> ScheduledEvent:
+def declared(fleet: ReportingFleet) -> ScheduledEvent:
     [event] = [e for e in fleet.scope("web").events if e.cause is Cause.FAILURE]
     return event
 
 
-def test_a_vm_that_its_target_shows_to_run_need_not_be_fenced_for(fleet: SightingFleet) -> None:
+def test_a_vm_that_its_target_shows_to_run_need_not_be_fenced_for(fleet: ReportingFleet) -> None:
     """Its old host failed after the move was done and before it could say so."""
     _, target = moving(fleet)
     fail(fleet, "h1")
@@ -77,7 +77,7 @@ def test_a_vm_that_its_target_shows_to_run_need_not_be_fenced_for(fleet: Sightin
 
 
 @pytest.mark.parametrize("power", [Power.OFF, Power.PAUSED])
-def test_a_copy_that_does_not_run_proves_nothing(fleet: SightingFleet, power: Power) -> None:
+def test_a_copy_that_does_not_run_proves_nothing(fleet: ReportingFleet, power: Power) -> None:
     _, target = moving(fleet)
     fail(fleet, "h1")
     fleet.shows(target, web(0, power=power))
@@ -85,7 +85,7 @@ def test_a_copy_that_does_not_run_proves_nothing(fleet: SightingFleet, power: Po
     assert fleet.vm("web-0").host == "h1"
 
 
-def test_a_vm_that_its_host_shows_to_run_is_nowhere_else(fleet: SightingFleet) -> None:
+def test_a_vm_that_its_host_shows_to_run_is_nowhere_else(fleet: ReportingFleet) -> None:
     lost(fleet, "h1")
     fleet.heard_from.silent.clear()
     fleet.shows("h1", web(0))
@@ -94,7 +94,7 @@ def test_a_vm_that_its_host_shows_to_run_is_nowhere_else(fleet: SightingFleet) -
 
 
 def test_a_vm_that_is_off_and_that_its_target_does_not_have_is_nowhere_else(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     target = lost(fleet, "h1")
     fleet.heard_from.silent.clear()
@@ -109,7 +109,7 @@ def test_a_vm_that_is_off_and_that_its_target_does_not_have_is_nowhere_else(
 
 
 def test_a_vm_that_its_host_has_not_got_is_counted_on_a_target_that_cannot_be_asked(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     """It used to leave the fleet, and nobody started it when that target was fenced."""
     target = lost(fleet, "h1", "target")
@@ -124,7 +124,7 @@ def test_a_vm_that_its_host_has_not_got_is_counted_on_a_target_that_cannot_be_as
     assert fleet.definition(started[0].host or "", "web-0") is not None
 
 
-def test_what_a_move_left_paused_is_not_taken_for_where_the_vm_is(fleet: SightingFleet) -> None:
+def test_what_a_move_left_paused_is_not_taken_for_where_the_vm_is(fleet: ReportingFleet) -> None:
     move, target = moving(fleet)
     fleet.heard_from.silent.add(target)
     report = ordered.report
@@ -140,7 +140,7 @@ def test_what_a_move_left_paused_is_not_taken_for_where_the_vm_is(fleet: Sightin
 
 
 def test_both_hosts_speak_for_a_vm_that_may_run_on_either_and_are_told_no_more(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     _, target = moving(fleet)
     fail(fleet, "h1")
@@ -151,14 +151,14 @@ def test_both_hosts_speak_for_a_vm_that_may_run_on_either_and_are_told_no_more(
     assert [own_vms(scope, host) for host in {"h2", "h3"} - {target}] == [()]
 
 
-def test_an_inventory_file_does_not_settle_it(fleet: SightingFleet) -> None:
+def test_an_inventory_file_does_not_settle_it(fleet: ReportingFleet) -> None:
     target = lost(fleet, "h1")
     fleet.apply(fleets.HOSTS + fleets.scope("web") + fleets.vm("web-0", zone="2"))
     assert (fleet.vm("web-0").profile.zone, fleet.vm("web-0").may_run_on) == ("2", target)
 
 
 def test_it_outlives_a_restart_of_control(tmp_path_factory: pytest.TempPathFactory) -> None:
-    fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
+    fleet = ReportingFleet(folder=tmp_path_factory.mktemp("data"))
     target = lost(fleet, "h1")
     fleet.restart()
     assert fleet.vm("web-0").may_run_on == target

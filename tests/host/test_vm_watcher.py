@@ -28,7 +28,7 @@ class Control(UnaskedLink):
     """Keeps what it is told; raises what is in `refusals`, one each."""
 
     def __init__(self) -> None:
-        self.sightings: list[tuple[str, ...]] = []
+        self.reports: list[tuple[str, ...]] = []
         self.boots: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.blindness: list[str] = []
@@ -38,7 +38,7 @@ class Control(UnaskedLink):
     async def sight(self, vms: Sequence[SeenVm], boot_id: str = "") -> Mapping[str, str]:
         if self.refusals:
             raise self.refusals.pop(0)
-        self.sightings.append(tuple(vm.name for vm in vms))
+        self.reports.append(tuple(vm.name for vm in vms))
         self.boots.append(boot_id)
         return self.problems
 
@@ -110,7 +110,7 @@ def test_what_is_seen_is_arranged_for_and_told() -> None:
         assert bench.witnessed == [2]
 
         assert await bench.watch.tell()
-        assert bench.control.sightings == [("web_0", "web_1")]
+        assert bench.control.reports == [("web_0", "web_1")]
 
     run(test)
 
@@ -121,7 +121,7 @@ def test_a_change_is_told_soon_after_it_rang() -> None:
         bench.world.put("h1", [a_vm("web_2")])
         await running(
             bench,
-            lambda: bench.control.sightings[-1:] == [("web_0", "web_1", "web_2")],
+            lambda: bench.control.reports[-1:] == [("web_0", "web_1", "web_2")],
             "the new VM is told",
         )
         assert bench.channels.seen[-1] == ("web_0", "web_1", "web_2")
@@ -137,7 +137,7 @@ def test_a_hypervisor_that_is_away_proves_nothing() -> None:
         assert bench.watch.seen is None
         assert await bench.watch.tell()
 
-        assert bench.control.sightings == []
+        assert bench.control.reports == []
         assert bench.channels.seen == [("web_0", "web_1")]  # what is served stays
 
     run(test)
@@ -155,7 +155,7 @@ def test_that_a_hypervisor_is_away_is_told_soon_with_why_and_so_is_its_return() 
 
         bench.machines.away = ""
         bench.watch.ring()
-        await running(bench, lambda: len(bench.control.sightings) > 1, "they are seen again")
+        await running(bench, lambda: len(bench.control.reports) > 1, "they are seen again")
 
     run(test)
 
@@ -178,7 +178,7 @@ def test_what_is_told_is_what_is_and_not_what_was() -> None:
         bench.world.take("web_1")
         await bench.watch.tell()
 
-        assert bench.control.sightings == [("web_0",)]
+        assert bench.control.reports == [("web_0",)]
 
     run(test)
 
@@ -189,7 +189,7 @@ def test_a_sighting_that_was_not_heard_is_told_again() -> None:
         bench.control.refusals = [Unavailable("away")]
         assert not await bench.watch.tell()
         assert await bench.watch.tell()
-        assert bench.watch.sightings == 1
+        assert bench.watch.reports_taken == 1
 
     run(test)
 
@@ -199,8 +199,8 @@ def test_after_a_reconnection_control_is_told_again() -> None:
         await bench.watch.look()
         await bench.watch.tell()
         bench.watch.tell_again()
-        await running(bench, lambda: len(bench.control.sightings) == 2, "it is told again")
-        assert bench.control.sightings == [("web_0", "web_1")] * 2
+        await running(bench, lambda: len(bench.control.reports) == 2, "it is told again")
+        assert bench.control.reports == [("web_0", "web_1")] * 2
 
     run(test)
 
@@ -225,7 +225,7 @@ def test_channels_that_break_do_not_keep_the_host_from_telling() -> None:
         assert not await bench.watch.look()
         assert bench.watch.failures == 1
         assert await bench.watch.tell()
-        assert bench.control.sightings == [("web_0", "web_1")]
+        assert bench.control.reports == [("web_0", "web_1")]
 
     run(test)
 

@@ -23,7 +23,7 @@ from forewarn.control.hosts import feed_positions
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.observed import Observed
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.core.errors import Invalid, Refusal, Unavailable
 from forewarn.core.invariants import InvariantBroken
 from forewarn.core.membership import Members
@@ -134,12 +134,12 @@ class Service:
             self.fleet.publish, command_log=None if durable.log is None else durable.logged
         )
         self.agenda = Agenda(self.fleet)
-        self.sightings = Sightings(clock, self.volatile)
+        self.report_intake = ReportIntake(clock, self.volatile)
         history = feed_positions.begin(store, snapshot)
         self.host_feed = HostFeed(
-            history, adoptions=self.sightings.adoptions_for, asked=parts.observed.asks
+            history, adoptions=self.report_intake.adoptions_for, asked=parts.observed.asks
         )
-        self.sightings.on_adoption(self.host_feed.ring)
+        self.report_intake.on_adoption(self.host_feed.ring)
         self.host_feed.load(
             self.fleet.scopes.values(), self.fleet.operations.values(), snapshot.shown
         )
@@ -154,7 +154,9 @@ class Service:
             clock=clock,
             aside=aside,
         )
-        routes = LinkRoutes(self.control, host_feed=self.host_feed, sightings=self.sightings)
+        routes = LinkRoutes(
+            self.control, host_feed=self.host_feed, report_intake=self.report_intake
+        )
         self._table = routes.table()
 
     def run(self, command: Given[T]) -> T:

@@ -130,10 +130,11 @@ def test_a_deleted_vm_leaves_the_fleet_and_does_not_come_back(tmp_path: Path) ->
             event_id = await scheduled(there, "solo", "delete")
             assert (await there.approve("solo", event_id)).status_code == 200
             assert await ended(there, event_id) == "completed"
-            sightings = there.hosts["h1"].watch.sightings
+            before = there.hosts["h1"].watch.reports_taken
             there.hosts["h1"].watch.tell_again()
             await until(
-                lambda: there.hosts["h1"].watch.sightings > sightings, "the host tells again"
+                lambda: there.hosts["h1"].watch.reports_taken > before,
+                "the host tells again",
             )
 
             assert await there.vm("solo") is None

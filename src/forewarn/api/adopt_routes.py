@@ -19,7 +19,7 @@ from forewarn.api.requests import NAME_CHARS_MAX, NoQuery, read_body, read_query
 from forewarn.api.route_table import RouteSpec
 from forewarn.control import commands, overview
 from forewarn.control.control import Control
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.inventory.file_fields import AUTO_APPROVE, NOTICE_MINUTES
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.inventory.host_report import Traits, WhenHostGoesDown
@@ -92,10 +92,12 @@ def with_words(traits: Traits, said: AdoptRequest) -> Traits:
 class AdoptRoutes:
     """The function behind the route. `by` is who has the token."""
 
-    def __init__(self, control: Control, sightings: Sightings, *, by: Principal = OPERATOR) -> None:
+    def __init__(
+        self, control: Control, report_intake: ReportIntake, *, by: Principal = OPERATOR
+    ) -> None:
         self._by = by
         self._control = control
-        self._sightings = sightings
+        self._report_intake = report_intake
 
     def table(self) -> list[RouteSpec]:
         """The routes, for `create_app(more=...)`."""
@@ -117,8 +119,8 @@ class AdoptRoutes:
         read_query(request, NoQuery)
         said = words(await read_body(request, bytes_max=BODY_BYTES_MAX), AdoptRequest)
         name = str(request.path_params["name"])
-        traits = with_words(self._sightings.traits_of(name), said)
-        problem = await self._sightings.adopt(self._control, name, traits, by=self._by)
+        traits = with_words(self._report_intake.traits_of(name), said)
+        problem = await self._report_intake.adopt(self._control, name, traits, by=self._by)
         try:
             shown = overview.show_vm(self._control.fleet, name)
         except NotFound:

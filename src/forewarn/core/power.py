@@ -1,5 +1,6 @@
 """A VM that its owner switched off stays off, whatever happens to its host, and nothing waits for
-it. What hosts show decides whether it counts as off (`control.hosts.vm_power`); what follows is here.
+it. What hosts show decides whether it counts as off (`control.hosts.vm_power`); here is what
+follows.
 """
 
 from __future__ import annotations

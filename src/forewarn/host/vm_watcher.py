@@ -75,7 +75,7 @@ class VmWatcher:
         self._said: dict[str, frozenset[str]] = {}
         self.seen: tuple[SeenVm, ...] | None = None  # None while they are not known
         self._blind = ""  # why the VMs are not known
-        self.sightings = 0
+        self.reports_taken = 0
         self.failures = 0
         self.problems: Mapping[str, str] = {}
         self.channel_problems: tuple[str, ...] = ()
@@ -180,14 +180,14 @@ class VmWatcher:
                 return True
             self.problems = dict(await self._link.sight(seen, await self._boot()))
         except (Refusal, Unavailable) as why:
-            self._say("sighting_not_taken", [str(why)])
+            self._say("report_not_taken", [str(why)])
             return False
         except Exception as error:  # noqa: BLE001 - the top of a turn; `_broke` logs it
             self._broke("telling_failed", error)
             return False
-        self.sightings += 1
+        self.reports_taken += 1
         self._told = seen
-        self._say("sighting_not_taken", [])
+        self._say("report_not_taken", [])
         self._say("vm_problem", [f"{vm}: {words}" for vm, words in self.problems.items()])
         return True
 

@@ -32,7 +32,7 @@ from forewarn.api.member_routes import MemberRoutes
 from forewarn.control.commands import WasDown
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
@@ -112,14 +112,14 @@ class ControlService:
             ring=self._ring,
             hosts_join=True,
         )
-        self.sightings = Sightings(real, self.parts.volatile)
+        self.report_intake = ReportIntake(real, self.parts.volatile)
         self._inventories = self.parts.inventories(needs_channels=False)
         self.host_feed = HostFeed(
             self.parts.history,
-            adoptions=self.sightings.adoptions_for,
+            adoptions=self.report_intake.adoptions_for,
             asked=self.parts.observed.asks,
         )
-        self.sightings.on_adoption(self.host_feed.ring)
+        self.report_intake.on_adoption(self.host_feed.ring)
         self.parts.load_host_feed(self.host_feed)
         folder = settings.data / LINK_FOLDER
         self._authority = Authority(folder)
@@ -204,7 +204,7 @@ class ControlService:
                     *MemberRoutes(
                         parts.control, self.membership, command=link.join_command
                     ).table(),
-                    *AdoptRoutes(parts.control, self.sightings, by=settings.by()).table(),
+                    *AdoptRoutes(parts.control, self.report_intake, by=settings.by()).table(),
                 ],
                 inventories=self._inventories,
                 by=settings.by(),
@@ -251,7 +251,7 @@ class ControlService:
             LinkRoutes(
                 self.parts.control,
                 host_feed=self.host_feed,
-                sightings=self.sightings,
+                report_intake=self.report_intake,
             ),
             self.membership,
             clock=self.parts.clock,

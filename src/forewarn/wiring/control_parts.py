@@ -24,7 +24,7 @@ from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.hosts import feed_positions
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.observed import Observed
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles
 from forewarn.control.loops import TickerLoop
@@ -227,8 +227,10 @@ class ControlAndHosts(ControlParts):
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
         self.host_feed = HostFeed(self.history)
         self.load_host_feed(self.host_feed)
-        sightings = Sightings(adapters.lease_clock, self.volatile)
-        self._routes = LinkRoutes(self.control, host_feed=self.host_feed, sightings=sightings)
+        report_intake = ReportIntake(adapters.lease_clock, self.volatile)
+        self._routes = LinkRoutes(
+            self.control, host_feed=self.host_feed, report_intake=report_intake
+        )
         self.identity = Identity()
         self.documents = Documents(
             self.identity, requests_per_s=float(settings.guest_requests_per_second)

@@ -97,7 +97,7 @@ def _counters(host: MeasuredHost) -> Numbers:
         ),
         "forewarn_host_reports": (
             "Times that control was told what is here.",
-            lambda: watch.sightings,
+            lambda: watch.reports_taken,
         ),
         "forewarn_first_reads_dropped": (
             "First reads that were not kept.",

@@ -1,8 +1,8 @@
 """What hosts ask of control: one function for each question of `wire.link`.
 
 Who asks was found before anything here is called: a member, or a host in this process. What a host
-may speak for is decided in `control.guest_commands` and `control.hosts.action_claims`, in the change that
-would change it.
+may speak for is decided in `control.guest_commands` and `control.hosts.action_claims`, in the
+change that would change it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from msgspec import Struct
 
 from forewarn.control import commands
 from forewarn.control.control import Control
-from forewarn.control.hosts import report_intake as sightings
+from forewarn.control.hosts import move_targets
 from forewarn.control.hosts.feed import EncodedChanges, HostFeed
 from forewarn.control.hosts.observed import NOT_ASKED, NOT_YET
-from forewarn.control.hosts.report_intake import READ_AT_ONCE_VMS_MAX, Sightings
+from forewarn.control.hosts.report_intake import READ_AT_ONCE_VMS_MAX, ReportIntake
 from forewarn.control.hosts.turn_parts import says_more
 from forewarn.core.errors import Conflict, Invalid, Refusal, Unavailable
 from forewarn.core.inventory.host_report import SeenVm
@@ -72,9 +72,11 @@ class Asking(Struct, frozen=True, dict=True):
 class LinkRoutes:
     """The functions behind `/link/*`, and what they share."""
 
-    def __init__(self, control: Control, *, host_feed: HostFeed, sightings: Sightings) -> None:
+    def __init__(
+        self, control: Control, *, host_feed: HostFeed, report_intake: ReportIntake
+    ) -> None:
         self._control = control
-        self._sightings = sightings
+        self._report_intake = report_intake
         self._host_feed = host_feed
 
     def table(self) -> Mapping[str, Asking]:
@@ -229,7 +231,7 @@ class LinkRoutes:
     async def sight(self, asker: Asker, asked: wire.Sighting) -> wire.Sighted:
         _at_most(len(asked.boot_id), BOOT_ID_CHARS_MAX, "characters of a boot id")
         vms = await _seen(asked.vms)
-        problems = await self._sightings.take(
+        problems = await self._report_intake.take(
             self._control, asker.name, vms, boot_id=asked.boot_id, check=asker.need_still
         )
         return wire.Sighted(problems=dict(problems))
@@ -241,18 +243,18 @@ class LinkRoutes:
         return wire.Done()
 
     async def adopted(self, asker: Asker, asked: wire.Adopted) -> wire.Done:
-        self._sightings.adopted(
+        self._report_intake.adopted(
             asker.name, asked.adoption_id, asked.problem[: wire.DETAIL_CHARS_MAX]
         )
         return wire.Done()
 
     async def targets(self, asker: Asker, asked: wire.AskTargets) -> wire.Targets:
         _at_most(len(asked.vms), TARGETS_MAX, "VMs in one question")
-        found = sightings.targets(self._control.fleet.look(), asker.name, asked.vms)
+        found = move_targets.targets(self._control.fleet.look(), asker.name, asked.vms)
         return wire.Targets(targets=found)
 
     async def definition(self, asker: Asker, asked: wire.AskDefinition) -> wire.Definition:
-        if not sightings.is_coming(self._control.fleet.look(), asker.name, asked.vm):
+        if not move_targets.is_coming(self._control.fleet.look(), asker.name, asked.vm):
             return wire.Definition(definition=None)
         kept = await self._control.read(lambda store: store.definition(asked.vm))
         return wire.Definition(definition=kept.text if kept and kept.text else None)

@@ -112,7 +112,7 @@ class _Known(Struct, frozen=True):
     anew: bool
 
 
-class _View(Struct):
+class _FeedState(Struct):
     """What one host is shown. `rung` is the last commit with something else that is new.
 
     `rings` counts what is new without a commit, `told_rings` what the host was told of that.
@@ -155,7 +155,7 @@ class HostFeed:
         self._asked = asked
         self._scopes: dict[str, _Scope] = {}
         self._operations: dict[str, Operation] = {}  # whose action no host has claimed yet
-        self._by_host: dict[str, _View] = {}
+        self._by_host: dict[str, _FeedState] = {}
         self._rung: set[str] = set()
         self._closed = False
 
@@ -204,20 +204,20 @@ class HostFeed:
         """
         for host in hosts:
             self.ring(host)
-            view = self._by_host.pop(host, None)
-            if view is not None:
-                view.forgotten = True
+            state = self._by_host.pop(host, None)
+            if state is not None:
+                state.forgotten = True
             self._rung.discard(host)
 
     def waiting(self) -> int:
         """How many questions wait for a change now."""
-        return sum(len(view.waiting) for view in self._by_host.values())
+        return sum(len(state.waiting) for state in self._by_host.values())
 
     def close(self) -> None:
         """No host waits any more, now or later: the service is stopping."""
         self._closed = True
-        for view in self._by_host.values():
-            view.ring.set()
+        for state in self._by_host.values():
+            state.ring.set()
 
     async def encoded(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
         """As `changes`, for the wire."""
@@ -240,11 +240,11 @@ class HostFeed:
 
     def now(self, host: str, since: Since | None) -> Changes | None:
         """What is new for the host since then, without waiting; None if nothing is."""
-        view = self._view(host)
-        for name in self._marked(view):
-            self._refresh(host, view, name)
-        view.marked.clear()
-        told = self._look(host, view, self._known(view, since))
+        state = self._state(host)
+        for name in self._marked(state):
+            self._refresh(host, state, name)
+        state.marked.clear()
+        told = self._look(host, state, self._known(state, since))
         return None if told is None else told.as_values()
 
     def take_rung(self) -> list[str]:
@@ -253,107 +253,109 @@ class HostFeed:
         return rung
 
     async def _changes(self, host: str, since: Since | None, wait_s: int) -> _Told:
-        view = self._view(host)
+        state = self._state(host)
         if since is not None and since.epoch == self.epoch:
             self._asked(host)
-        known = self._known(view, since)
-        ring = _unrung(view)
-        await self._refresh_all(host, view)
-        found = self._look(host, view, known)
+        known = self._known(state, since)
+        ring = _unrung(state)
+        await self._refresh_all(host, state)
+        found = self._look(host, state, known)
         if found is None and wait_s > 0 and not self._closed:
-            found = await self._wait(host, view, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
+            found = await self._wait(host, state, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
         if since is None:
             self._asked(host)
-        return found or self._answer(host, view, (), work=False)
+        return found or self._answer(host, state, (), work=False)
 
     async def _wait(
-        self, host: str, view: _View, known: _Known, ring: asyncio.Event, wait_s: int
+        self, host: str, state: _FeedState, known: _Known, ring: asyncio.Event, wait_s: int
     ) -> _Told | None:
         """What is new for the host once there is anything; None when time is up."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + wait_s
-        view.asked += 1
-        number = view.asked
-        view.waiting.append(number)
-        if len(view.waiting) > WAITING_PER_HOST_MAX:
-            del view.waiting[0]
-            view.ring.set()
+        state.asked += 1
+        number = state.asked
+        state.waiting.append(number)
+        if len(state.waiting) > WAITING_PER_HOST_MAX:
+            del state.waiting[0]
+            state.ring.set()
         try:
             while True:
                 await rung(ring, give_up_s - loop.time())
-                ring = _unrung(view)
-                await self._refresh_all(host, view)
-                found = self._look(host, view, known)
-                over = self._closed or number not in view.waiting or loop.time() >= give_up_s
+                ring = _unrung(state)
+                await self._refresh_all(host, state)
+                found = self._look(host, state, known)
+                over = self._closed or number not in state.waiting or loop.time() >= give_up_s
                 if found is not None or over:
                     return found
         finally:
-            if number in view.waiting:
-                view.waiting.remove(number)
+            if number in state.waiting:
+                state.waiting.remove(number)
 
-    def _known(self, view: _View, since: Since | None) -> _Known:
+    def _known(self, state: _FeedState, since: Since | None) -> _Known:
         position = self._history.position_of(since, self.position)
         anew = position == NOTHING or since is None or since.epoch != self.epoch
-        return _Known(position, view.told_rings, anew)
+        return _Known(position, state.told_rings, anew)
 
     # Looking.
 
-    async def _refresh_all(self, host: str, view: _View) -> None:
+    async def _refresh_all(self, host: str, state: _FeedState) -> None:
         """Have what the host is shown as it is now, also of what is committed meanwhile."""
         while True:
-            for name in self._marked(view)[:ENCODED_AT_ONCE]:
-                self._refresh(host, view, name)
-                view.marked.discard(name)
-            if not view.marked:
+            for name in self._marked(state)[:ENCODED_AT_ONCE]:
+                self._refresh(host, state, name)
+                state.marked.discard(name)
+            if not state.marked:
                 return
             await asyncio.sleep(0)
 
-    def _marked(self, view: _View) -> list[str]:
+    def _marked(self, state: _FeedState) -> list[str]:
         """What may have changed for a host, in the order in which it did."""
-        return sorted(view.marked, key=lambda name: self._scopes[name].shown)
+        return sorted(state.marked, key=lambda name: self._scopes[name].shown)
 
-    def _look(self, host: str, view: _View, known: _Known) -> _Told | None:
+    def _look(self, host: str, state: _FeedState, known: _Known) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
         then = known.position
-        fresh = list(takewhile(lambda one: one.since > then, reversed(view.shown.values())))
+        fresh = list(takewhile(lambda one: one.since > then, reversed(state.shown.values())))
         fresh.sort(key=lambda one: one.what.name)
-        work = (known.anew or view.worked > then) and self._has_work(host, view)
-        rung = known.anew or view.rung > then or view.rings > known.rings
+        work = (known.anew or state.worked > then) and self._has_work(host, state)
+        rung = known.anew or state.rung > then or state.rings > known.rings
         if not fresh and not work and not rung:
             return None
-        return self._answer(host, view, fresh, work=work)
+        return self._answer(host, state, fresh, work=work)
 
-    def _answer(self, host: str, view: _View, scopes: Iterable[_Shown], *, work: bool) -> _Told:
-        if view.in_order is None:
-            view.in_order = tuple(sorted(view.names))
-        view.told_rings = view.rings
+    def _answer(
+        self, host: str, state: _FeedState, scopes: Iterable[_Shown], *, work: bool
+    ) -> _Told:
+        if state.in_order is None:
+            state.in_order = tuple(sorted(state.names))
+        state.told_rings = state.rings
         return _Told(
             epoch=self.epoch,
-            position=NOTHING if view.forgotten else self.position,
-            names=view.in_order,
+            position=NOTHING if state.forgotten else self.position,
+            names=state.in_order,
             scopes=tuple(scopes),
             work=work,
             adoptions=self._adoptions(host),
         )
 
-    def _refresh(self, host: str, view: _View, name: str) -> None:
+    def _refresh(self, host: str, state: _FeedState, name: str) -> None:
         """Have what the host is shown of a scope as it is now."""
         scope = self._scopes[name]
-        before = view.shown.get(name)
+        before = state.shown.get(name)
         if before is not None and before.looked == scope.commit:
             return
         what = scope.showing.to(host)
         if before is not None and (before.what == what or _confirmed(before.what, what)):
             before.what, before.raw, before.looked = what, None, scope.commit
             return
-        view.shown.pop(name, None)
-        view.newest = max(view.newest, scope.shown)  # in their order, or a host hears less
-        view.shown[name] = _Shown(what=what, since=view.newest, looked=scope.commit)
+        state.shown.pop(name, None)
+        state.newest = max(state.newest, scope.shown)  # in their order, or a host hears less
+        state.shown[name] = _Shown(what=what, since=state.newest, looked=scope.commit)
 
-    def _has_work(self, host: str, view: _View) -> bool:
+    def _has_work(self, host: str, state: _FeedState) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
             return True
-        return any(host in self._scopes[name].waiting for name in view.names)
+        return any(host in self._scopes[name].waiting for name in state.names)
 
     # Taking over what was committed.
 
@@ -374,7 +376,7 @@ class HostFeed:
     def _change_scope(self, before: _Scope, now: _Scope) -> None:
         name = now.showing.scope.name
         for host in now.showing.confirmed_since(before.showing) & now.hosts:
-            self._view(host).marked.add(name)  # wake no one: the host knows
+            self._state(host).marked.add(name)  # wake no one: the host knows
         self._tell_of_work(before, now)
         if now.hosts is before.hosts and now.showing.same_as(before.showing):
             return
@@ -387,7 +389,7 @@ class HostFeed:
         for host, _ in now.unconfirmed - before.unconfirmed:
             # What a host had confirmed does not count any more. It may never have been shown the
             # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
-            self._view(host).shown.pop(name, None)
+            self._state(host).shown.pop(name, None)
 
     def _tell_of_work(self, before: _Scope, now: _Scope) -> None:
         if now.waiting is before.waiting:
@@ -398,11 +400,11 @@ class HostFeed:
 
     def _mark(self, host: str, name: str) -> None:
         """The host is shown something else of a scope, or it for the first time."""
-        view = self._wake(host)
-        if name not in view.names:
-            view.names.add(name)
-            view.in_order = None
-        view.marked.add(name)
+        state = self._wake(host)
+        if name not in state.names:
+            state.names.add(name)
+            state.in_order = None
+        state.marked.add(name)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -410,12 +412,12 @@ class HostFeed:
             self._take_away(host, name)
 
     def _take_away(self, host: str, name: str) -> None:
-        view = self._wake(host)
-        view.names.discard(name)
-        view.in_order = None
-        view.shown.pop(name, None)
-        view.marked.discard(name)
-        view.rung = self.position
+        state = self._wake(host)
+        state.names.discard(name)
+        state.in_order = None
+        state.shown.pop(name, None)
+        state.marked.discard(name)
+        state.rung = self.position
 
     def _put_operation(self, operation: Operation) -> None:
         known = operation.operation_id in self._operations
@@ -426,19 +428,19 @@ class HostFeed:
         if not known:
             self._wake(operation.host).worked = self.position
 
-    def _wake(self, host: str) -> _View:
-        """The view of a host for which there is something new; wakes the caller that waits."""
-        view = self._view(host)
-        if not view.ring.is_set():
-            view.ring.set()
+    def _wake(self, host: str) -> _FeedState:
+        """The state of a host for which there is something new; wakes the caller that waits."""
+        state = self._state(host)
+        if not state.ring.is_set():
+            state.ring.set()
         self._rung.add(host)
-        return view
+        return state
 
-    def _view(self, host: str) -> _View:
-        view = self._by_host.get(host)
-        if view is None:
-            view = self._by_host[host] = _View()
-        return view
+    def _state(self, host: str) -> _FeedState:
+        state = self._by_host.get(host)
+        if state is None:
+            state = self._by_host[host] = _FeedState()
+        return state
 
 
 def _followed(before: _Scope | None, scope: Scope, commit: int, shown: int) -> _Scope:
@@ -494,8 +496,8 @@ def _unclaimed(action: Action | None) -> bool:
     return action is not None and action.phase is ActionPhase.PENDING
 
 
-def _unrung(view: _View) -> asyncio.Event:
+def _unrung(state: _FeedState) -> asyncio.Event:
     """What rings at the next change. Taken before the caller looks, so that it misses nothing."""
-    if view.ring.is_set():
-        view.ring = asyncio.Event()
-    return view.ring
+    if state.ring.is_set():
+        state.ring = asyncio.Event()
+    return state.ring

@@ -1,6 +1,6 @@
-"""What hosts see, and what they ask because of it: reports, targets, definitions, adoptions.
+"""Takes the reports of hosts, and the adoptions that wait for them. For the event loop.
 
-For the event loop: when which part of a report is taken. What it changes is decided in `reports`.
+Says when which part of a report is taken; `report_commands` decides what it changes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from forewarn.control.commands import (
     TakeReport,
 )
 from forewarn.control.control import Control
-from forewarn.control.fleet_reader import FleetLook, FleetReader
+from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.hosts import report_slices, reported_vms
 from forewarn.control.hosts.adoptions import Adoptions
 from forewarn.control.hosts.report_slices import Report
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Timed
-from forewarn.core import placement, scope_edits
 from forewarn.core.errors import Conflict, NotFound, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
-from forewarn.core.model import ActionKind, Phase, Scope
 from forewarn.core.principal import Principal, the_host
 from forewarn.core.suggestions import meant
 from forewarn.ports import Clock
@@ -49,10 +47,7 @@ READ_AT_ONCE_VMS_MAX = 256
 RESTS = 4
 
 
-_BRINGING = (ActionKind.START_VM, ActionKind.DEFINE_VM, ActionKind.MOVE_VM)
-
-
-class Sightings:
+class ReportIntake:
     """What hosts have shown since control was started, and who waits for them."""
 
     def __init__(
@@ -259,38 +254,3 @@ def _counts_as_down(fleet: FleetReader, host: str, seen: SeenVm) -> bool:
 
 
 # What a host asks while it acts.
-
-
-def targets(fleet: FleetLook, host: str, vms: Sequence[str]) -> dict[str, str | None]:
-    """Where these VMs should go now. None for a VM without a place, or of another host.
-
-    What the same answer plans already is counted, and no two update domains of a scope are sent to
-    one host.
-    """
-    planned: dict[str, int] = {}
-    scopes: dict[str, Scope] = {}  # with the VMs where they are to go
-    found: dict[str, str | None] = {}
-    for name in vms:
-        scope_name, vm = fleet.scope_of_vm.get(name, ""), fleet.vm(name)
-        scope = scopes.get(scope_name) or fleet.scope(scope_name)
-        found[name] = None
-        if scope is None or vm is None or vm.host != host:
-            continue
-        target = placement.choose_target(scope, vm, fleet, planned)
-        if target is not None and target != host:
-            found[name] = target
-            planned[target] = planned.get(target, 0) + 1
-            scopes[scope_name] = scope_edits.with_vm(scope, replace(vm, host=target))
-    return found
-
-
-def is_coming(fleet: FleetLook, host: str, vm: str) -> bool:
-    """True if an open action brings the VM to the host, which then needs its definition."""
-    scope = fleet.scope(fleet.scope_of_vm.get(vm, ""))
-    return scope is not None and any(
-        action.kind in _BRINGING
-        and (action.vm, action.target_host, action.ended) == (vm, host, False)
-        for event in scope.events
-        if event.phase is Phase.STARTED
-        for action in event.actions
-    )

@@ -1,6 +1,6 @@
 """The fleet as an inventory file wants it, as values that can be compared, and what applying did.
 
-How a file is read is `control.inventory.file_reader`; what must change in the fleet is `apply_file`.
+`control.inventory.file_reader` reads a file; `apply_file` says what must change in the fleet.
 """
 
 from __future__ import annotations

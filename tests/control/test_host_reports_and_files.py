@@ -15,19 +15,19 @@ from forewarn.core.model import MINUTE_MS, EventType, FactKind, ScopeKind
 from forewarn.core.vm_profile import Priority
 from support import ordered
 from support.fleets import BOTH, HOSTS, WEB, alone, vm
-from support.sighting_fleet import SightingFleet, id_of, seen
+from support.reporting_fleet import ReportingFleet, id_of, seen
 
 GRACE_S = 31
 
 
 @pytest.fixture
-def fleet() -> Iterator[SightingFleet]:
-    made = SightingFleet()
+def fleet() -> Iterator[ReportingFleet]:
+    made = ReportingFleet()
     yield made
     made.close()
 
 
-def test_what_a_file_says_of_a_vm_wins_over_its_metadata(fleet: SightingFleet) -> None:
+def test_what_a_file_says_of_a_vm_wins_over_its_metadata(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     said: dict[str, Any] = {
         "scope": "api",
@@ -42,7 +42,7 @@ def test_what_a_file_says_of_a_vm_wins_over_its_metadata(fleet: SightingFleet) -
     assert found.vm_id == id_of("web_0")  # that is not the file's to say
 
 
-def test_the_host_that_a_file_names_is_only_where_a_vm_was_first(fleet: SightingFleet) -> None:
+def test_the_host_that_a_file_names_is_only_where_a_vm_was_first(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     fleet.shows("h3", seen("web_0"))
     assert fleet.vm("web_0").host == "h3"
@@ -51,7 +51,7 @@ def test_the_host_that_a_file_names_is_only_where_a_vm_was_first(fleet: Sighting
 
 
 def test_a_vm_that_a_file_lists_and_no_host_has_shown_stays_as_the_files(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.apply(BOTH)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_vm_that_a_file_lists_and_no_host_has_shown_stays_as_the_files(
 
 
 def test_applying_a_file_removes_neither_joined_hosts_nor_vms_they_show(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h3", seen("db", terminate_notice_ms=9 * MINUTE_MS))
     applied = fleet.apply(HOSTS.replace('[[host]]\nname = "h3"\n', "") + WEB + vm("web_0"))
@@ -75,7 +75,7 @@ def test_applying_a_file_removes_neither_joined_hosts_nor_vms_they_show(
     assert fleet.names() == ["db"]
 
 
-def test_a_vm_that_leaves_the_file_is_what_its_metadata_says(fleet: SightingFleet) -> None:
+def test_a_vm_that_leaves_the_file_is_what_its_metadata_says(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     shown = seen("web_0", scope="api", update_domain=3)
     fleet.shows("h1", shown)
@@ -86,7 +86,7 @@ def test_a_vm_that_leaves_the_file_is_what_its_metadata_says(fleet: SightingFlee
     assert fleet.scope("api").kind is ScopeKind.AVAILABILITY_SET
 
 
-def test_a_scope_that_a_file_lists_is_as_the_file_says(fleet: SightingFleet) -> None:
+def test_a_scope_that_a_file_lists_is_as_the_file_says(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     fleet.shows("h1", seen("x", scope="web", update_domain=1, scope_kind=ScopeKind.CLOUD_SERVICE))
     assert fleet.scope("web").kind is ScopeKind.PLACEMENT_GROUP
@@ -98,7 +98,7 @@ def test_a_scope_that_a_file_lists_is_as_the_file_says(fleet: SightingFleet) -> 
 
 
 def test_a_vm_that_vanished_is_not_made_again_by_the_file_that_lists_it(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.apply(BOTH)
     fleet.shows("h1", seen("web_0"))
@@ -114,7 +114,7 @@ def test_a_vm_that_vanished_is_not_made_again_by_the_file_that_lists_it(
     assert fleet.scope("web").deleted == ()
 
 
-def test_a_vm_that_an_order_deleted_can_be_made_again_by_other_hands(fleet: SightingFleet) -> None:
+def test_a_vm_that_an_order_deleted_can_be_made_again_by_other_hands(fleet: ReportingFleet) -> None:
     fleet.apply(BOTH)
     fleet.shows("h1", seen("web_0"))
     fleet.carry_out("web_0", EventType.TERMINATE)
@@ -125,7 +125,7 @@ def test_a_vm_that_an_order_deleted_can_be_made_again_by_other_hands(fleet: Sigh
 
 
 def test_a_file_that_no_longer_follows_the_rules_does_not_stop_hosts(tmp_path: Path) -> None:
-    fleet = SightingFleet(folder=tmp_path)
+    fleet = ReportingFleet(folder=tmp_path)
     fleet.run(lambda tx: tx.applied_inventory("written = 'under older rules'"))
     assert fleet.shows("h1", seen("db")) == {}
     assert fleet.names() == ["db"]
@@ -136,7 +136,7 @@ def test_a_file_that_no_longer_follows_the_rules_does_not_stop_hosts(tmp_path: P
 
 
 def test_a_host_that_joins_is_in_the_fleet_and_keeps_what_was_said_of_it(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.apply(HOSTS.replace('name = "h3"', 'name = "h3"\ncapacity = 4'))
     fleet.run(ordered.host_joined("h3", by="h3"))
@@ -144,14 +144,14 @@ def test_a_host_that_joins_is_in_the_fleet_and_keeps_what_was_said_of_it(
     assert [f.host for f in fleet.facts(FactKind.HOST_JOINED)] == ["h1", "h2", "h3", "h3"]
 
 
-def test_bad_and_confusing_names_of_hosts_are_refused(fleet: SightingFleet) -> None:
+def test_bad_and_confusing_names_of_hosts_are_refused(fleet: ReportingFleet) -> None:
     with pytest.raises(Conflict, match="more than case"):
         fleet.run(ordered.host_joined("H1", by="H1"))
     with pytest.raises(Invalid):
         fleet.run(ordered.host_joined("no host", by="x"))
 
 
-def test_a_retired_host_leaves_unless_something_is_still_there(fleet: SightingFleet) -> None:
+def test_a_retired_host_leaves_unless_something_is_still_there(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("db", Power.OFF))
     for host in ("h1", "h2", "h9"):
         fleet.run(ordered.host_left(host, by="operator"))
@@ -162,7 +162,7 @@ def test_a_retired_host_leaves_unless_something_is_still_there(fleet: SightingFl
 
 
 def test_a_file_whose_names_differ_in_case_only_from_what_hosts_show_is_refused(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", seen("x", scope="API"), seen("DB"))
     for text in (
@@ -175,13 +175,13 @@ def test_a_file_whose_names_differ_in_case_only_from_what_hosts_show_is_refused(
     assert fleet.index.inventory is None
 
 
-def test_a_file_cannot_make_a_scope_standalone_that_shown_vms_share(fleet: SightingFleet) -> None:
+def test_a_file_cannot_make_a_scope_standalone_that_shown_vms_share(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("x", scope="db"))
     with pytest.raises(InventoryConflict, match="exactly one VM, but VM x"):
         fleet.apply(HOSTS + alone("db"))
 
 
-def test_a_file_beside_hosts_needs_no_addresses_and_another_does(fleet: SightingFleet) -> None:
+def test_a_file_beside_hosts_needs_no_addresses_and_another_does(fleet: ReportingFleet) -> None:
     text = HOSTS + WEB + vm("web_0", address=None)
     with pytest.raises(BadInventory, match="address and listen are missing"):
         fleet.apply(text)

@@ -19,14 +19,14 @@ from forewarn.core.model import (
     Policy,
 )
 from support import ordered
-from support.sighting_fleet import SightingFleet, id_of, seen, web
+from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 GRACE_S = 31
 
 
 @pytest.fixture
-def fleet() -> Iterator[SightingFleet]:
-    made = SightingFleet()
+def fleet() -> Iterator[ReportingFleet]:
+    made = ReportingFleet()
     yield made
     made.close()
 
@@ -35,7 +35,7 @@ def fleet() -> Iterator[SightingFleet]:
 
 
 def test_a_vm_that_other_hands_moved_is_on_its_new_host_without_its_scheduled_events(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     fleet.maintain("h1", EventType.FREEZE)
@@ -52,7 +52,7 @@ def test_a_vm_that_other_hands_moved_is_on_its_new_host_without_its_scheduled_ev
 
 
 @pytest.mark.parametrize("order", ["source first", "target first"])
-def test_a_move_is_seen_whichever_host_speaks_first(fleet: SightingFleet, order: str) -> None:
+def test_a_move_is_seen_whichever_host_speaks_first(fleet: ReportingFleet, order: str) -> None:
     fleet.shows("h1", web(0))
     reports = {"h1": (), "h2": (web(0),)}
     for host in sorted(reports, reverse=order == "target first"):
@@ -61,21 +61,21 @@ def test_a_move_is_seen_whichever_host_speaks_first(fleet: SightingFleet, order:
     assert fleet.vm("web-0").host == "h2"
 
 
-def test_a_copy_that_is_off_elsewhere_gets_nothing_and_is_said(fleet: SightingFleet) -> None:
+def test_a_copy_that_is_off_elsewhere_gets_nothing_and_is_said(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     problems = fleet.shows("h2", web(0, power=Power.OFF))
     assert "it is on host h1" in problems["web-0"]
     assert fleet.vm("web-0").host == "h1"
 
 
-def test_where_it_runs_wins_over_where_it_is_off(fleet: SightingFleet) -> None:
+def test_where_it_runs_wins_over_where_it_is_off(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0, power=Power.OFF))
     assert fleet.shows("h2", web(0)) == {}
     assert fleet.vm("web-0").host == "h2"
 
 
 def test_a_vm_that_runs_on_two_hosts_is_said_loudly_and_stays_where_it_was(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     assert fleet.shows("h2", web(0)) == {}  # a migration may just be ending
@@ -91,7 +91,9 @@ def test_a_vm_that_runs_on_two_hosts_is_said_loudly_and_stays_where_it_was(
     assert fleet.shows("h1", web(0)) == {}
 
 
-def test_one_name_for_two_vms_on_two_hosts_is_a_problem_of_the_second(fleet: SightingFleet) -> None:
+def test_one_name_for_two_vms_on_two_hosts_is_a_problem_of_the_second(
+    fleet: ReportingFleet,
+) -> None:
     fleet.shows("h1", web(0))
     problems = fleet.shows("h2", web(0, vm_id=id_of("another")))
     assert "virsh domrename web-0" in problems["web-0"]
@@ -99,7 +101,7 @@ def test_one_name_for_two_vms_on_two_hosts_is_a_problem_of_the_second(fleet: Sig
     assert fleet.targets("h2", "web-0") == {"web-0": None}
 
 
-def test_a_move_that_an_action_makes_is_for_its_report_to_say(fleet: SightingFleet) -> None:
+def test_a_move_that_an_action_makes_is_for_its_report_to_say(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.approve(fleet.order("web-0", EventType.REDEPLOY))
     fleet.tick()
@@ -117,7 +119,7 @@ def test_a_move_that_an_action_makes_is_for_its_report_to_say(fleet: SightingFle
     assert len(fleet.facts(FactKind.MOVED)) == 1
 
 
-def test_a_report_from_before_a_move_does_not_move_the_vm_back(fleet: SightingFleet) -> None:
+def test_a_report_from_before_a_move_does_not_move_the_vm_back(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h2")
     fleet.shows("h3")
@@ -131,7 +133,7 @@ def test_a_report_from_before_a_move_does_not_move_the_vm_back(fleet: SightingFl
     assert len(fleet.facts(FactKind.MOVED)) == 1
 
 
-def test_a_report_from_before_a_deletion_does_not_bring_the_vm_back(fleet: SightingFleet) -> None:
+def test_a_report_from_before_a_deletion_does_not_bring_the_vm_back(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0), web(1))
     fleet.carry_out("web-0", EventType.TERMINATE)
     fleet.shows("h1", web(0), web(1))
@@ -140,7 +142,7 @@ def test_a_report_from_before_a_deletion_does_not_bring_the_vm_back(fleet: Sight
     assert fleet.names() == ["web-0", "web-1"]
 
 
-def test_vms_that_an_operation_of_their_host_moves_away_are_followed(fleet: SightingFleet) -> None:
+def test_vms_that_an_operation_of_their_host_moves_away_are_followed(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     operation = fleet.maintain("h1", EventType.REBOOT)
     [event] = fleet.scope("web").events
@@ -161,7 +163,7 @@ def test_vms_that_an_operation_of_their_host_moves_away_are_followed(fleet: Sigh
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_the_failure_of_the_new_host_does_not_end_the_operation_of_the_old_one(
-    fleet: SightingFleet, *, stays: bool
+    fleet: ReportingFleet, *, stays: bool
 ) -> None:
     others = [web(1, update_domain=0)] if stays else []
     fleet.shows("h1", web(0), *others)
@@ -188,7 +190,7 @@ def test_the_failure_of_the_new_host_does_not_end_the_operation_of_the_old_one(
 
 
 def test_a_vm_that_its_host_has_no_more_leaves_with_its_events_after_a_grace(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0), web(1))
     fleet.order("web-0", EventType.REBOOT)
@@ -205,7 +207,7 @@ def test_a_vm_that_its_host_has_no_more_leaves_with_its_events_after_a_grace(
     assert fleet.store.definition("web-0") is None
 
 
-def test_a_vm_that_is_back_within_the_grace_has_not_left(fleet: SightingFleet) -> None:
+def test_a_vm_that_is_back_within_the_grace_has_not_left(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1")
     fleet.later(20)
@@ -216,7 +218,7 @@ def test_a_vm_that_is_back_within_the_grace_has_not_left(fleet: SightingFleet) -
     assert fleet.facts(FactKind.VM_GONE) == []
 
 
-def test_a_vm_that_comes_back_later_is_a_new_one(fleet: SightingFleet) -> None:
+def test_a_vm_that_comes_back_later_is_a_new_one(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("db"))
     for _ in range(2):
         fleet.shows("h1")
@@ -229,7 +231,7 @@ def test_a_vm_that_comes_back_later_is_a_new_one(fleet: SightingFleet) -> None:
     assert len(fleet.facts(FactKind.VM_SEEN)) == 2
 
 
-def test_a_silent_or_failed_host_proves_nothing_about_its_vms(fleet: SightingFleet) -> None:
+def test_a_silent_or_failed_host_proves_nothing_about_its_vms(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.later(10 * GRACE_S)
     fleet.shows("h2")
@@ -241,7 +243,7 @@ def test_a_silent_or_failed_host_proves_nothing_about_its_vms(fleet: SightingFle
     assert fleet.names() == ["web-0"]
 
 
-def test_a_vm_with_an_open_action_does_not_vanish(fleet: SightingFleet) -> None:
+def test_a_vm_with_an_open_action_does_not_vanish(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.approve(fleet.order("web-0", EventType.REBOOT))
     fleet.tick()
@@ -251,14 +253,14 @@ def test_a_vm_with_an_open_action_does_not_vanish(fleet: SightingFleet) -> None:
     assert fleet.names() == ["web-0"]
 
 
-def test_a_renamed_domain_is_a_new_vm_and_the_old_name_goes_at_once(fleet: SightingFleet) -> None:
+def test_a_renamed_domain_is_a_new_vm_and_the_old_name_goes_at_once(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1", replace(web(7), vm_id=id_of("web-0")))
     assert fleet.names() == ["web-7"]
 
 
 def test_a_domain_made_anew_under_the_same_name_has_none_of_the_old_ones_events(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     fleet.order("web-0", EventType.REBOOT)
@@ -269,7 +271,7 @@ def test_a_domain_made_anew_under_the_same_name_has_none_of_the_old_ones_events(
 
 
 def test_a_vm_started_elsewhere_by_hand_is_followed_when_its_host_is_silent(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     fleet.heard_from.silent.add("h1")
@@ -285,7 +287,7 @@ def test_a_vm_started_elsewhere_by_hand_is_followed_when_its_host_is_silent(
 def test_a_failed_hosts_vm_starts_elsewhere_from_what_was_kept_of_it(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    fleet = SightingFleet(folder=tmp_path_factory.mktemp("data"))
+    fleet = ReportingFleet(folder=tmp_path_factory.mktemp("data"))
     fleet.shows("h1", web(0))
     fleet.restart()
     fleet.run(ordered.fail_host("h1", by="operator", fenced=True, force=True))
@@ -308,20 +310,20 @@ def test_a_failed_hosts_vm_starts_elsewhere_from_what_was_kept_of_it(
     fleet.close()
 
 
-def test_targets_count_what_the_same_answer_plans(fleet: SightingFleet) -> None:
+def test_targets_count_what_the_same_answer_plans(fleet: ReportingFleet) -> None:
     fleet.shows("h1", *(seen(f"vm-{number}") for number in range(4)))
     answer = fleet.targets("h1", *(f"vm-{number}" for number in range(4)))
     assert sorted(str(target) for target in answer.values()) == ["h2", "h2", "h3", "h3"]
 
 
-def test_targets_of_one_answer_keep_update_domains_apart(fleet: SightingFleet) -> None:
+def test_targets_of_one_answer_keep_update_domains_apart(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0), web(1), web(2))
     answer = fleet.targets("h1", "web-0", "web-1", "web-2")
     assert sorted(str(target) for target in answer.values()) == ["None", "h2", "h3"]
 
 
 def test_a_fleet_of_one_host_has_no_target() -> None:
-    fleet = SightingFleet("h1")
+    fleet = ReportingFleet("h1")
     fleet.shows("h1", web(0))
     assert fleet.targets("h1", "web-0") == {"web-0": None}
     fleet.close()
@@ -331,19 +333,19 @@ def test_a_fleet_of_one_host_has_no_target() -> None:
 
 
 def test_a_report_that_says_nothing_new_writes_nothing_and_needs_no_transaction(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     vms = [web(number) for number in range(50)]
     fleet.shows("h1", *vms)
     commits = len(fleet.commits)
     assert fleet.settled("h1", vms) == {}
-    assert fleet.take("h1", *fleet.sightings.steps("h1", vms)) == {}
+    assert fleet.take("h1", *fleet.report_intake.steps("h1", vms)) == {}
     assert len(fleet.commits) == commits
     fleet.later(400)
     assert fleet.settled("h1", vms) is None  # looked at all the same, now and then
 
 
-def test_only_a_changed_definition_is_written(fleet: SightingFleet) -> None:
+def test_only_a_changed_definition_is_written(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0), web(1))
     fleet.commits.clear()
     changed = replace(web(0), definition="<domain>other</domain>")
@@ -355,9 +357,9 @@ def test_only_a_changed_definition_is_written(fleet: SightingFleet) -> None:
     assert kept.text == "<domain>other</domain>"
 
 
-def test_what_cannot_be_written_is_looked_at_again(fleet: SightingFleet) -> None:
+def test_what_cannot_be_written_is_looked_at_again(fleet: ReportingFleet) -> None:
     def undone(tx: Transaction) -> None:
-        decide(tx, fleet.sightings.steps("h1", [web(0)])[-1])
+        decide(tx, fleet.report_intake.steps("h1", [web(0)])[-1])
         raise Conflict("Something else of the same command is refused.")
 
     fleet.shows("h1")
@@ -370,7 +372,7 @@ def test_what_cannot_be_written_is_looked_at_again(fleet: SightingFleet) -> None
     assert fleet.names() == ["web-0"]
 
 
-def test_notice_runs_from_when_a_vm_could_read_it(fleet: SightingFleet) -> None:
+def test_notice_runs_from_when_a_vm_could_read_it(fleet: ReportingFleet) -> None:
     """A VM that appears on a host with a waiting operation gets an event and notice of its own."""
     fleet.shows("h1", web(0))
     fleet.maintain("h1", EventType.FREEZE)
@@ -381,7 +383,7 @@ def test_notice_runs_from_when_a_vm_could_read_it(fleet: SightingFleet) -> None:
 
 
 def test_a_policy_of_recovery_does_not_wait_for_a_vm_that_is_gone() -> None:
-    fleet = SightingFleet(policy=Policy(always_enabled=True, domain_recovery_ms=600_000))
+    fleet = ReportingFleet(policy=Policy(always_enabled=True, domain_recovery_ms=600_000))
     fleet.shows("h1", web(0), web(1))
     fleet.carry_out("web-0", EventType.REBOOT)
     assert fleet.scope("web").recoveries

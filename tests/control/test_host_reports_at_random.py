@@ -18,7 +18,7 @@ from forewarn.core.model import EventType, ScopeKind
 from forewarn.core.vm_profile import Priority
 from support import ordered
 from support.fleets import HOSTS, WEB, alone, vm
-from support.sighting_fleet import SightingFleet, id_of, seen
+from support.reporting_fleet import ReportingFleet, id_of, seen
 
 SEEDS = 12
 TURNS = 150
@@ -32,7 +32,7 @@ class Anything:
 
     def __init__(self, seed: int, folder: Path, slice_vms: int) -> None:
         self.rng = random.Random(seed)
-        self.fleet = SightingFleet(folder=folder, slice_vms=slice_vms)
+        self.fleet = ReportingFleet(folder=folder, slice_vms=slice_vms)
         self._between = False
         self.read: dict[tuple[str, str], int] = {}  # the highest incarnation a VM could read
 

@@ -1,6 +1,6 @@
 """A small control plane that hosts show their VMs to: the real writer and store, a set clock.
 
-Shared by the tests of sightings; no test lives here.
+Shared by the tests of host reports; no test lives here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from forewarn.control.commands import Command, HandedOut, ReportTaken
-from forewarn.control.hosts import report_intake
-from forewarn.control.hosts.report_intake import Sightings
+from forewarn.control.hosts import move_targets
+from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.report_slices import SLICE_VMS_MAX, digested
 from forewarn.control.transaction import Transaction
 from forewarn.core.inventory.host_report import Power, SeenVm
@@ -48,7 +48,7 @@ def web(number: int, **keys: Any) -> SeenVm:
     return seen(f"web-{number}", **{"scope": "web", "update_domain": number, **keys})
 
 
-class SightingFleet(InventoryFleet):
+class ReportingFleet(InventoryFleet):
     """Hosts that have joined, and what they show. `restart` forgets what is not durable."""
 
     def __init__(
@@ -60,13 +60,13 @@ class SightingFleet(InventoryFleet):
     ) -> None:
         super().__init__(folder, policy=policy)
         self._slice_vms = slice_vms
-        self.sightings = Sightings(self.clock, self.volatile, slice_vms=slice_vms)
+        self.report_intake = ReportIntake(self.clock, self.volatile, slice_vms=slice_vms)
         for host in hosts or ("h1", "h2", "h3"):
             self.run(ordered.host_joined(host, by="operator"))
 
     def restart(self) -> None:
         super().restart()
-        self.sightings = Sightings(self.clock, self.volatile, slice_vms=self._slice_vms)
+        self.report_intake = ReportIntake(self.clock, self.volatile, slice_vms=self._slice_vms)
 
     def shows(
         self,
@@ -79,7 +79,7 @@ class SightingFleet(InventoryFleet):
         problems = self.settled(host, vms, boot_id)
         if problems is not None:
             return problems
-        first, *others = self.sightings.steps(host, vms, boot_id)
+        first, *others = self.report_intake.steps(host, vms, boot_id)
         problems = self.take(host, first)
         for step in others:
             between()
@@ -99,14 +99,14 @@ class SightingFleet(InventoryFleet):
         self, host: str, vms: Sequence[SeenVm], boot_id: str = ""
     ) -> Mapping[str, str] | None:
         """The answer to a report without anybody having to look at it; None if somebody has to."""
-        return self.sightings.settled(self.published, host, digested(host, vms), boot_id)
+        return self.report_intake.settled(self.published, host, digested(host, vms), boot_id)
 
     def targets(self, host: str, *vms: str) -> dict[str, str | None]:
-        return report_intake.targets(self.published.look(), host, vms)
+        return move_targets.targets(self.published.look(), host, vms)
 
     def definition(self, host: str, vm: str) -> str | None:
         """What a host is told of a VM that comes to it."""
-        if not report_intake.is_coming(self.published.look(), host, vm):
+        if not move_targets.is_coming(self.published.look(), host, vm):
             return None
         kept = self.store.definition(vm)
         return kept.text if kept else None

@@ -20,12 +20,12 @@ from forewarn.core.model import (
 )
 from forewarn.core.vm_profile import Priority
 from support import ordered
-from support.sighting_fleet import SightingFleet, id_of, seen, web
+from support.reporting_fleet import ReportingFleet, id_of, seen, web
 
 
 @pytest.fixture
-def fleet() -> Iterator[SightingFleet]:
-    made = SightingFleet()
+def fleet() -> Iterator[ReportingFleet]:
+    made = ReportingFleet()
     yield made
     made.close()
 
@@ -33,7 +33,7 @@ def fleet() -> Iterator[SightingFleet]:
 # VMs that come.
 
 
-def test_a_new_domain_is_in_the_scope_that_its_metadata_names(fleet: SightingFleet) -> None:
+def test_a_new_domain_is_in_the_scope_that_its_metadata_names(fleet: ReportingFleet) -> None:
     assert fleet.shows("h1", web(0, address="192.0.2.7", priority=Priority.SPOT, zone="1")) == {}
     scope, vm = fleet.scope("web"), fleet.vm("web-0")
     assert (scope.kind, scope.terminate_notice_ms) == (ScopeKind.AVAILABILITY_SET, 5 * MINUTE_MS)
@@ -47,7 +47,7 @@ def test_a_new_domain_is_in_the_scope_that_its_metadata_names(fleet: SightingFle
     assert (fact.scope, fact.vm, fact.host) == ("web", "web-0", "h1")
 
 
-def test_a_scope_is_of_the_kind_and_has_the_notice_that_its_vms_say(fleet: SightingFleet) -> None:
+def test_a_scope_is_of_the_kind_and_has_the_notice_that_its_vms_say(fleet: ReportingFleet) -> None:
     fleet.shows(
         "h1",
         web(
@@ -62,14 +62,14 @@ def test_a_scope_is_of_the_kind_and_has_the_notice_that_its_vms_say(fleet: Sight
     assert scope.auto_approve == {EventType.REBOOT}
 
 
-def test_an_unknown_domain_is_standalone_in_a_scope_named_like_it(fleet: SightingFleet) -> None:
+def test_an_unknown_domain_is_standalone_in_a_scope_named_like_it(fleet: ReportingFleet) -> None:
     assert fleet.shows("h1", seen("db")) == {}
     assert fleet.scope("db").kind is ScopeKind.STANDALONE
     assert [vm.name for vm in fleet.scope("db").vms] == ["db"]
 
 
 def test_a_domain_without_a_scope_whose_name_is_that_of_a_scope_is_a_problem(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     problems = fleet.shows("h1", web(0), seen("web"))
@@ -77,14 +77,14 @@ def test_a_domain_without_a_scope_whose_name_is_that_of_a_scope_is_a_problem(
     assert fleet.names() == ["web-0"]
 
 
-def test_names_that_differ_in_case_only_are_a_problem(fleet: SightingFleet) -> None:
+def test_names_that_differ_in_case_only_are_a_problem(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("db"))
     assert "more than case" in fleet.shows("h2", seen("DB"))["DB"]
     assert "vm adopt x --scope db" in fleet.shows("h3", seen("x", scope="Db"))["x"]
     assert fleet.names() == ["db"]
 
 
-def test_a_second_vm_in_a_standalone_scope_is_a_problem(fleet: SightingFleet) -> None:
+def test_a_second_vm_in_a_standalone_scope_is_a_problem(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("db"))
     problems = fleet.shows("h2", seen("db-2", scope="db"))
     assert "exactly one VM" in problems["db-2"]
@@ -97,7 +97,7 @@ def test_a_second_vm_in_a_standalone_scope_is_a_problem(fleet: SightingFleet) ->
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "operator", "-a", "../a", "a\0b"])
 def test_a_domain_whose_name_cannot_be_used_is_a_problem_and_the_rest_comes(
-    fleet: SightingFleet, name: str
+    fleet: ReportingFleet, name: str
 ) -> None:
     problems = fleet.shows("h1", seen(name), web(0))
     assert list(problems) == [name]
@@ -121,7 +121,7 @@ def test_a_domain_whose_name_cannot_be_used_is_a_problem_and_the_rest_comes(
     ],
 )
 def test_metadata_that_cannot_be_used_leaves_a_known_vm_as_it_was(
-    fleet: SightingFleet, said: dict[str, object]
+    fleet: ReportingFleet, said: dict[str, object]
 ) -> None:
     fleet.shows("h1", web(0))
     before = fleet.vm("web-0"), fleet.scope("web")
@@ -134,7 +134,7 @@ def test_metadata_that_cannot_be_used_leaves_a_known_vm_as_it_was(
 
 
 def test_what_a_host_says_is_wrong_with_a_domain_is_said_to_the_operator(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     problems = fleet.shows("h1", web(0, problem="it has no network interface."))
     assert problems == {"web-0": "it has no network interface."}
@@ -143,7 +143,7 @@ def test_what_a_host_says_is_wrong_with_a_domain_is_said_to_the_operator(
 
 
 def test_vms_of_a_scope_that_disagree_about_it_are_a_problem_and_the_first_is_right(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0, terminate_notice_ms=7 * MINUTE_MS))
     problems = fleet.shows("h2", web(1, terminate_notice_ms=9 * MINUTE_MS))
@@ -152,9 +152,9 @@ def test_vms_of_a_scope_that_disagree_about_it_are_a_problem_and_the_first_is_ri
 
 
 def test_a_scope_keeps_what_its_vms_say_while_some_were_not_shown_since_a_restart(
-    fleet: SightingFleet, tmp_path_factory: pytest.TempPathFactory
+    fleet: ReportingFleet, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    durable = SightingFleet(folder=tmp_path_factory.mktemp("data"))
+    durable = ReportingFleet(folder=tmp_path_factory.mktemp("data"))
     durable.shows("h1", web(0))
     durable.shows("h2", web(1, terminate_notice_ms=9 * MINUTE_MS))
     durable.restart()
@@ -168,7 +168,7 @@ def test_a_scope_keeps_what_its_vms_say_while_some_were_not_shown_since_a_restar
 # VMs that change.
 
 
-def test_a_changed_domain_changes_its_vm(fleet: SightingFleet) -> None:
+def test_a_changed_domain_changes_its_vm(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1", web(0, update_domain=3, tags=(("owner", "shop"),)))
     assert (fleet.vm("web-0").update_domain, fleet.vm("web-0").profile.tags) == (
@@ -179,7 +179,7 @@ def test_a_changed_domain_changes_its_vm(fleet: SightingFleet) -> None:
     assert fact.detail == {"changed": ["update_domain", "tags"]}
 
 
-def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: SightingFleet) -> None:
+def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: ReportingFleet) -> None:
     fleet.shows("h1", seen("web-0"))
     fleet.shows("h1", web(0))
     assert [vm.name for vm in fleet.scope("web").vms] == ["web-0"]
@@ -187,7 +187,7 @@ def test_an_adopted_vm_moves_to_its_scope_and_no_empty_scope_stays(fleet: Sighti
     assert "web-0" not in fleet.index.scopes
 
 
-def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: SightingFleet) -> None:
+def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     event = fleet.order("web-0", EventType.REBOOT)
     fleet.run(ordered.cancel_event(event.event_id, by="owner"))
@@ -199,7 +199,7 @@ def test_a_vm_that_changes_its_scope_never_reads_a_lower_incarnation(fleet: Sigh
 
 
 def test_a_vm_that_comes_back_into_a_group_reads_no_lower_incarnation_than_alone(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     """Its host knows what it has read, and would refuse this control as an old one."""
     fleet.shows("h1", seen("web-0"), seen("other"))
@@ -221,7 +221,7 @@ def test_a_vm_that_comes_back_reads_no_lower_incarnation_than_in_the_group_it_le
     tmp_path: Path, back: SeenVm, *, alone_before: bool
 ) -> None:
     """Its host knows what it has read, and would refuse this control as an old one."""
-    fleet = SightingFleet(folder=tmp_path)
+    fleet = ReportingFleet(folder=tmp_path)
     others = (web(1), web(2, scope="api"))
     if alone_before:
         fleet.shows("h1", seen("web-0"), *others)
@@ -243,7 +243,7 @@ def test_a_vm_that_comes_back_reads_no_lower_incarnation_than_in_the_group_it_le
     fleet.close()
 
 
-def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: SightingFleet) -> None:
+def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0, address="192.0.2.1"))
     event = fleet.order("web-0", EventType.REBOOT)
     changed = web(0, scope="api", address="192.0.2.2", zone="2")
@@ -261,7 +261,7 @@ def test_what_a_visible_event_depends_on_waits_until_it_has_ended(fleet: Sightin
     )
 
 
-def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: SightingFleet) -> None:
+def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     event = fleet.order("web-0", EventType.REBOOT)
     changed = web(0, scope_kind=ScopeKind.CLOUD_SERVICE)
@@ -272,7 +272,9 @@ def test_the_kind_of_a_scope_waits_for_its_visible_events(fleet: SightingFleet) 
     assert fleet.scope("web").kind is ScopeKind.CLOUD_SERVICE
 
 
-def test_power_that_other_hands_change_is_journalled_and_the_vm_stays(fleet: SightingFleet) -> None:
+def test_power_that_other_hands_change_is_journalled_and_the_vm_stays(
+    fleet: ReportingFleet,
+) -> None:
     fleet.shows("h1", web(0))
     for power in (Power.CRASHED, Power.RUNNING, Power.OFF):
         fleet.shows("h1", web(0, power=power))
@@ -281,7 +283,7 @@ def test_power_that_other_hands_change_is_journalled_and_the_vm_stays(fleet: Sig
     assert fleet.names() == ["web-0"]
 
 
-def test_power_that_an_action_changes_is_not_journalled_again(fleet: SightingFleet) -> None:
+def test_power_that_an_action_changes_is_not_journalled_again(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.approve(fleet.order("web-0", EventType.REBOOT))
     fleet.tick()
@@ -294,12 +296,12 @@ def test_power_that_an_action_changes_is_not_journalled_again(fleet: SightingFle
 # Hosts that lie.
 
 
-def test_a_report_of_too_many_vms_is_refused_whole(fleet: SightingFleet) -> None:
+def test_a_report_of_too_many_vms_is_refused_whole(fleet: ReportingFleet) -> None:
     with pytest.raises(Invalid, match="shows 10001 VMs"):
         reported_vms.refuse_too_many("h1", [web(0)] * 10_001)
 
 
-def test_a_definition_that_is_too_long_is_not_kept_and_said(fleet: SightingFleet) -> None:
+def test_a_definition_that_is_too_long_is_not_kept_and_said(fleet: ReportingFleet) -> None:
     long = replace(web(0), definition="x" * (256 * 1_024 + 1))
     assert "no other host could start it" in fleet.shows("h1", long)["web-0"]
     kept = fleet.store.definition("web-0")
@@ -308,7 +310,7 @@ def test_a_definition_that_is_too_long_is_not_kept_and_said(fleet: SightingFleet
 
 
 def test_a_host_that_cannot_say_what_a_vm_is_does_not_unsay_what_it_was(
-    fleet: SightingFleet,
+    fleet: ReportingFleet,
 ) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1", replace(web(0), definition=""))
@@ -317,7 +319,7 @@ def test_a_host_that_cannot_say_what_a_vm_is_does_not_unsay_what_it_was(
     assert kept.text == web(0).definition
 
 
-def test_one_name_twice_in_a_report_is_one_vm(fleet: SightingFleet) -> None:
+def test_one_name_twice_in_a_report_is_one_vm(fleet: ReportingFleet) -> None:
     twice = (web(0), replace(web(0, update_domain=5), definition="another"))
     fleet.shows("h1", *twice)
     assert fleet.vm("web-0").update_domain == 0
@@ -326,20 +328,20 @@ def test_one_name_twice_in_a_report_is_one_vm(fleet: SightingFleet) -> None:
     assert kept.text == web(0).definition
 
 
-def test_names_without_end_fill_no_memory(fleet: SightingFleet) -> None:
+def test_names_without_end_fill_no_memory(fleet: ReportingFleet) -> None:
     problems = fleet.shows("h1", seen("x" * 100_000, vm_id="y" * 100_000, problem="z" * 100_000))
     assert all(len(name) + len(words) < 3_000 for name, words in problems.items())
     [(name, shown)] = fleet.observed.reported("h1").items()
     assert len(name) + len(shown.problem) < 3_000
 
 
-def test_a_host_that_is_not_in_the_fleet_changes_nothing(fleet: SightingFleet) -> None:
+def test_a_host_that_is_not_in_the_fleet_changes_nothing(fleet: ReportingFleet) -> None:
     with pytest.raises(NotFound, match="no host h9"):
         fleet.shows("h9", web(0))
     assert fleet.names() == []
 
 
-def test_a_uuid_in_another_case_is_the_same_vm(fleet: SightingFleet) -> None:
+def test_a_uuid_in_another_case_is_the_same_vm(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
     fleet.shows("h1", web(0, vm_id=id_of("web-0").upper()))
     assert fleet.facts(FactKind.VM_GONE) == []
