@@ -21,7 +21,7 @@ from forewarn.adapters import marks_file
 from forewarn.adapters.control_link import ControlLink
 from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.cli.logs import log_to_stderr
-from forewarn.core import notice
+from forewarn.core import deadlines
 from forewarn.core.incarnation_marks import Marks
 from forewarn.core.inventory.host_report import SeenVm
 from forewarn.host_settings import HostSettings
@@ -107,7 +107,7 @@ async def main(
     linked_by: type[ControlLink] = DyingLink,
 ) -> None:
     if DIES.endswith(":holds"):
-        notice.CLAIM_FRESH_MS = 0  # else nobody asks once more what was claimed just now
+        deadlines.CLAIM_FRESH_MS = 0  # else nobody asks once more what was claimed just now
     settings = HostSettings(
         data=folder, name=name, control=control, metrics="", guest_requests_per_second=0
     )

@@ -10,9 +10,9 @@ from msgspec.structs import fields
 
 from forewarn import settings
 from forewarn.control.inventory import apply_at_once
+from forewarn.core.deadlines import DEADLINE_MS
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Policy
-from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.scheduling import FREEZE_SECONDS_MAX
 from forewarn.core.suggestions import MISTAKES_NAMED_MAX
 from forewarn.endpoint.routes import RequestRules

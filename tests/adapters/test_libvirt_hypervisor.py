@@ -13,9 +13,9 @@ from forewarn.adapters.libvirt.connection import LibvirtConnection, LibvirtLost,
 from forewarn.adapters.libvirt.domain_xml import read_traits, traits_element
 from forewarn.adapters.libvirt.next_steps import mark_of
 from forewarn.adapters.libvirt.vm_actions import GIVE_UP_AFTER_MS
+from forewarn.core.deadlines import DEADLINE_MS
 from forewarn.core.inventory.host_report import Power, Traits
 from forewarn.core.model import ActionKind, EventType
-from forewarn.core.notice import DEADLINE_MS
 from forewarn.ports import HypervisorFailed, Sight, SightKind
 from support.libvirt_world import (
     DELETE,

@@ -19,7 +19,7 @@ from forewarn.control.hosts.leases import (
     with_daemon,
 )
 from forewarn.control.hosts.observed import NOT_YET, Observed
-from forewarn.core import notice
+from forewarn.core import deadlines, notice
 from forewarn.core.errors import HostHeard, NotFound, Refusal, StaleReport
 from forewarn.core.model import (
     Action,
@@ -493,7 +493,7 @@ def test_a_report_that_comes_twice_in_one_commit_is_taken_once(
 
 
 def near_the_deadline(cloud: Beating, left_ms: int) -> None:
-    deadline_ms = notice.DEADLINE_MS[EventType.REBOOT]
+    deadline_ms = deadlines.DEADLINE_MS[EventType.REBOOT]
     cloud.clock.pass_ms(deadline_ms - left_ms)
 
 
@@ -503,7 +503,7 @@ def test_a_host_that_claims_right_before_the_deadline_gets_nothing(
 ) -> None:
     """It would begin after the event has failed and is no longer shown."""
     cloud.started()
-    near_the_deadline(cloud, notice.CLAIM_FRESH_MS + more_ms)
+    near_the_deadline(cloud, deadlines.CLAIM_FRESH_MS + more_ms)
     assert len(cloud.claim("h1")) == (1 if more_ms == 0 else 0)
 
 
@@ -513,7 +513,7 @@ def test_a_host_that_asks_right_before_the_deadline_must_not_begin(
 ) -> None:
     cloud.started()
     [action] = cloud.claim("h1")
-    near_the_deadline(cloud, notice.CLAIM_FRESH_MS + more_ms)
+    near_the_deadline(cloud, deadlines.CLAIM_FRESH_MS + more_ms)
     held_still = cloud.run(ordered.holds("h1", action.action_id, action.epoch))
     assert held_still is (more_ms == 0)
     cloud.report("h1", action)  # what had begun before is taken

@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 
 from forewarn.control.hosts.report_intake import LONG_LOOK_MS, ReportIntake
+from forewarn.core.deadlines import DEADLINE_MS
 from forewarn.core.errors import InventoryConflict, NotFound, Unavailable
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import ActionKind, EventType, OperationPhase
-from forewarn.core.notice import DEADLINE_MS
 from forewarn.core.starting import HoldReason
 from support import ordered
 from support.clock import ManualClock

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from forewarn.adapters.simulated.hypervisor import SimulatedHypervisor
+from forewarn.core.deadlines import CLAIM_FRESH_MS
 from forewarn.core.errors import StaleReport, Unavailable
 from forewarn.core.model import ActionKind, Outcome
-from forewarn.core.notice import CLAIM_FRESH_MS
 from forewarn.host.executor import Executor
 from forewarn.ports import HypervisorFailed, Sight, WorkOrder
 from forewarn.wire.link import Turn, TurnTaken, Work

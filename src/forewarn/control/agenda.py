@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.core import consent, document, notice, starting
+from forewarn.core import document, lost_time, notice, starting
 from forewarn.core import hosts as host_rules
 from forewarn.core.model import Phase, Scope
 from forewarn.ports import Change
@@ -56,7 +56,7 @@ def _told_elsewhere(before: Scope | None, after: Scope) -> bool:
     if pairs is None:
         return True
     return any(
-        old.host != new.host or consent.notice_runs(old) is not consent.notice_runs(new)
+        old.host != new.host or lost_time.notice_runs(old) is not lost_time.notice_runs(new)
         for old, new in pairs
     )
 
@@ -122,7 +122,7 @@ class Agenda:
 
     def _changed(self, scope: Scope) -> None:
         self._look_now.add(scope.name)
-        told: Iterable[str] = (e.host for e in scope.events if consent.notice_runs(e))
+        told: Iterable[str] = (e.host for e in scope.events if lost_time.notice_runs(e))
         self._tell(scope.name, frozenset(told))
 
     def _tell(self, name: str, hosts: frozenset[str]) -> None:

@@ -17,7 +17,17 @@ from forewarn.control.commands import Command
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.hosts.action_claims import declare_if_stranded
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, ending, explain, hosts, notice, placement, scheduling, starting
+from forewarn.core import (
+    consent,
+    ending,
+    explain,
+    hosts,
+    lost_time,
+    notice,
+    placement,
+    scheduling,
+    starting,
+)
 from forewarn.core.errors import Refusal
 from forewarn.core.model import (
     EventType,
@@ -87,7 +97,7 @@ def survey(fleet: FleetLook) -> Nominated:
     scopes = [fleet.scopes[name] for name in sorted(fleet.scopes)]
     found.scopes(fleet, scopes)
     found.silent_hosts(
-        fleet, {event.host for s in scopes for event in s.events if consent.notice_runs(event)}
+        fleet, {event.host for s in scopes for event in s.events if lost_time.notice_runs(event)}
     )
     found.whole_operations(fleet)
     return found.nominated()
@@ -344,9 +354,9 @@ def note_heartbeat(tx: Transaction, _: commands.NoteHeartbeat) -> None:
 
 def clock_stepped(tx: Transaction, command: commands.ClockStepped) -> None:
     for scope in list(tx.scopes.values()):
-        tx.apply(consent.clock_stepped(scope, command.stepped_ms))
+        tx.apply(lost_time.clock_stepped(scope, command.stepped_ms))
     for operation in list(tx.operations.values()):
-        tx.apply(consent.operation_loses_time(operation, command.stepped_ms))
+        tx.apply(lost_time.operation_loses_time(operation, command.stepped_ms))
     tx.beat()
     tx.note(
         Fact(
@@ -360,7 +370,7 @@ def clock_stepped(tx: Transaction, command: commands.ClockStepped) -> None:
 def stalled(tx: Transaction, command: commands.Stalled) -> None:
     for name in list(tx.busy_scopes):
         tx.apply(
-            consent.not_heard(
+            lost_time.not_heard(
                 tx.need_scope(name), host=None, lost_ms=command.stalled_ms, now_ms=tx.now_ms
             )
         )
@@ -377,9 +387,9 @@ def _lose_downtime(tx: Transaction, since_ms: int) -> None:
     down_ms = tx.now_ms - since_ms
     for name in list(tx.scopes):
         scope = tx.need_scope(name)
-        tx.apply(consent.was_down(scope, down_ms))
+        tx.apply(lost_time.was_down(scope, down_ms))
         tx.apply(
-            consent.not_heard(
+            lost_time.not_heard(
                 tx.need_scope(name),
                 host=None,
                 lost_ms=down_ms + notice.HOST_SILENT_AFTER_MS,
@@ -387,5 +397,5 @@ def _lose_downtime(tx: Transaction, since_ms: int) -> None:
             )
         )
     for operation in list(tx.operations.values()):
-        tx.apply(consent.operation_loses_time(operation, down_ms))
+        tx.apply(lost_time.operation_loses_time(operation, down_ms))
     tx.note(Fact(kind=FactKind.DOWNTIME, at_ms=tx.now_ms, detail={"lost_ms": down_ms}))

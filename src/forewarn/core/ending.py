@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forewarn.core import notice, placement, scope_edits, whereabouts
+from forewarn.core import placement, scope_edits, whereabouts
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -64,16 +64,6 @@ def _claim_fact(action: Action, now_ms: int) -> Fact:
         vm=action.vm,
         detail={"action_id": action.action_id, "epoch": action.epoch},
     )
-
-
-def may_begin(owner: ScheduledEvent | Operation, now_ms: int) -> bool:
-    """Whether a host may still be told to begin what belongs to a started event or operation.
-
-    The host begins within `CLAIM_FRESH_MS`. What began after the deadline would hit VMs whose
-    event has failed and is no longer shown.
-    """
-    deadline_ms = owner.deadline_ms
-    return deadline_ms is None or now_ms + notice.CLAIM_FRESH_MS <= deadline_ms
 
 
 def claim_for_event(

@@ -18,7 +18,6 @@ from forewarn.core.model import (
     DAY_MS,
     MINUTE_MS,
     SECOND_MS,
-    Cause,
     EventSource,
     EventType,
     ScheduledEvent,
@@ -45,20 +44,6 @@ MINIMUM_NOTICE_MS: dict[EventType, int] = {
 TERMINATE_NOTICE_MS = (5 * MINUTE_MS, 15 * MINUTE_MS)
 DEGRADED_NOTICE_MS = 7 * DAY_MS
 
-# How long a started event may go without all its reports before it fails as lost.
-DEADLINE_MS: dict[EventType, int] = {
-    EventType.FREEZE: 15 * MINUTE_MS,
-    EventType.REBOOT: 30 * MINUTE_MS,
-    EventType.REDEPLOY: 60 * MINUTE_MS,
-    EventType.PREEMPT: 10 * MINUTE_MS,
-    EventType.TERMINATE: 10 * MINUTE_MS,
-}
-# VMs of a failed host wait this long for fencing, a free place or the host's return.
-FAILURE_DEADLINE_MS = DAY_MS
-
-# A host begins what control has said to be its own within that time; later it asks once more.
-CLAIM_FRESH_MS = 5 * SECOND_MS
-
 ENABLED_FOR_MS = DAY_MS
 
 # A host says every five seconds that it is there. A second later it is late: what passes beyond
@@ -73,11 +58,6 @@ def minimum_notice_ms(scope: Scope, event_type: EventType) -> int:
     if event_type is EventType.TERMINATE:
         return scope.terminate_notice_ms
     return MINIMUM_NOTICE_MS[event_type]
-
-
-def deadline_after_ms(event_type: EventType, cause: Cause) -> int:
-    """How long after its start an event fails if reports are still missing."""
-    return FAILURE_DEADLINE_MS if cause is Cause.FAILURE else DEADLINE_MS[event_type]
 
 
 def readable_ms(event: ScheduledEvent, now_ms: int, *, lost_ms: int = 0) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import notice, placement, scope_edits
+from forewarn.core import deadlines, notice, placement, scope_edits
 from forewarn.core.errors import (
     AlreadyStarted,
     Conflict,
@@ -47,7 +47,7 @@ from forewarn.core.principal import POLICY
 from forewarn.core.vm_profile import Priority
 
 EVENTS_PER_SCOPE_MAX = 1_000
-FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`notice.DEADLINE_MS`)
+FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`deadlines.DEADLINE_MS`)
 DESCRIPTION_CHARS_MAX = 200
 AUTO_APPROVED_BY = POLICY.name
 # A deletion takes its time all the same: its owner may still want to cancel it.
@@ -152,7 +152,9 @@ def new_event(
         approved_by=AUTO_APPROVED_BY if approved else None,
         started_ms=now_ms if declared else None,
         deadline_ms=(
-            now_ms + notice.deadline_after_ms(order.event_type, order.cause) if declared else None
+            now_ms + deadlines.deadline_after_ms(order.event_type, order.cause)
+            if declared
+            else None
         ),
     )
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import notice, placement, scope_edits
+from forewarn.core import deadlines, notice, placement, scope_edits
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
@@ -496,7 +496,7 @@ def _started(
         event,
         phase=move(event.phase, Move.START),
         started_ms=now_ms,
-        deadline_ms=now_ms + notice.deadline_after_ms(event.event_type, event.cause),
+        deadline_ms=now_ms + deadlines.deadline_after_ms(event.event_type, event.cause),
         actions=actions,
     )
     facts = [
@@ -612,6 +612,6 @@ def start_operation(operation: Operation, fleet: Fleet, *, now_ms: int, policy: 
         phase=OperationPhase.STARTED,
         action=action,
         started_ms=now_ms,
-        deadline_ms=now_ms + notice.DEADLINE_MS[operation.event_type],
+        deadline_ms=now_ms + deadlines.DEADLINE_MS[operation.event_type],
     )
     return Decision(scopes=tuple(scopes.values()), operations=(begun,), facts=tuple(facts))

@@ -26,7 +26,7 @@ from forewarn.core.model import SECOND_MS, Phase
 from forewarn.doorbell import rung
 from forewarn.emulator.clock import EmulatedClock
 from forewarn.host.daemon import Hosts
-from forewarn.host.in_process_hosts import InProcessGuests
+from forewarn.host.in_process_guests import InProcessGuests
 from forewarn.logs import Log
 from forewarn.ports import WorkOrder
 from forewarn.text.durations import DURATION_MS_MAX

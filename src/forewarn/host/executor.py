@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forewarn.core import notice
+from forewarn.core import deadlines
 from forewarn.core.model import ActionKind, Outcome
 from forewarn.logs import Log
 from forewarn.ports import (
@@ -210,5 +210,5 @@ class Executor:
         asked_ms = self._held_ms.get(action.action_id)
         if asked_ms is None:
             return False
-        until_ms = asked_ms + notice.CLAIM_FRESH_MS
+        until_ms = asked_ms + deadlines.CLAIM_FRESH_MS
         return self.now_ms() < min(until_ms, self._deadline_ms.get(action.action_id, until_ms))

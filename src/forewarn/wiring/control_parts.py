@@ -38,7 +38,8 @@ from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.host.daemon import Hosts
 from forewarn.host.identity import Identity
-from forewarn.host.in_process_hosts import InProcessGuests, InProcessHosts
+from forewarn.host.in_process_guests import InProcessGuests
+from forewarn.host.in_process_hosts import InProcessHosts
 from forewarn.host.listeners import Listeners
 from forewarn.host.served_documents import Documents
 from forewarn.logs import Log

@@ -46,8 +46,8 @@ START_S = 60.0
 STARTS_MAX = 3
 DEFINED = "defined"  # the step of a mark: the definition came from elsewhere
 DESTROY_S = 30.0
-# A work ends before its event is given up as lost (`notice.DEADLINE_MS`): nothing is done to a VM
-# after the event that announced it.
+# An action ends before its event is given up as lost (`deadlines.DEADLINE_MS`): nothing is done to
+# a VM after the event that announced it.
 GIVE_UP_AFTER_MS = {
     ActionKind.FREEZE_HOST: 13 * MINUTE_MS,
     ActionKind.REBOOT_HOST: 28 * MINUTE_MS,

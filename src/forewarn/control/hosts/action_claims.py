@@ -11,7 +11,7 @@ from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.hosts import vm_power
 from forewarn.control.hosts.leases import LEASE_MS, Lease
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, ending, hosts, notice, power
+from forewarn.core import deadlines, ending, hosts, lost_time, notice, power
 from forewarn.core.errors import Conflict, NotFound
 from forewarn.core.model import (
     Action,
@@ -37,7 +37,7 @@ def host_is_silent(tx: Transaction, command: commands.HostIsSilent) -> None:
 
 def _silent(tx: Transaction, host: str, silent_ms: int) -> None:
     stopped = [
-        consent.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
+        lost_time.not_heard(scope, host=host, lost_ms=silent_ms, now_ms=tx.now_ms)
         for scope in tx.scopes_on(host)
     ]
     for decision in stopped:
@@ -49,7 +49,7 @@ def _silent(tx: Transaction, host: str, silent_ms: int) -> None:
 
 def _heard_late(tx: Transaction, host: str, lost_ms: int) -> None:
     for scope in tx.scopes_on(host):
-        tx.apply(consent.heard_late(scope, host=host, lost_ms=lost_ms))
+        tx.apply(lost_time.heard_late(scope, host=host, lost_ms=lost_ms))
 
 
 def _may_act(tx: Transaction, host: str) -> bool:
@@ -105,7 +105,7 @@ class _Held(Struct, frozen=True):
 
     def may_begin(self, now_ms: int) -> bool:
         owner = self.event or self.operation
-        return owner is not None and ending.may_begin(owner, now_ms)
+        return owner is not None and deadlines.may_begin(owner, now_ms)
 
 
 def _about(tx: Transaction, held: _Held) -> tuple[tuple[str, str], ...]:

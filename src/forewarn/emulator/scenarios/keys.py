@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from forewarn.core import notice
+from forewarn.core import deadlines
 from forewarn.core.model import SECOND_MS, Cause, EventType
 from forewarn.core.scheduling import DESCRIPTION_CHARS_MAX, FREEZE_SECONDS_MAX
 from forewarn.emulator.faults.orders import read_fault
@@ -141,7 +141,7 @@ def misfits(step: ScenarioStep) -> Iterator[tuple[str, str]]:
         yield "duration", "only a Freeze has a length that is known beforehand. Leave it out."
     if step.started_for_ms is None:
         return
-    given_up_ms = notice.deadline_after_ms(*_makes(step))
+    given_up_ms = deadlines.deadline_after_ms(*_makes(step))
     if step.started_for_ms >= given_up_ms:
         given_up = duration_text(given_up_ms)
         yield "started_for", f"such an event fails when Started for {given_up}. Write less."
