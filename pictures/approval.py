@@ -23,7 +23,7 @@ LEFT = 76.0
 TOP = 96.0
 CODE_STEP = 17.0
 CODE_SIZE = 12.5
-CODE_WIDTH = 310.0
+CODE_WIDTH = 340.0
 
 
 @dataclass(frozen=True, slots=True)

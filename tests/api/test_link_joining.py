@@ -178,7 +178,7 @@ def test_a_revoked_host_is_out_at_once_also_where_it_waits(tmp_path: Path) -> No
             known = await machine.changes()
             asked = wire.AskChanges(wire.Since(known.epoch, known.position), 25)
             waiting = asyncio.ensure_future(machine.say("changes", asked))
-            view = world.service.host_feed._state("h1")
+            view = world.service.host_feed._reader("h1")
             await until(lambda: len(view.waiting), "the host waits")
 
             assert (await world.operator("POST", "/v1/hosts/h1/revoke")).status_code == 200

@@ -620,7 +620,7 @@ def test_whoever_waits_is_answered_when_control_stops(tmp_path: Path) -> None:
             known = since(await host.changes())
             waits_s = wire.CHANGES_WAIT_S_MAX
             waiting = asyncio.ensure_future(host.changes(known, wait_s=waits_s))
-            view = world.service.host_feed._state("h1")
+            view = world.service.host_feed._reader("h1")
             await until(lambda: view.waiting, "the host waits")
         assert (await waiting).scopes == ()
 

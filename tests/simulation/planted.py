@@ -82,7 +82,7 @@ PLANTED = (
         (
             SILENCED_CHECK,
             (
-                "core/consent.py",
+                "core/lost_time.py",
                 (
                     "    if events == scope.events:\n        return Decision()\n"
                     "    return Decision(scopes=(replace(scope, events=events),))\n"

@@ -112,8 +112,8 @@ class _Known(Struct, frozen=True):
     anew: bool
 
 
-class _FeedState(Struct):
-    """What one host is shown. `rung` is the last commit with something else that is new.
+class _Reader(Struct):
+    """One host that reads. `rung` is the last commit with something else that is new.
 
     `rings` counts what is new without a commit, `told_rings` what the host was told of that.
     """
@@ -155,7 +155,7 @@ class HostFeed:
         self._asked = asked
         self._scopes: dict[str, _Scope] = {}
         self._operations: dict[str, Operation] = {}  # whose action no host has claimed yet
-        self._by_host: dict[str, _FeedState] = {}
+        self._by_host: dict[str, _Reader] = {}
         self._rung: set[str] = set()
         self._closed = False
 
@@ -204,20 +204,20 @@ class HostFeed:
         """
         for host in hosts:
             self.ring(host)
-            state = self._by_host.pop(host, None)
-            if state is not None:
-                state.forgotten = True
+            reader = self._by_host.pop(host, None)
+            if reader is not None:
+                reader.forgotten = True
             self._rung.discard(host)
 
     def waiting(self) -> int:
         """How many questions wait for a change now."""
-        return sum(len(state.waiting) for state in self._by_host.values())
+        return sum(len(reader.waiting) for reader in self._by_host.values())
 
     def close(self) -> None:
         """No host waits any more, now or later: the service is stopping."""
         self._closed = True
-        for state in self._by_host.values():
-            state.ring.set()
+        for reader in self._by_host.values():
+            reader.ring.set()
 
     async def encoded(self, host: str, since: Since | None, wait_s: int) -> EncodedChanges:
         """As `changes`, for the wire."""
@@ -240,11 +240,11 @@ class HostFeed:
 
     def now(self, host: str, since: Since | None) -> Changes | None:
         """What is new for the host since then, without waiting; None if nothing is."""
-        state = self._state(host)
-        for name in self._marked(state):
-            self._refresh(host, state, name)
-        state.marked.clear()
-        told = self._look(host, state, self._known(state, since))
+        reader = self._reader(host)
+        for name in self._marked(reader):
+            self._refresh(host, reader, name)
+        reader.marked.clear()
+        told = self._look(host, reader, self._known(reader, since))
         return None if told is None else told.as_values()
 
     def take_rung(self) -> list[str]:
@@ -253,109 +253,107 @@ class HostFeed:
         return rung
 
     async def _changes(self, host: str, since: Since | None, wait_s: int) -> _Told:
-        state = self._state(host)
+        reader = self._reader(host)
         if since is not None and since.epoch == self.epoch:
             self._asked(host)
-        known = self._known(state, since)
-        ring = _unrung(state)
-        await self._refresh_all(host, state)
-        found = self._look(host, state, known)
+        known = self._known(reader, since)
+        ring = _unrung(reader)
+        await self._refresh_all(host, reader)
+        found = self._look(host, reader, known)
         if found is None and wait_s > 0 and not self._closed:
-            found = await self._wait(host, state, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
+            found = await self._wait(host, reader, known, ring, min(wait_s, CHANGES_WAIT_S_MAX))
         if since is None:
             self._asked(host)
-        return found or self._answer(host, state, (), work=False)
+        return found or self._answer(host, reader, (), work=False)
 
     async def _wait(
-        self, host: str, state: _FeedState, known: _Known, ring: asyncio.Event, wait_s: int
+        self, host: str, reader: _Reader, known: _Known, ring: asyncio.Event, wait_s: int
     ) -> _Told | None:
         """What is new for the host once there is anything; None when time is up."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + wait_s
-        state.asked += 1
-        number = state.asked
-        state.waiting.append(number)
-        if len(state.waiting) > WAITING_PER_HOST_MAX:
-            del state.waiting[0]
-            state.ring.set()
+        reader.asked += 1
+        number = reader.asked
+        reader.waiting.append(number)
+        if len(reader.waiting) > WAITING_PER_HOST_MAX:
+            del reader.waiting[0]
+            reader.ring.set()
         try:
             while True:
                 await rung(ring, give_up_s - loop.time())
-                ring = _unrung(state)
-                await self._refresh_all(host, state)
-                found = self._look(host, state, known)
-                over = self._closed or number not in state.waiting or loop.time() >= give_up_s
+                ring = _unrung(reader)
+                await self._refresh_all(host, reader)
+                found = self._look(host, reader, known)
+                over = self._closed or number not in reader.waiting or loop.time() >= give_up_s
                 if found is not None or over:
                     return found
         finally:
-            if number in state.waiting:
-                state.waiting.remove(number)
+            if number in reader.waiting:
+                reader.waiting.remove(number)
 
-    def _known(self, state: _FeedState, since: Since | None) -> _Known:
+    def _known(self, reader: _Reader, since: Since | None) -> _Known:
         position = self._history.position_of(since, self.position)
         anew = position == NOTHING or since is None or since.epoch != self.epoch
-        return _Known(position, state.told_rings, anew)
+        return _Known(position, reader.told_rings, anew)
 
     # Looking.
 
-    async def _refresh_all(self, host: str, state: _FeedState) -> None:
+    async def _refresh_all(self, host: str, reader: _Reader) -> None:
         """Have what the host is shown as it is now, also of what is committed meanwhile."""
         while True:
-            for name in self._marked(state)[:ENCODED_AT_ONCE]:
-                self._refresh(host, state, name)
-                state.marked.discard(name)
-            if not state.marked:
+            for name in self._marked(reader)[:ENCODED_AT_ONCE]:
+                self._refresh(host, reader, name)
+                reader.marked.discard(name)
+            if not reader.marked:
                 return
             await asyncio.sleep(0)
 
-    def _marked(self, state: _FeedState) -> list[str]:
+    def _marked(self, reader: _Reader) -> list[str]:
         """What may have changed for a host, in the order in which it did."""
-        return sorted(state.marked, key=lambda name: self._scopes[name].shown)
+        return sorted(reader.marked, key=lambda name: self._scopes[name].shown)
 
-    def _look(self, host: str, state: _FeedState, known: _Known) -> _Told | None:
+    def _look(self, host: str, reader: _Reader, known: _Known) -> _Told | None:
         """What is new for the host, None if nothing is. Nothing is marked any more."""
         then = known.position
-        fresh = list(takewhile(lambda one: one.since > then, reversed(state.shown.values())))
+        fresh = list(takewhile(lambda one: one.since > then, reversed(reader.shown.values())))
         fresh.sort(key=lambda one: one.what.name)
-        work = (known.anew or state.worked > then) and self._has_work(host, state)
-        rung = known.anew or state.rung > then or state.rings > known.rings
+        work = (known.anew or reader.worked > then) and self._has_work(host, reader)
+        rung = known.anew or reader.rung > then or reader.rings > known.rings
         if not fresh and not work and not rung:
             return None
-        return self._answer(host, state, fresh, work=work)
+        return self._answer(host, reader, fresh, work=work)
 
-    def _answer(
-        self, host: str, state: _FeedState, scopes: Iterable[_Shown], *, work: bool
-    ) -> _Told:
-        if state.in_order is None:
-            state.in_order = tuple(sorted(state.names))
-        state.told_rings = state.rings
+    def _answer(self, host: str, reader: _Reader, scopes: Iterable[_Shown], *, work: bool) -> _Told:
+        if reader.in_order is None:
+            reader.in_order = tuple(sorted(reader.names))
+        reader.told_rings = reader.rings
         return _Told(
             epoch=self.epoch,
-            position=NOTHING if state.forgotten else self.position,
-            names=state.in_order,
+            position=NOTHING if reader.forgotten else self.position,
+            names=reader.in_order,
             scopes=tuple(scopes),
             work=work,
             adoptions=self._adoptions(host),
         )
 
-    def _refresh(self, host: str, state: _FeedState, name: str) -> None:
+    def _refresh(self, host: str, reader: _Reader, name: str) -> None:
         """Have what the host is shown of a scope as it is now."""
         scope = self._scopes[name]
-        before = state.shown.get(name)
+        before = reader.shown.get(name)
         if before is not None and before.looked == scope.commit:
             return
         what = scope.showing.to(host)
         if before is not None and (before.what == what or _confirmed(before.what, what)):
             before.what, before.raw, before.looked = what, None, scope.commit
             return
-        state.shown.pop(name, None)
-        state.newest = max(state.newest, scope.shown)  # in their order, or a host hears less
-        state.shown[name] = _Shown(what=what, since=state.newest, looked=scope.commit)
+        reader.shown.pop(name, None)
+        reader.newest = max(reader.newest, scope.shown)  # in their order, or a host hears less
+        reader.shown[name] = _Shown(what=what, since=reader.newest, looked=scope.commit)
 
-    def _has_work(self, host: str, state: _FeedState) -> bool:
+    def _has_work(self, host: str, reader: _Reader) -> bool:
         if any(operation.host == host for operation in self._operations.values()):
             return True
-        return any(host in self._scopes[name].waiting for name in state.names)
+        return any(host in self._scopes[name].waiting for name in reader.names)
 
     # Taking over what was committed.
 
@@ -376,7 +374,7 @@ class HostFeed:
     def _change_scope(self, before: _Scope, now: _Scope) -> None:
         name = now.showing.scope.name
         for host in now.showing.confirmed_since(before.showing) & now.hosts:
-            self._state(host).marked.add(name)  # wake no one: the host knows
+            self._reader(host).marked.add(name)  # wake no one: the host knows
         self._tell_of_work(before, now)
         if now.hosts is before.hosts and now.showing.same_as(before.showing):
             return
@@ -389,7 +387,7 @@ class HostFeed:
         for host, _ in now.unconfirmed - before.unconfirmed:
             # What a host had confirmed does not count any more. It may never have been shown the
             # scope as confirmed: then it is shown nothing else now, and yet has to confirm again.
-            self._state(host).shown.pop(name, None)
+            self._reader(host).shown.pop(name, None)
 
     def _tell_of_work(self, before: _Scope, now: _Scope) -> None:
         if now.waiting is before.waiting:
@@ -400,11 +398,11 @@ class HostFeed:
 
     def _mark(self, host: str, name: str) -> None:
         """The host is shown something else of a scope, or it for the first time."""
-        state = self._wake(host)
-        if name not in state.names:
-            state.names.add(name)
-            state.in_order = None
-        state.marked.add(name)
+        reader = self._wake(host)
+        if name not in reader.names:
+            reader.names.add(name)
+            reader.in_order = None
+        reader.marked.add(name)
 
     def _drop_scope(self, name: str) -> None:
         before = self._scopes.pop(name, None)
@@ -412,12 +410,12 @@ class HostFeed:
             self._take_away(host, name)
 
     def _take_away(self, host: str, name: str) -> None:
-        state = self._wake(host)
-        state.names.discard(name)
-        state.in_order = None
-        state.shown.pop(name, None)
-        state.marked.discard(name)
-        state.rung = self.position
+        reader = self._wake(host)
+        reader.names.discard(name)
+        reader.in_order = None
+        reader.shown.pop(name, None)
+        reader.marked.discard(name)
+        reader.rung = self.position
 
     def _put_operation(self, operation: Operation) -> None:
         known = operation.operation_id in self._operations
@@ -428,19 +426,19 @@ class HostFeed:
         if not known:
             self._wake(operation.host).worked = self.position
 
-    def _wake(self, host: str) -> _FeedState:
-        """The state of a host for which there is something new; wakes the caller that waits."""
-        state = self._state(host)
-        if not state.ring.is_set():
-            state.ring.set()
+    def _wake(self, host: str) -> _Reader:
+        """The host as a reader that has something new to read; wakes the caller that waits."""
+        reader = self._reader(host)
+        if not reader.ring.is_set():
+            reader.ring.set()
         self._rung.add(host)
-        return state
+        return reader
 
-    def _state(self, host: str) -> _FeedState:
-        state = self._by_host.get(host)
-        if state is None:
-            state = self._by_host[host] = _FeedState()
-        return state
+    def _reader(self, host: str) -> _Reader:
+        reader = self._by_host.get(host)
+        if reader is None:
+            reader = self._by_host[host] = _Reader()
+        return reader
 
 
 def _followed(before: _Scope | None, scope: Scope, commit: int, shown: int) -> _Scope:
@@ -496,8 +494,8 @@ def _unclaimed(action: Action | None) -> bool:
     return action is not None and action.phase is ActionPhase.PENDING
 
 
-def _unrung(state: _FeedState) -> asyncio.Event:
+def _unrung(reader: _Reader) -> asyncio.Event:
     """What rings at the next change. Taken before the caller looks, so that it misses nothing."""
-    if state.ring.is_set():
-        state.ring = asyncio.Event()
-    return state.ring
+    if reader.ring.is_set():
+        reader.ring = asyncio.Event()
+    return reader.ring
