@@ -77,7 +77,7 @@ DELETE_SECONDS_MAX = 500
 
 Enablement = Literal["first-poll", "always"]
 
-# Where the emulator differs from `serve` unless it is told otherwise (design 5).
+# Where the emulator differs from `serve` unless it is told otherwise.
 SIMULATE_DEFAULTS: Mapping[str, Any] = {
     "enablement": "always",
     "domain_recovery_seconds": 0,

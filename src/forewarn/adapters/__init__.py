@@ -1,1 +1,1 @@
-"""The outside world, one file per foreign system. Only `wiring` and the command line import it."""
+"""The outside world, a module or package for each system. Only wiring and commands import it."""

@@ -1,6 +1,6 @@
 """What guests cause, as their hosts tell it: each function decides one command.
 
-A host is believed of its own VMs only (`host_access`).
+A host is believed of its own VMs only (`hosts.access`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A connection handles one request at a time and answers in order; what a client sends meanwhile
 stays unread. What a request asks for is decided in `routes`, what is valid HTTP in `messages`,
-and when a request that is here is handled in `turns`: a few of one connection, then others.
+and when a request that is here is handled in `fair_turns`: a few of one connection, then others.
 
 The hot path is a poll whose bytes were seen before: `data_received` finds its parsed form, and
 `_poll` checks identity, rate limit and what the guest has, and writes bytes that are ready.

@@ -67,7 +67,7 @@ class Document:
     def dress(self, date: bytes) -> None:
         """Make `answer` (200) and `unchanged` (304) carry this date; `date` says which it is."""
         self.date = date
-        # The tag is quoted, unlike the real service's (design 5): strict clients fail otherwise.
+        # The tag is quoted, unlike the real service's: strict clients fail otherwise.
         self.unchanged = b'HTTP/1.1 304 Not Modified\r\nETag: "%d"\r\nDate: %b\r\n\r\n' % (
             self.incarnation,
             date,
