@@ -1,4 +1,4 @@
-"""More than sixty endpoints that each break one fact of the contract, written without a look at `verify`.
+"""More than sixty endpoints that each break one fact, written without a look at `verify`.
 
 A bug says which fact it breaks (ids of docs/compatibility.md; `wild` is what clients in the wild
 need). None of them says how it could be found.

@@ -14,8 +14,8 @@ from forewarn.verify import documents
 from forewarn.verify.check import Failed, Skipped
 from forewarn.verify.connection import Answer, Broken, Connection, Silent
 from forewarn.verify.documents import NEWEST, DocumentRead
+from forewarn.verify.observations import Observations
 from forewarn.verify.options import EndpointAddress, OperatorFailed, Options
-from forewarn.verify.story import Story
 
 PATH = "/metadata/scheduledevents"
 INSTANCE_VERSION = "2021-02-01"  # the one most clients use (I7)
@@ -41,7 +41,7 @@ class Probe:
         self.target = target
         self.options = options
         self.sightings: list[DocumentRead] = []
-        self.story = Story()
+        self.observed = Observations()
         self._next_s = 0.0
         self._silences = 0
         self._vm = options.vm

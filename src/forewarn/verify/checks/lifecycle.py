@@ -1,7 +1,7 @@
 """Checks of the life of an event that is scheduled, approved, started, and gone.
 
-The checks that do something come in the order of that life and leave what they saw in the story
-of the run; the others judge it.
+The checks that do something come in the order of that life and leave what they saw in the
+observations of the run; the others judge them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from forewarn.verify.checks.etags import quoted
 from forewarn.verify.checks.post import UNKNOWN_ID, approval
 from forewarn.verify.connection import Answer, Broken
 from forewarn.verify.documents import NEWEST, VERSIONS, DocumentRead, EventElement
+from forewarn.verify.observations import Life
 from forewarn.verify.probe import PATH, Probe, path_of
-from forewarn.verify.story import Life
 
 TOPIC = Topic("life", "The life of an event", level=Level.APPROVE, needs=("get-200",))
 
@@ -53,7 +53,7 @@ def order(probe: Probe, event_type: str, before: DocumentRead) -> Life:
         new(first),
         key=lambda event: (probe.vm not in event.resources, event.text("EventType") != event_type),
     )
-    probe.story.left.append(mine.event_id)
+    probe.observed.left.append(mine.event_id)
     return Life(event_id=mine.event_id, before=before, without=without, first=first)
 
 
@@ -70,8 +70,8 @@ def until_gone(probe: Probe, event_id: str) -> DocumentRead | None:
         what_for="for the event to end",
         coarse=True,
     )
-    if gone is not None and event_id in probe.story.left:
-        probe.story.left.remove(event_id)
+    if gone is not None and event_id in probe.observed.left:
+        probe.observed.left.remove(event_id)
     return gone
 
 
@@ -83,7 +83,7 @@ def until_gone(probe: Probe, event_id: str) -> DocumentRead | None:
     level=Level.OPERATOR,
 )
 def life_appears(probe: Probe) -> None:
-    probe.story.begun = True
+    probe.observed.begun = True
     before = probe.document()
     tag = f"If-None-Match: {quoted(before)}"
     waits = probe.request("GET", path_of(NEWEST), tag, "Prefer: wait=60")
@@ -92,28 +92,28 @@ def life_appears(probe: Probe) -> None:
         waiting.send(waits)
         life = order(probe, probe.options.types[0], before)
         try:
-            probe.story.woken = waiting.answer(within_s=WOKEN_WITHIN_S)
+            probe.observed.woken = waiting.answer(within_s=WOKEN_WITHIN_S)
         except Broken:
-            probe.story.woken = None
+            probe.observed.woken = None
     status = life.event.text("EventStatus")
     expect(status == "Scheduled", status, "Scheduled")
     life.by_version = probe.every_version()
-    probe.story.approved = life
+    probe.observed.approved = life
 
 
 def _life(probe: Probe) -> Life:
     """The event that is followed: the operator's, or the first that is there to be approved."""
-    if probe.story.approved is None and probe.options.operator is not None:
-        if probe.story.begun:
+    if probe.observed.approved is None and probe.options.operator is not None:
+        if probe.observed.begun:
             raise Skipped("no event could be scheduled")
         life_appears(probe)  # it was not asked for, but what it does is needed
-    if probe.story.approved is None:
+    if probe.observed.approved is None:
         sighting = probe.document()
         there = [event for event in sighting.events if event.text("EventStatus") == "Scheduled"]
         if not there:
             raise Skipped("no Scheduled event is there to be approved; give --operator")
-        probe.story.approved = Life(event_id=there[0].event_id, before=None, first=sighting)
-    return probe.story.approved
+        probe.observed.approved = Life(event_id=there[0].event_id, before=None, first=sighting)
+    return probe.observed.approved
 
 
 @TOPIC.check(
@@ -127,7 +127,7 @@ def _life(probe: Probe) -> Life:
     choice=True,
 )
 def wait_woken(probe: Probe) -> None:
-    answer, before = probe.story.woken, _life(probe).before
+    answer, before = probe.observed.woken, _life(probe).before
     if answer is None or before is None:
         raise Failed("no answer to the GET that waited", "the new document")
     sighting = documents.read(answer, NEWEST)
@@ -259,7 +259,7 @@ def post_no_version(probe: Probe) -> None:
 )
 def approve_200(probe: Probe) -> None:
     answer = probe.post(approval(_life(probe).event_id))
-    probe.story.approval = answer
+    probe.observed.approval = answer
     expect_status(answer, 200)
 
 
@@ -271,7 +271,7 @@ def approve_200(probe: Probe) -> None:
     needs=("approve-200",),
 )
 def approve_body(probe: Probe) -> None:
-    answer = probe.story.approval
+    answer = probe.observed.approval
     good = answer is not None and (not answer.body.strip() or answer.json is not None)
     expect(good, answer, "an empty body, or JSON")
 

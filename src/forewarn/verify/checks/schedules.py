@@ -18,8 +18,8 @@ from forewarn.verify.checks.lifecycle import (
 )
 from forewarn.verify.checks.post import approval
 from forewarn.verify.documents import HOST_TYPES, SHOWN_SINCE, VERSIONS, DocumentRead
+from forewarn.verify.observations import Life
 from forewarn.verify.probe import Probe
-from forewarn.verify.story import Life
 
 TOPIC = Topic(
     "scheduling",
@@ -48,8 +48,8 @@ CANCELED_WITHIN_S = 180
 
 def _ordered(probe: Probe, event_type: str) -> Life:
     """A new event, Scheduled. What an earlier check left behind is ended first, if it can be."""
-    while probe.story.left:
-        event_id = probe.story.left.pop()
+    while probe.observed.left:
+        event_id = probe.observed.left.pop()
         with suppress(Failed, Skipped):
             event = probe.document().event(event_id)
             if event is not None and event.started:  # too late to cancel it
@@ -86,7 +86,7 @@ def _times(life: Life) -> tuple[int, int]:
 
 def leave(probe: Probe) -> None:
     """At the end of a run: cancel what it had scheduled, or say what is left, without waiting."""
-    for event_id in probe.story.left:
+    for event_id in probe.observed.left:
         try:
             probe.cancel(event_id)
         except (Failed, Skipped):
@@ -104,7 +104,7 @@ def alone_waits(probe: Probe) -> None:
     now_s, not_before_s = _times(life)
     half_s = (not_before_s - now_s) // 2
     rest_s = not_before_s - now_s - half_s - BEFORE_NOT_BEFORE_S
-    probe.story.alone = life
+    probe.observed.alone = life
     for step_s in (half_s, rest_s):
         probe.pass_time(step_s, "for NotBefore to come near")
         sighting = probe.document()
@@ -123,7 +123,7 @@ def alone_waits(probe: Probe) -> None:
     needs=("alone-waits",),
 )
 def alone_starts(probe: Probe) -> None:
-    life = probe.story.alone
+    life = probe.observed.alone
     if life is None:
         raise Skipped("no event was left alone")
     probe.pass_time(BEFORE_NOT_BEFORE_S, "for NotBefore")
@@ -155,7 +155,7 @@ def cancel_removes(probe: Probe) -> None:
 
     ended = probe.until(gone, within_s=CANCELED_WITHIN_S, what_for="for the event to leave")
     expect(ended, f"{life.event_id} is there after {CANCELED_WITHIN_S} s", "it is gone")
-    probe.story.left.remove(life.event_id)
+    probe.observed.left.remove(life.event_id)
     events = (sighting.event(life.event_id) for sighting in seen)
     expect(not any(e is not None and e.started for e in events), "it was Started", "it never is")
 
@@ -175,7 +175,7 @@ def _notice(event_type: str, least_s: int) -> None:
             raise Skipped(f"a {event_type} would delete the VM; give --cancel to withdraw it")
         life = _ordered(probe, event_type)
         life.by_version = probe.every_version()
-        probe.story.by_type[event_type] = life
+        probe.observed.by_type[event_type] = life
         _, not_before_s = _times(life)
         _end(probe, life.event_id)
         seen = life.event.text("EventType")
@@ -212,7 +212,7 @@ def _shown(event_type: str, since: str) -> None:
         needs=(f"notice-{event_type}",),
     )
     def shown(probe: Probe) -> None:
-        life = probe.story.by_type[event_type]
+        life = probe.observed.by_type[event_type]
         expect_shown(life, since)
         for version, sighting in life.by_version.items():
             event = sighting.event(life.event_id)
@@ -229,7 +229,7 @@ def _shown(event_type: str, since: str) -> None:
         choice=event_type == "Preempt",  # not known of the real service
     )
     def hidden(probe: Probe) -> None:
-        life = probe.story.by_type[event_type]
+        life = probe.observed.by_type[event_type]
         others = _others(life)
         odd = [
             f"{event.text('EventType')} {event.event_id} at {version}"
@@ -286,7 +286,7 @@ def _see_through(probe: Probe, *lives: Life) -> None:
 def approve_one(probe: Probe) -> None:
     types = _two_types(probe)
     first, second = _ordered(probe, types[0]), _ordered_too(probe, types[1])
-    probe.story.both = (first, second)
+    probe.observed.both = (first, second)
     expect_status(probe.post(approval(first.event_id)), 200)
     event = probe.document().event(second.event_id)
     seen = "gone" if event is None else event.text("EventStatus")
@@ -314,9 +314,9 @@ def start_other_version(probe: Probe) -> None:
 
 
 def _both(probe: Probe) -> tuple[Life, Life]:
-    if probe.story.both is None:
+    if probe.observed.both is None:
         raise Skipped("there are no two events")
-    return probe.story.both
+    return probe.observed.both
 
 
 @TOPIC.check(

@@ -38,7 +38,7 @@ class Life:
 
 
 @dataclass(slots=True, kw_only=True)
-class Story:
+class Observations:
     """Filled by the checks that do something, read by the checks that only judge."""
 
     begun: bool = False  # the first event was asked for
