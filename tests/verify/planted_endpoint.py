@@ -6,6 +6,7 @@ readings of one contract.
 """
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from time import monotonic
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
@@ -37,24 +37,29 @@ FIELD_SINCE = {
     "EventSource": "2019-08-01",
     "DurationInSeconds": "2020-07-01",
 }
+INSTANCE_VERSIONS = ("2025-04-07", "2024-07-17", "2024-03-15")  # the newest (I2)
 BEGINNING = datetime(2026, 3, 3, 10, 0, 0, tzinfo=UTC)
 PATH = "/metadata/scheduledevents"
 
 
 class Clock:
-    """A clock that stands until it is turned, or one that also runs, `speed` seconds in each."""
+    """A clock that stands until it is turned, or one that also runs.
 
-    def __init__(self, speed: float = 0.0) -> None:
-        self._speed = speed
-        self._since = monotonic()
-        self._turned = 0.0
+    To a client, a clock that runs is one that has moved on at every answer, by `answer_s`.
+    """
+
+    def __init__(self, answer_s: float = 0.0) -> None:
+        self._answer_s = answer_s
+        self._past_s = 0.0
 
     def now(self) -> datetime:
-        run = (monotonic() - self._since) * self._speed
-        return BEGINNING + timedelta(seconds=self._turned + run)
+        return BEGINNING + timedelta(seconds=self._past_s)
+
+    def run(self) -> None:
+        self._past_s += self._answer_s
 
     def turn(self, seconds: float) -> None:
-        self._turned += seconds
+        self._past_s += seconds
 
 
 @dataclass
@@ -104,6 +109,7 @@ class Answer:
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    hangs_up: bool = False  # the connection ends after it, without a word
 
 
 class RefusedError(Exception):
@@ -175,7 +181,7 @@ class Service:
     def cancel(self, event_id: str) -> None:
         with self.lock:
             self.settle(self.clock.now())
-            for event in [each for each in self.events if each.id == event_id]:
+            for event in [each for each in self.events if each.id.upper() == event_id.upper()]:
                 self.removed(event)
 
     def notice(self, event_type: str) -> float:
@@ -210,6 +216,7 @@ class Service:
 
     def answer(self, request: Request) -> Answer:
         with self.lock:
+            self.clock.run()
             now = self.clock.now()
             self.settle(now)
             try:
@@ -250,7 +257,9 @@ class Service:
         return self.get(request) if request.method == "GET" else self.post(request)
 
     def other_verb(self, request: Request) -> Answer:
-        raise RefusedError(405, "Method not allowed.")
+        answer = self.json({"error": "Method not allowed."}, 405)
+        answer.headers["Allow"] = "GET, POST"
+        return answer
 
     def check_forwarded(self, request: Request) -> None:
         if "x-forwarded-for" in request.headers:
@@ -367,7 +376,8 @@ class Service:
     def instance(self, request: Request, path: str) -> Answer:
         self.check_header(request)
         if not request.version:
-            raise RefusedError(400, "Bad request. api-version was not specified in the request.")
+            text = "Bad request. api-version was not specified in the request."
+            raise RefusedError(400, text, **{"newest-versions": [*INSTANCE_VERSIONS]})
         if path == "/metadata/instance/compute/name":
             if request.asked("format") != "text":
                 raise RefusedError(400, "Bad request")
@@ -382,7 +392,11 @@ class Service:
         if path == "/metadata/instance/compute":
             return self.json(compute)
         if path == "/metadata/instance":
-            return self.json({"compute": compute, "network": {"interface": []}})
+            address = {"privateIpAddress": "10.0.0.4", "publicIpAddress": ""}
+            subnet = {"address": "10.0.0.0", "prefix": "24"}
+            ipv4 = {"ipAddress": [address], "subnet": [subnet]}
+            card = {"ipv4": ipv4, "ipv6": {"ipAddress": []}, "macAddress": "000D3A000001"}
+            return self.json({"compute": compute, "network": {"interface": [card]}})
         raise RefusedError(404, "Not found.")
 
     def name(self, request: Request) -> str:
@@ -415,10 +429,13 @@ class _Handler(BaseHTTPRequestHandler):
         body = b"" if self.command == "HEAD" else answer.body
         if answer.status != 304:
             headers.setdefault("Content-Length", str(len(answer.body)))
+        if self.close_connection:
+            headers["Connection"] = "close"
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+        self.close_connection = self.close_connection or answer.hangs_up
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Says nothing."""
@@ -426,12 +443,20 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = handle_any  # noqa: N815
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client may leave in the middle of an answer; anything else is told."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def served(service: Service, vm: str | None = None) -> Iterator[str]:
     """The address at which this VM (the first, if none is named) reaches the service."""
     handler = type("Handler", (_Handler,), {"service": service, "vm": vm or service.vms[0]})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
