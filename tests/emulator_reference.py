@@ -58,7 +58,8 @@ NARROWS: dict[str, str] = {
 }
 LEVELS: dict[Level, str] = {
     Level.READ: "GETs and requests that every endpoint refuses; always run",
-    Level.APPROVE: "POSTs, which may approve an event that is there; `--approve`",
+    Level.APPROVE: "POSTs, which may approve an event of this VM alone, or the one that is named; "
+    "`--approve`, `--approve-event ID`",
     Level.OPERATOR: "has events scheduled; `--operator CMD`",
     Level.BURST: "goes beyond the rate limit; `--burst`",
 }
@@ -187,7 +188,8 @@ def _checks() -> Iterator[str]:
 {len(CHECKS)} checks, in the order in which they run. A source is a fact id or a section of the
 protocol's description (as in [compatibility.md](compatibility.md)), or an RFC. A check marked
 *choice* is something that Forewarn decided where the real service is not known to do so, or does
-otherwise; `--profile azure` leaves those out. A check is skipped unless all that it needs passed.
+otherwise; `--profile azure` leaves those out. A check is skipped if something that it needs did not
+pass. What judges an event needs no other verdict on that event: one failure hides no other.
 
 For each check the page says what it does not see: what an endpoint can still get wrong while the
 check passes. What no check sees: anything but the wire, so neither the impact on a VM nor its

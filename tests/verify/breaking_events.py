@@ -67,7 +67,7 @@ def scheduled(event: Event) -> bool:
 
 
 def renamed(event: Event) -> Event:
-    return {**event, "Resources": [f"{name}x" for name in event["Resources"]]}
+    return {**event, "Resources": [name.upper() for name in event["Resources"]]}
 
 
 def with_other_id(event: Event) -> Event:
@@ -190,13 +190,13 @@ class NeverOver(Remembering):
 
 
 class Early(Remembering):
-    """The second event is shown as Started a minute after it appeared."""
+    """The third event is shown as Started a minute after it appeared."""
 
     seen: datetime | None = None
 
     def newest(self, events: list[Event]) -> list[Event]:
         for event in events:
-            if event["EventId"] != self.nth(2):
+            if event["EventId"] != self.nth(3):
                 continue
             self.seen = self.seen or self.now
             if self.now - self.seen > timedelta(minutes=1):
@@ -206,13 +206,13 @@ class Early(Remembering):
 
 
 class Moved(Remembering):
-    """NotBefore of the second event moves a minute after it appeared."""
+    """NotBefore of the third event moves a minute after it appeared."""
 
     seen: datetime | None = None
 
     def newest(self, events: list[Event]) -> list[Event]:
         for index, event in enumerate(events):
-            if event["EventId"] != self.nth(2):
+            if event["EventId"] != self.nth(3):
                 continue
             self.seen = self.seen or self.now
             if self.now - self.seen > timedelta(minutes=1):
@@ -273,6 +273,81 @@ class Backwards(Remembering):
         return content
 
 
+class ApprovalsLost(Remembering):
+    """Approvals of the event that came as that number are answered and forgotten."""
+
+    def __init__(self, number: int, answer: Given) -> None:
+        super().__init__()
+        self.ask = lambda asked: answer if self.meant(asked, number) else asked
+
+    def meant(self, asked: Asked, number: int) -> bool:
+        return asked.is_post() and self.nth(number) in asked.event_ids
+
+
+class MalformedBreaks(Remembering):
+    """What is malformed is answered 500 while an event stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask = lambda asked: ERROR if self.meant(asked) else asked
+
+    def meant(self, asked: Asked) -> bool:
+        return asked.is_post() and not asked.event_ids and bool(self.events)
+
+
+class UnknownApproves(Remembering):
+    """An unknown id is refused, and approves what stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask = self.as_known
+        self.give = self.refused
+
+    def as_known(self, asked: Asked) -> Asked:
+        if asked.event_ids != [UNKNOWN_ID] or not self.events:
+            return asked
+        body = asked.body.replace(UNKNOWN_ID.encode(), self.events[0]["EventId"].encode())
+        return replace(asked, body=body)
+
+    def refused(self, asked: Asked, given: Given) -> Given:
+        return refusal(400) if asked.event_ids == [UNKNOWN_ID] else self.tamper(asked, given)
+
+
+class OnceStarted(Remembering):
+    """The newest document is changed while an event of it is Started."""
+
+    def __init__(self, change: Callable[[Asked, Given], Given]) -> None:
+        super().__init__()
+        self.give = lambda asked, given: self.changed(asked, self.tamper(asked, given), change)
+
+    def changed(self, asked: Asked, given: Given, change: Callable[[Asked, Given], Given]) -> Given:
+        started = any(not scheduled(event) for event in self.events)
+        meant = asked.is_document(NEWEST) and given.status == 200 and started
+        return change(asked, given) if meant else given
+
+
+def unchanged_for_any_tag(asked: Asked, given: Given) -> Given:
+    return Given(304) if has("If-None-Match")(asked) else given
+
+
+class CountingOn(Tampering):
+    """GETs of the newest document in a row have one number after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(give=self.count)
+        self.row = self.added = 0
+
+    def count(self, asked: Asked, given: Given) -> Given:
+        plain = asked.is_document(NEWEST) and lacks("If-None-Match")(asked)
+        self.row = self.row + 1 if plain else 0
+        if not plain or given.status != 200:
+            return given
+        self.added += self.row > 1
+        content = given.json
+        number = content["DocumentIncarnation"] + self.added
+        return given.with_json({**content, "DocumentIncarnation": number})
+
+
 class OthersVanish(Remembering):
     """When one of two events starts, the other is no longer shown."""
 
@@ -307,7 +382,8 @@ def lower_case(asked: Asked) -> bool:
 def plain_post(asked: Asked) -> bool:
     """One id, in upper case, at the newest version and without anything beside it."""
     ids = asked.event_ids
-    odd = b"DocumentIncarnation" in asked.body or asked.header("Content-Type") is not None
+    more = ("Content-Type", "If-None-Match")
+    odd = b"DocumentIncarnation" in asked.body or any(asked.header(name) for name in more)
     return good_post(asked) and asked.version == NEWEST and not odd and ids == [ids[0].upper()]
 
 
@@ -340,9 +416,12 @@ LIVES: Breakages = {
     "approve-unknown-too": asking(
         lambda a: len(a.event_ids) == 2 and UNKNOWN_ID in a.event_ids, only_the_first
     ),
+    "post-malformed-standing": MalformedBreaks,
+    "post-unknown-standing": UnknownApproves,
     "approve-200": answering(good_post, ERROR),
     "approve-body": lambda: Tampering(give=saying_ok),
     "approve-starts": answering(good_post, OK),
+    "start-old-tag": lambda: OnceStarted(unchanged_for_any_tag),
     "life-id-stable": in_each(with_other_id, None),
     "approve-again": on_nth(2, plain_post, lambda when: answering(when, ERROR)),
     "approve-any-case": answering(lower_case, refusal(400)),
@@ -352,15 +431,22 @@ LIVES: Breakages = {
         lambda a: good_post(a) and b"DocumentIncarnation" in a.body, refusal(400)
     ),
     "approve-content-type": answering(both(good_post, has("Content-Type", "text")), refusal(415)),
+    "approve-with-tag": answering(both(good_post, has("If-None-Match")), refusal(412)),
+    "approve-keep-alive": lambda: Tampering(
+        give=lambda asked, given: replace(given, then_close=True) if good_post(asked) else given
+    ),
     "approve-twice-in-one": answering(two_ids(same=True), refusal(400)),
     "life-ends": NeverOver,
-    "approve-ended": on_nth(3, plain_post, lambda when: answering(when, refusal(400))),
+    "approve-ended": on_nth(4, plain_post, lambda when: answering(when, refusal(400))),
 }
 
 SCHEDULES: Breakages = {
+    "cancel-removes": lambda: Stuck(2),
     "alone-waits": Early,
-    "alone-starts": lambda: Stuck(2),
-    "cancel-removes": lambda: Stuck(3),
+    "alone-starts": lambda: Stuck(3),
+    "starts-Reboot": lambda: ApprovalsLost(4, OK),
+    "starts-Redeploy": lambda: ApprovalsLost(5, OK),
+    "starts-Freeze": lambda: ApprovalsLost(6, ERROR),
     "notice-Reboot": notice("Reboot"),
     "notice-Redeploy": notice("Redeploy"),
     "notice-Freeze": notice("Freeze"),
@@ -389,7 +475,33 @@ def blank_as_null(event: Event) -> Event:
     return event if scheduled(event) else {**event, "NotBefore": None}
 
 
+def in_lower_case(event: Event) -> Event:
+    return {**event, "EventId": event["EventId"].lower()}
+
+
+def waiting_still(event: Event) -> Event:
+    if scheduled(event):
+        return event
+    at = "Fri, 02 Jan 2026 00:00:00 GMT"
+    return {**event, "EventStatus": "Scheduled", "NotBefore": at}
+
+
+def only_scheduled(events: list[Event]) -> list[Event]:
+    return [event for event in events if scheduled(event)]
+
+
 DOCUMENTS: Breakages = {
+    "get-incarnation-stands": CountingOn,
+    "document-type": lambda: OnceStarted(lambda _, g: g.having("Content-Type", "text/html")),
+    "document-etag": lambda: OnceStarted(lambda _, g: g.without("ETag")),
+    "same-events": in_events(only_scheduled, OTHER),
+    "same-status": in_each(waiting_still),
+    "same-type": in_each(
+        lambda e: {**e, "EventType": "Freeze"} if e["EventType"] == "Reboot" else e
+    ),
+    "same-not-before": in_each(lambda event: shifted(event, 120)),
+    "same-names": in_each(renamed),
+    "started-shown": in_events(only_scheduled),
     "incarnation-number": giving(document(OTHER), in_json(incarnation_as_text)),
     "incarnation-forward": Backwards,
     "incarnation-same-events": Changing,
@@ -399,7 +511,10 @@ DOCUMENTS: Breakages = {
         for version in (OLDEST, "2017-08-01", "2017-11-01", OTHER, "2019-04-01", "2019-08-01")
     },
     f"fields-{NEWEST}": setting("Extra", 1, NEWEST),
-    "event-id-form": in_each(lambda event: {**event, "EventId": event["EventId"].lower()}),
+    "fields-order": in_each(lambda event: dict(reversed(event.items()))),
+    "event-id-form": in_each(lambda event: {**event, "EventId": f"{{{event['EventId']}}}"}),
+    "event-id-upper": in_each(in_lower_case, None),
+    "event-id-kept": in_each(in_lower_case),
     "event-id-once": in_events(lambda events: [*events, *events], OTHER),
     "event-status": in_each(lambda e: {**e, "EventStatus": e["EventStatus"].lower()}),
     "event-type": in_each(

@@ -57,7 +57,7 @@ def test_a_check_that_sends_one_on_to_another_names_one_that_there_is() -> None:
 def test_what_a_check_needs_comes_before_it() -> None:
     seen: set[str] = set()
     for check in CHECKS:
-        assert seen.issuperset(check.needs), check.id
+        assert seen.issuperset((*check.needs, *check.after)), check.id
         seen.add(check.id)
 
 

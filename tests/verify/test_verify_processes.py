@@ -35,6 +35,7 @@ def test_the_emulator_keeps_every_sentence_for_the_command_line_too(tmp_path: Pa
     others = ("Freeze", "Preempt", "Terminate")
     assert {check_id for check_id in skipped if not check_id.startswith("rate-")} == {
         *(f"notice-{event_type}" for event_type in others),
+        "starts-Freeze",
         *(f"{word}-{event_type}" for word in ("shown", "hidden") for event_type in others[1:]),
     }
     assert ran.stderr == ""

@@ -23,6 +23,8 @@ from forewarn.verify.documents import EVENT_TYPES
 from forewarn.verify.options import PACE_PER_S, TIMEOUT_S, Profile
 
 TIMEOUT_MAX_S = 600.0
+# Nothing failed, but what was asked for was not looked at.
+EXIT_NOT_LOOKED = 4
 
 
 class Format(StrEnum):
@@ -45,7 +47,18 @@ Url = Annotated[
 ]
 Approve = Annotated[
     bool,
-    flag("--approve", help="Also POST; this approves a Scheduled event that is there."),
+    flag(
+        "--approve",
+        help="Also POST; this approves a Scheduled event whose Resources are this VM alone, and "
+        "says which.",
+    ),
+]
+ApproveEvent = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="As --approve, with this event, whichever VMs it names. Asks before, on a terminal.",
+    ),
 ]
 Operator = Annotated[
     list[str] | None,
@@ -88,6 +101,10 @@ Pace = Annotated[
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long an answer may take.")]
 ListChecks = Annotated[bool, flag("--list", help="List every check, with its source, and stop.")]
 Long = Annotated[bool, flag("--long", help="List too what each check cannot see.")]
+Strict = Annotated[
+    bool, flag("--strict", help="End with 4 if a check was skipped that was not left out.")
+]
+Quiet = Annotated[bool, flag("--quiet", help="Print what failed and the last line, and no more.")]
 InJson = Annotated[bool, flag("--json", help="As --format json. May stand anywhere.")]
 Output = Annotated[Format, typer.Option("--format", help="How to print the report.")]
 
@@ -96,6 +113,7 @@ def verify(
     url: Url = "",
     *,
     approve: Approve = False,
+    approve_event: ApproveEvent = None,
     operator: Operator = None,
     types: Types = "Reboot",
     cancel: Cancel = None,
@@ -109,6 +127,8 @@ def verify(
     timeout: Timeout = TIMEOUT_S,
     list_checks: ListChecks = False,
     long: Long = False,
+    strict: Strict = False,
+    quiet: Quiet = False,
     output: Output = Format.TEXT,
     as_json: InJson = False,
 ) -> None:
@@ -116,23 +136,20 @@ def verify(
 
     By default it only sends GETs, below the rate limit, so that it is safe in
     a real VM; note that the first GET of a VM turns scheduled events on for
-    it. An endpoint without a rate limit is checked faster with --pace 0. Ends
-    with 0 only if nothing failed.
+    it. An endpoint without a rate limit is checked faster with --pace 0.
+
+    Ends with 0 if nothing failed, 1 if something failed, 2 if it cannot be run
+    as asked, 3 if nothing answers, and 4 if nothing failed but every check that
+    --only names was skipped (with --strict: if any check was).
     """
     output = Format.JSON if as_json else output
-    if list_checks:
-        as_text = output is not Format.JSON
-        sys.stdout.write(
-            report_formats.listed(long=long) if as_text else report_formats.listed_json()
-        )
+    if list_checks or long or not url:
+        _list(output, wanted=list_checks, long=long)
         return
-    if long:
-        raise Stop(EXIT_USAGE, "--long is for the list of checks.", "Give --list --long.")
-    if not url:
-        raise Stop(EXIT_USAGE, "which endpoint?", "Give its URL, or --list.")
     try:
         options = _options(
             approve=approve,
+            approve_event=approve_event,
             operator=operator or [],
             types=_words(types),
             cancel=cancel,
@@ -144,19 +161,29 @@ def verify(
             skip=_words(skip),
             pace=pace,
             timeout=timeout,
+            quiet=quiet,
         )
-        if operator and advance is None:
-            _announce("events take their time; where a clock can be turned, give --advance")
-        _report(url, options, output)
+        _report(url, options, output, strict=strict, quiet=quiet)
     except BadOptions as bad:
         raise Stop(EXIT_USAGE, str(bad)) from None
     except NothingAnswers as why:
         raise Stop(EXIT_UNREACHABLE, f"{why}.") from None
 
 
+def _list(output: Format, *, wanted: bool, long: bool) -> None:
+    """List the checks, or say what is missing for a run."""
+    if long and not wanted:
+        raise Stop(EXIT_USAGE, "--long is for the list of checks.", "Give --list --long.")
+    if not wanted:
+        raise Stop(EXIT_USAGE, "which endpoint?", "Give its URL, or --list.")
+    as_text = output is not Format.JSON
+    sys.stdout.write(report_formats.listed(long=long) if as_text else report_formats.listed_json())
+
+
 def _options(
     *,
     approve: bool,
+    approve_event: str | None,
     operator: list[str],
     types: list[str],
     cancel: str | None,
@@ -168,6 +195,7 @@ def _options(
     skip: list[str],
     pace: float,
     timeout: float,
+    quiet: bool,
 ) -> Options:
     unknown = [name for name in types if name not in EVENT_TYPES]
     if unknown or not types:
@@ -180,8 +208,11 @@ def _options(
     schedule, able = commands.operator(operator, types)
     if cancel is not None and not operator:
         raise BadOptions("--cancel cancels what --operator schedules; give both.")
+    if approve_event is not None and operator:
+        raise BadOptions("--approve-event is for an event that is there; give it or --operator.")
     return Options(
         approve=approve,
+        approve_event=approve_event,
         burst=burst,
         operator=schedule if operator else None,
         cancel=None if cancel is None else commands.cancel(cancel),
@@ -194,11 +225,15 @@ def _options(
         pace_per_s=pace,
         timeout_s=timeout,
         announce=_announce,
+        progress=_ignore if quiet else _announce,
+        agree=_agree,
     )
 
 
-def _report(url: str, options: Options, output: Format) -> None:
-    text = report_formats.TextLines()
+def _report(url: str, options: Options, output: Format, *, strict: bool, quiet: bool) -> None:
+    if options.operator is not None and options.advance is None:
+        options.progress("events take their time; where a clock can be turned, give --advance")
+    text = report_formats.TextLines(quiet=quiet)
 
     def each(outcome: Outcome) -> None:
         if output is Format.TEXT:
@@ -211,9 +246,28 @@ def _report(url: str, options: Options, output: Format) -> None:
     elif output is Format.JUNIT:
         sys.stdout.write(report_formats.as_junit(report))
     else:
-        sys.stdout.write(f"\n{report_formats.summary(report)}\n")
+        between = "" if quiet else "\n"
+        sys.stdout.write(f"{between}{report_formats.summary(report)}\n")
     if not report.good:
         raise typer.Exit(EXIT_REFUSED)
+    skipped = report.not_looked_at(strict=strict)
+    if skipped:
+        first = skipped[0]
+        _announce(
+            f"{len(skipped)} skipped, so that this says too little; {first.check.id}: {first.why}"
+        )
+        raise typer.Exit(EXIT_NOT_LOOKED)
+
+
+def _agree(event: str) -> bool:
+    """Ask, where there is a terminal; who named the event elsewhere has said yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    return typer.confirm(f"Approve {event}?", err=True)
+
+
+def _ignore(_: str) -> None:
+    """For --quiet."""
 
 
 def _announce(text: str) -> None:

@@ -49,7 +49,8 @@ class Check:
     `source` is a fact id of the contract, a section of the design or an RFC. `blind` says what an
     endpoint can still get wrong while the check passes. `choice` marks what Forewarn decided where
     the real service is not known to do so, or does otherwise. A check is skipped unless every
-    check that it `needs` has passed.
+    check that it `needs` has passed. Those that it comes `after` are made before it, because it
+    judges what they saw, whatever their verdict is.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Check:
     look: Look
     level: Level = Level.READ
     needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     choice: bool = False
 
 
@@ -84,6 +86,7 @@ class Topic:
         blind: str,
         level: Level | None = None,
         needs: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
         choice: bool = False,
     ) -> Callable[[Look], Look]:
         """Add the decorated function as a check. `needs` come on top of those of the topic."""
@@ -99,6 +102,7 @@ class Topic:
                     look=look,
                     level=level or self._level,
                     needs=(*self._needs, *needs),
+                    after=after,
                     choice=choice,
                 )
             )

@@ -63,9 +63,13 @@ class EventElement:
 
     @property
     def not_before_s(self) -> int | None:
-        """NotBefore in seconds since 1970, in whichever of the two forms; None if blank or odd."""
+        """NotBefore in seconds since 1970, in whichever of the two forms; None if blank or odd.
+
+        The week day may be wrong (N3): what follows an event reads on; not-before-form does not.
+        """
         text = self.text("NotBefore")
-        return read_rfc_1123(text) if read_rfc_1123(text) is not None else read_iso(text)
+        at_s = read_rfc_1123(text, any_day=True)
+        return at_s if at_s is not None else read_iso(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class DocumentRead:
     events: tuple[EventElement, ...]
     now_s: int | None
     tag: str = ""  # the ETag as it came
+    content_type: str = ""  # the Content-Type as it came
 
     @property
     def incarnation(self) -> int | None:
@@ -115,4 +120,5 @@ def read(answer: Answer, version: str) -> DocumentRead:
         events=tuple(EventElement(event) for event in events or ()),
         now_s=read_rfc_1123(answer.header("Date") or ""),
         tag=answer.header("ETag") or "",
+        content_type=answer.header("Content-Type") or "",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +29,11 @@ def _ignore(_: str) -> None:
     """For callers that want no announcements."""
 
 
+def _agree(_: str) -> bool:
+    """For callers without a terminal: naming an event says yes."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """See `forewarn verify --help`; the defaults only read.
@@ -35,10 +41,14 @@ class Options:
     `operator` schedules an event of a type for a VM, `cancel` cancels one by its EventId,
     `advance` turns the endpoint's clock by seconds; each raises OperatorFailed if it could not.
     An operator implies `approve`: events that were scheduled for the run are approved by it.
-    `only` and `skip` hold ids or topics of checks.
+    Without one, `approve` approves a Scheduled event whose Resources are this VM alone, or the one
+    that `approve_event` names, if the operator agrees (`agree`). `announce` is told what is done
+    to events that are not the run's own, and what is left of it; `progress` what is waited for.
+    `wait` lets real time pass, where no clock can be turned. `only` and `skip` hold ids or topics.
     """
 
     approve: bool = False
+    approve_event: str | None = None
     burst: bool = False
     operator: Callable[[str, str], None] | None = None
     cancel: Callable[[str], None] | None = None
@@ -51,6 +61,9 @@ class Options:
     pace_per_s: float = PACE_PER_S
     timeout_s: float = TIMEOUT_S
     announce: Callable[[str], None] = _ignore
+    progress: Callable[[str], None] = _ignore
+    agree: Callable[[str], bool] = _agree
+    wait: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from forewarn.verify import documents
 from forewarn.verify.check import Failed, Skipped
 from forewarn.verify.connection import Answer, Broken, Connection, Silent
 from forewarn.verify.documents import NEWEST, DocumentRead
+from forewarn.verify.observations import Observations
 from forewarn.verify.options import EndpointAddress, OperatorFailed, Options
-from forewarn.verify.story import Story
 
 PATH = "/metadata/scheduledevents"
 INSTANCE_VERSION = "2021-02-01"  # the one most clients use (I7)
@@ -28,8 +28,8 @@ THROTTLED_WAIT_S = 1.0
 THROTTLED_WAIT_MAX_S = 5.0
 # After so many silences in a row the rest of the run would only be more of them.
 SILENCES_MAX = 3
-# A wait in real time that is longer than this is announced.
-ANNOUNCED_FROM_S = 5
+# A wait in real time that is longer than this is told as progress.
+TOLD_FROM_S = 5
 LOOK_EVERY_S = 1
 STEP_MAX_S = 60
 
@@ -41,7 +41,7 @@ class Probe:
         self.target = target
         self.options = options
         self.sightings: list[DocumentRead] = []
-        self.story = Story()
+        self.observed = Observations()
         self._next_s = 0.0
         self._silences = 0
         self._vm = options.vm
@@ -144,13 +144,19 @@ class Probe:
         return sighting
 
     def every_version(self) -> dict[str, DocumentRead]:
-        """The document at each api-version that gives one; checks of its own judge the others."""
+        """The document at each api-version that gives one; checks of its own judge the others.
+
+        Where the newest has the same events before and after, they are kept as one moment.
+        """
         found: dict[str, DocumentRead] = {}
-        for version in documents.VERSIONS:
+        for version in (NEWEST, *documents.VERSIONS):
+            before = found.get(NEWEST)
             try:
                 found[version] = self.document(version)
             except (Failed, Broken):
                 continue
+        if before is not None and before.events == found[NEWEST].events:
+            self.observed.moments.append(found)
         return found
 
     # The operator, and time.
@@ -187,17 +193,17 @@ class Probe:
         except OperatorFailed as why:
             raise Failed(str(why), f"the operator's command cancels {event_id}") from None
 
-    def pass_time(self, seconds: int, what_for: str) -> None:
+    def pass_time(self, seconds: float, what_for: str) -> None:
         """Let so much of the endpoint's time pass: turned if it can be, waited for if not."""
         if seconds <= 0:
             return
         if self.options.advance is None:
-            if seconds >= ANNOUNCED_FROM_S:
-                self.options.announce(f"waiting {_duration(seconds)} {what_for}")
-            time.sleep(seconds)
+            if seconds >= TOLD_FROM_S:
+                self.options.progress(f"waiting {_duration(round(seconds))} {what_for}")
+            self.options.wait(seconds)
             return
         try:
-            self.options.advance(seconds)
+            self.options.advance(int(seconds))
         except OperatorFailed as why:
             raise Failed(str(why), f"the clock is turned by {seconds} s") from None
 
@@ -208,27 +214,42 @@ class Probe:
         within_s: int,
         what_for: str,
         coarse: bool = False,
+        before_s: int | None = None,
     ) -> DocumentRead | None:
         """The first document that meets the condition; None if none does within so much time.
 
-        With `coarse` a clock that can be turned is turned in big steps from the beginning.
+        Time is what the endpoint's Date says, or what has been waited or turned if that is more.
+        A document whose Date is `before_s` or later comes too late, whatever it says. With
+        `coarse` a clock that can be turned is turned in big steps from the beginning.
         """
-        turned = self.options.advance is not None
-        if not turned and within_s >= ANNOUNCED_FROM_S:
-            self.options.announce(f"waiting up to {_duration(within_s)} {what_for}")
-        left_s = within_s
-        step_s = STEP_MAX_S if coarse and turned else LOOK_EVERY_S
+        turned = self.turned
+        if not turned and within_s >= TOLD_FROM_S:
+            self.options.progress(f"waiting up to {_duration(within_s)} {what_for}")
+        began_s, first_s = time.monotonic(), None
+        past_s, step_s = 0.0, float(STEP_MAX_S if coarse and turned else LOOK_EVERY_S)
         while True:
-            sighting = self.document()
-            if condition(sighting):
-                return sighting
+            document = self.document()
+            now_s = document.now_s
+            if before_s is not None and now_s is not None and now_s >= before_s:
+                return None
+            if condition(document):
+                return document
+            if now_s is not None:
+                first_s = now_s if first_s is None else first_s
+                past_s = max(past_s, now_s - first_s)
+            left_s = within_s - max(past_s, 0 if turned else time.monotonic() - began_s)
             if left_s <= 0:
                 return None
-            step_s = min(step_s, left_s)
+            step_s = min(step_s, max(left_s, LOOK_EVERY_S))
             self.pass_time(step_s, what_for)
-            left_s -= step_s
+            past_s += step_s
             if turned:  # a turned clock needs few steps; in real time every step is seen
                 step_s = min(step_s * 2, STEP_MAX_S)
+
+    @property
+    def turned(self) -> bool:
+        """The endpoint's clock can be turned; else its time is waited for."""
+        return self.options.advance is not None
 
 
 def path_of(version: str | None) -> str:

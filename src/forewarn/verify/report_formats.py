@@ -18,15 +18,21 @@ _INDENT = " " * 7
 
 
 class TextLines:
-    """The lines of a report as its outcomes come: a heading for each topic, one line a check."""
+    """The lines of a report as its outcomes come: a heading for each topic, one line a check.
 
-    def __init__(self) -> None:
+    `quiet` leaves everything out but what failed.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._topic = ""
         self._why = ""
 
     def lines(self, outcome: Outcome) -> Iterator[str]:
         """What to print for one outcome."""
         check = outcome.check
+        if self._quiet and outcome.verdict is not Verdict.FAIL:
+            return
         if check.topic != self._topic:
             if self._topic:
                 yield ""
@@ -66,8 +72,15 @@ def summary(report: Report) -> str:
         f"{counts[Verdict.PASS]} passed, {counts[Verdict.FAIL]} failed, "
         f"{counts[Verdict.SKIPPED]} skipped in {report.took_s:.1f} s"
     )
-    failed = ", ".join(outcome.check.id for outcome in report.with_verdict(Verdict.FAIL))
-    return f"{report.url}: {numbers}." + (f" Failed: {failed}." if failed else "")
+    failed = report.with_verdict(Verdict.FAIL)
+    broken = ", ".join(outcome.check.id for outcome in failed if not outcome.check.choice)
+    chosen = ", ".join(outcome.check.id for outcome in failed if outcome.check.choice)
+    said = f"{report.url}: {numbers}."
+    if broken:
+        said += f" Failed: {broken}."
+    if chosen:
+        said += f" Other than Forewarn's choice, which --profile azure leaves out: {chosen}."
+    return said
 
 
 def as_json(report: Report) -> str:
@@ -149,6 +162,7 @@ def described(check: Check) -> dict[str, object]:
         "level": check.level.value,
         "choice": check.choice,
         "needs": list(check.needs),
+        "after": list(check.after),
     }
 
 

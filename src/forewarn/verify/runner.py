@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from forewarn.verify.check import Check, Failed, Level, Skipped
-from forewarn.verify.checks import schedules
 from forewarn.verify.connection import Broken, Silent, Unreachable
+from forewarn.verify.following import leave
 from forewarn.verify.options import BadOptions, Options, target_of
 from forewarn.verify.probe import Probe
 from forewarn.verify.report import Outcome, Report, Verdict
@@ -49,28 +49,33 @@ def run(
     outcomes: dict[str, Outcome] = {}
     try:
         for check in checks:
-            why = "left out" if check.id in left_out else _not_asked_for(check, options)
-            outcomes[check.id] = outcome = _outcome(check, probe, why or _needs(check, outcomes))
+            out = "left out" if check.id in left_out else _of_profile(check, options)
+            why = out or _not_asked_for(check, options) or _needs(check, outcomes)
+            outcome = _outcome(check, probe, why, left_out=bool(out))
+            outcomes[check.id] = outcome
             each(outcome)
     finally:
-        schedules.leave(probe)
+        leave(probe)
     return Report(
         url=target.url,
         profile=options.profile,
         outcomes=tuple(outcomes.values()),
         took_s=time.monotonic() - began_s,
+        named=named(options.only),
     )
 
 
-def _outcome(check: Check, probe: Probe, why: str) -> Outcome:
+def _outcome(check: Check, probe: Probe, why: str, *, left_out: bool) -> Outcome:
     """How the check ends; `why` says why it is not to be made, if it is not."""
     if why:
-        return Outcome(check=check, verdict=Verdict.SKIPPED, why=why)
+        return Outcome(check=check, verdict=Verdict.SKIPPED, why=why, left_out=left_out)
     began_s = time.monotonic()
 
-    def ended(verdict: Verdict, **words: str) -> Outcome:
+    def ended(verdict: Verdict, seen: str = "", expected: str = "", why: str = "") -> Outcome:
         took_s = time.monotonic() - began_s
-        return Outcome(check=check, verdict=verdict, took_s=took_s, **words)
+        return Outcome(
+            check=check, verdict=verdict, seen=seen, expected=expected, why=why, took_s=took_s
+        )
 
     try:
         check.look(probe)
@@ -83,11 +88,16 @@ def _outcome(check: Check, probe: Probe, why: str) -> Outcome:
     return ended(Verdict.PASS)
 
 
-def _not_asked_for(check: Check, options: Options) -> str:
+def _of_profile(check: Check, options: Options) -> str:
     if check.choice and options.profile == "azure":
         return "a choice of Forewarn; --profile azure leaves it out"
+    return ""
+
+
+def _not_asked_for(check: Check, options: Options) -> str:
     operated = options.operator is not None
-    if check.level is Level.APPROVE and not (options.approve or operated):
+    approves = options.approve or options.approve_event is not None or operated
+    if check.level is Level.APPROVE and not approves:
         return "it sends a POST; give --approve"
     if check.level is Level.OPERATOR and not operated:
         return "it has events scheduled; give --operator"

@@ -55,7 +55,7 @@ def named(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def selected(only: tuple[str, ...]) -> tuple[Check, ...]:
-    """The checks with these ids or topics and everything they need; all if none is named.
+    """The checks with these ids or topics and all that must come before; all if none is named.
 
     Raises KeyError with a name that is neither.
     """
@@ -67,5 +67,5 @@ def selected(only: tuple[str, ...]) -> tuple[Check, ...]:
         check_id = left.pop()
         if check_id not in wanted:
             wanted.add(check_id)
-            left.extend(BY_ID[check_id].needs)
+            left.extend((*BY_ID[check_id].needs, *BY_ID[check_id].after))
     return tuple(check for check in CHECKS if check.id in wanted)

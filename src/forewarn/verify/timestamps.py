@@ -11,17 +11,17 @@ _RFC_1123 = re.compile(r"(\w{3}), (\d{2}) (\w{3}) (\d{4}) (\d{2}):(\d{2}):(\d{2}
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})Z", re.ASCII)
 
 
-def read_rfc_1123(text: str) -> int | None:
+def read_rfc_1123(text: str, *, any_day: bool = False) -> int | None:
     """Seconds since 1970 of `Mon, 19 Sep 2016 18:29:47 GMT`; None if it is not of that form.
 
-    The week day has to be the right one.
+    The week day has to be the right one, unless any will do.
     """
     found = _RFC_1123.fullmatch(text)
     if found is None or found[3] not in _MONTHS or found[1] not in _WEEK_DAYS:
         return None
     month = _MONTHS.index(found[3]) + 1
     at = _instant(int(found[4]), month, *(int(found[i]) for i in (2, 5, 6, 7)))
-    if at is None or _WEEK_DAYS[at.weekday()] != found[1]:
+    if at is None or not (any_day or _WEEK_DAYS[at.weekday()] == found[1]):
         return None
     return int(at.timestamp())
 

@@ -8,11 +8,13 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from forewarn.verify.check import Failed, Skipped, Topic, expect
+from forewarn.verify.checks.get import is_json
 from forewarn.verify.documents import (
     EVENT_TYPES,
     FIELDS,
     NEWEST,
     OLDEST,
+    SHOWN_SINCE,
     VERSIONS,
     DocumentRead,
     EventElement,
@@ -23,6 +25,7 @@ from forewarn.verify.timestamps import read_iso, read_rfc_1123
 TOPIC = Topic("documents", "Every document that was read", needs=("get-200",))
 
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}", re.ASCII)
+_ANY_CASE = re.compile(_GUID.pattern, re.ASCII | re.IGNORECASE)
 
 
 def _events(probe: Probe, since: str = OLDEST) -> Iterator[tuple[DocumentRead, EventElement]]:
@@ -48,10 +51,11 @@ def _each(
     good: Callable[[Any], bool],
     expected: str,
     since: str = OLDEST,
+    choice: bool = False,
 ) -> None:
     """A check that one field of every event is as it should be."""
 
-    @TOPIC.check(check_id, sentence, source, blind=blind)
+    @TOPIC.check(check_id, sentence, source, blind=blind, choice=choice)
     def look(probe: Probe) -> None:
         for sighting, event in _events(probe, since):
             if field in event.fields:  # the checks of fields mind those that are missing
@@ -97,9 +101,26 @@ def incarnation_same_events(probe: Probe) -> None:
         known = seen.setdefault((sighting.version, sighting.incarnation), sighting)
         if known.content.get("Events") != sighting.content.get("Events"):
             raise Failed(
-                f"two contents of incarnation {sighting.incarnation} at {sighting.version}",
+                f"incarnation {sighting.incarnation} at {sighting.version} has two contents: "
+                f"{_difference(known, sighting)}",
                 "another incarnation with another content",
             )
+
+
+def _difference(one: DocumentRead, other: DocumentRead) -> str:
+    """What the first of two documents says of its events otherwise than the second."""
+    for event in one.events:
+        twin = other.event(event.event_id)
+        if twin is None:
+            return f"{event.event_id} is there, then is not"
+        for name in (*event.fields, *twin.fields):
+            values = [
+                repr(e.fields[name]) if name in e.fields else "not there" for e in (event, twin)
+            ]
+            if values[0] != values[1]:
+                return f"{name} of {event.event_id} is {values[0]}, then {values[1]}"
+    new = [event.event_id for event in other.events if one.event(event.event_id) is None]
+    return f"{new[0]} is not there, then is" if new else "the order of its events or fields"
 
 
 @TOPIC.check(
@@ -114,36 +135,103 @@ def events_array(probe: Probe) -> None:
         expect(isinstance(value, list), f"{value!r} at {sighting.version}", "[]")
 
 
+@TOPIC.check(
+    "document-type",
+    "Every document is application/json, whatever stands in it.",
+    "G2",
+    blind="Documents of this run; one with other events than these may have another type.",
+    needs=("get-content-type",),
+)
+def document_type(probe: Probe) -> None:
+    for sighting in probe.sightings:
+        seen = f"Content-Type: {sighting.content_type} at {sighting.version}"
+        expect(is_json(sighting.content_type), seen, "application/json; charset=utf-8")
+
+
+@TOPIC.check(
+    "document-etag",
+    f"Every document of {NEWEST} has an ETag, whatever stands in it.",
+    "G4",
+    blind="Whether there is one; that it changes with the events is for start-old-tag.",
+    needs=("etag-present",),
+)
+def document_etag(probe: Probe) -> None:
+    for sighting in (s for s in probe.sightings if s.version == NEWEST):
+        status = ", ".join(event.text("EventStatus") for event in sighting.events) or "none"
+        expect(sighting.tag, f"no ETag; events: {status}", "an ETag header")
+
+
 def _fields(version: str) -> None:
     @TOPIC.check(
         f"fields-{version}",
-        f"An event at {version} has exactly the fields of that version, in their order.",
+        f"An event at {version} has exactly the fields of that version.",
         "contract 1.5, S1",
         blind=f"What was seen at {version}, not every event type; a key that stands twice passes.",
         needs=() if version == VERSIONS[-1] else (f"version-{version}",),
     )
     def look(probe: Probe) -> None:
-        expected = ", ".join(FIELDS[version])
         found = [e for s in probe.sightings if s.version == version for e in s.events]
         if not found:
             raise Skipped(f"no event was seen at {version}; --operator would have one scheduled")
         for event in found:
-            expect(tuple(event.fields) == FIELDS[version], ", ".join(event.fields), expected)
+            missing = [name for name in FIELDS[version] if name not in event.fields]
+            surplus = [name for name in event.fields if name not in FIELDS[version]]
+            seen = [f"no {name}" for name in missing] + [f"{name} too" for name in surplus]
+            expect(not seen, ", ".join(seen), ", ".join(FIELDS[version]))
 
 
 for _version in VERSIONS:
     _fields(_version)
 
 
+@TOPIC.check(
+    "fields-order",
+    "The fields of an event stand in the order of the wire, at every api-version.",
+    "design 5, contract 1.5 (seen in every capture; JSON has no order)",
+    blind="Fields that are missing or surplus are left aside; they are for fields-2020-07-01.",
+    choice=True,
+)
+def fields_order(probe: Probe) -> None:
+    for sighting, event in _events(probe):
+        known = FIELDS[sighting.version]
+        seen = [name for name in event.fields if name in known]
+        expected = [name for name in known if name in event.fields]
+        expect(seen == expected, f"{', '.join(seen)} at {sighting.version}", ", ".join(expected))
+
+
 _each(
     "event-id-form",
-    "An EventId is a GUID in upper case.",
+    "An EventId is a GUID.",
     "contract 1.5",
     blind="The form alone; whether an EventId is ever used again is not seen.",
     field="EventId",
-    good=lambda value: isinstance(value, str) and _GUID.fullmatch(value) is not None,
+    good=lambda value: isinstance(value, str) and _ANY_CASE.fullmatch(value) is not None,
     expected="a GUID like 0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0",
 )
+_each(
+    "event-id-upper",
+    "An EventId is in upper case.",
+    "design 5, contract 1.5 (so it is in captures; Event Grid has it in lower case)",
+    blind="Letters alone; what stands between them is for event-id-form.",
+    field="EventId",
+    good=lambda value: not isinstance(value, str) or value == value.upper(),
+    expected="no letter in lower case",
+    choice=True,
+)
+
+
+@TOPIC.check(
+    "event-id-kept",
+    "An EventId is written in one way in every document, case included.",
+    "Q7, contract 10",
+    blind="Ids that differ in more than case are two events here; life-id-stable looks for those.",
+)
+def event_id_kept(probe: Probe) -> None:
+    known: dict[str, tuple[str, str]] = {}
+    for sighting, event in _events(probe):
+        first, where = known.setdefault(event.event_id.upper(), (event.event_id, sighting.version))
+        seen = f"{event.event_id} at {sighting.version}, {first} at {where} before"
+        expect(event.event_id == first, seen, "the same letters")
 
 
 @TOPIC.check(
@@ -319,6 +407,106 @@ def names_underscore(probe: Probe) -> None:
         # C8: the names of a cloud service's role instances stay as they are.
         expected = tuple(name if "_IN_" in name else f"_{name}" for name in later)
         expect(event.resources == expected, event.resources, str(expected))
+
+
+def _moments(probe: Probe) -> Iterator[tuple[str, EventElement, EventElement | None]]:
+    """Each event at each older api-version that knows its type, beside the newest at that moment.
+
+    Skipped if no event was seen at several api-versions at once.
+    """
+    found = [
+        (version, event, moment[version].event(event.event_id))
+        for moment in probe.observed.moments
+        for event in moment[NEWEST].events
+        for version in VERSIONS[:-1]
+        if version in moment and version >= SHOWN_SINCE.get(event.text("EventType"), OLDEST)
+    ]
+    if not found:
+        raise Skipped("no event was seen at several api-versions; --operator would have one")
+    return iter(found)
+
+
+@TOPIC.check(
+    "same-events",
+    "An event that is there is there at every api-version that knows its type, Started too.",
+    "Q7, L10, contract 1.6",
+    blind="Events of the moments at which this run read all of them; others are not compared.",
+)
+def same_events(probe: Probe) -> None:
+    for version, event, older in _moments(probe):
+        seen = f"{event.event_id}, {event.text('EventStatus')} at {NEWEST}, is not at {version}"
+        expect(older is not None, seen, "it is at both")
+
+
+@TOPIC.check(
+    "same-status",
+    "An event has one EventStatus at every api-version.",
+    "L10, S3",
+    blind="The status at the same moments; one that is wrong at all of them is the same.",
+)
+def same_status(probe: Probe) -> None:
+    for version, event, older in _moments(probe):
+        _expect_same("EventStatus", version, event, older)
+
+
+def _expect_same(name: str, version: str, event: EventElement, older: EventElement | None) -> None:
+    if older is not None:
+        newest, value = event.fields.get(name), older.fields.get(name)
+        seen = f"{name} of {event.event_id} is {value!r} at {version}"
+        expect(value == newest, seen, f"{newest!r}, as at {NEWEST}")
+
+
+@TOPIC.check(
+    "same-type",
+    "An event has one EventType at every api-version.",
+    "contract 1.6, S3",
+    blind="The type at the same moments; whether it is the one that was ordered is not compared.",
+)
+def same_type(probe: Probe) -> None:
+    for version, event, older in _moments(probe):
+        _expect_same("EventType", version, event, older)
+
+
+@TOPIC.check(
+    "same-not-before",
+    "An event has one NotBefore at every api-version.",
+    "S3",
+    blind="The time, in whichever form; whether it is the right one is for alone-starts.",
+)
+def same_not_before(probe: Probe) -> None:
+    for version, event, older in _moments(probe):
+        if older is None or older.not_before_s is None or event.not_before_s is None:
+            continue
+        seen = f"{older.text('NotBefore')} at {version}, for {event.event_id}"
+        good = older.not_before_s == event.not_before_s
+        expect(good, seen, f"{event.text('NotBefore')}, as at {NEWEST}")
+
+
+@TOPIC.check(
+    "same-names",
+    "From 2017-08-01 on Resources are the same at every api-version.",
+    "S4, C6",
+    blind="The names and their order; those of 2017-03-01 are for names-underscore.",
+)
+def same_names(probe: Probe) -> None:
+    for version, event, older in _moments(probe):
+        if version != OLDEST:
+            _expect_same("Resources", version, event, older)
+
+
+@TOPIC.check(
+    "started-shown",
+    "An event that starts is shown as Started before it goes.",
+    "L10, L14",
+    blind="One event of the run that was seen Started will do; the others may have been too short.",
+)
+def started_shown(probe: Probe) -> None:
+    if not probe.observed.started_ids:
+        raise Skipped("no event has started; --operator would have one scheduled")
+    shown = {event.event_id.upper() for _, event in _events(probe) if event.started}
+    number = len(probe.observed.started_ids)
+    seen = f"{number} started, none of them was seen Started"
+    expect(shown, seen, "Started, then gone")
 
 
 @TOPIC.check(

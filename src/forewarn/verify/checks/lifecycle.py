@@ -1,7 +1,7 @@
 """Checks of the life of an event that is scheduled, approved, started, and gone.
 
-The checks that do something come in the order of that life and leave what they saw in the story
-of the run; the others judge it.
+The checks that do something come in the order of that life and leave what they saw in the
+observations of the run; the others judge them.
 """
 
 from __future__ import annotations
@@ -12,67 +12,22 @@ from forewarn.verify import documents
 from forewarn.verify.answers import expect_refused, expect_status
 from forewarn.verify.check import Failed, Level, Skipped, Topic, expect
 from forewarn.verify.checks.etags import quoted
-from forewarn.verify.checks.post import UNKNOWN_ID, approval
+from forewarn.verify.checks.post import UNKNOWN_ID, WRONG_SHAPES
 from forewarn.verify.connection import Answer, Broken
 from forewarn.verify.documents import NEWEST, VERSIONS, DocumentRead, EventElement
+from forewarn.verify.following import (
+    approval,
+    approve,
+    need_end,
+    need_started,
+    order,
+)
+from forewarn.verify.observations import Life
 from forewarn.verify.probe import PATH, Probe, path_of
-from forewarn.verify.story import Life
 
 TOPIC = Topic("life", "The life of an event", level=Level.APPROVE, needs=("get-200",))
 
-# The real service shows news about once per minute (G10).
-APPEAR_WITHIN_S = 180
-# An approved event starts before its NotBefore, however soon that is.
-START_WITHIN_S = 15 * 60
-# Started events stay for their impact and, at the real service, ten minutes of watching (3.4).
-END_WITHIN_S = 60 * 60
 WOKEN_WITHIN_S = 5.0
-
-
-def order(probe: Probe, event_type: str, before: DocumentRead) -> Life:
-    """Have an event scheduled and wait until it appears. Raises Failed if it does not."""
-    known = {event_id.upper() for event_id in before.event_ids}
-    without = before
-
-    def new(sighting: DocumentRead) -> list[EventElement]:
-        return [event for event in sighting.events if event.event_id.upper() not in known]
-
-    def appeared(sighting: DocumentRead) -> bool:
-        nonlocal without
-        if new(sighting):
-            return True
-        without = sighting
-        return False
-
-    probe.schedule(event_type)
-    first = probe.until(appeared, within_s=APPEAR_WITHIN_S, what_for="for the event to appear")
-    if first is None:
-        raise Failed(f"no new event within {APPEAR_WITHIN_S} s", f"a {event_type} in the document")
-    # Another client may have had an event scheduled too.
-    mine = min(
-        new(first),
-        key=lambda event: (probe.vm not in event.resources, event.text("EventType") != event_type),
-    )
-    probe.story.left.append(mine.event_id)
-    return Life(event_id=mine.event_id, before=before, without=without, first=first)
-
-
-def started_or_gone(sighting: DocumentRead, event_id: str) -> bool:
-    event = sighting.event(event_id)
-    return event is None or event.started
-
-
-def until_gone(probe: Probe, event_id: str) -> DocumentRead | None:
-    """Follow an event to its end; the first document without it, None if it stays."""
-    gone = probe.until(
-        lambda sighting: sighting.event(event_id) is None,
-        within_s=END_WITHIN_S,
-        what_for="for the event to end",
-        coarse=True,
-    )
-    if gone is not None and event_id in probe.story.left:
-        probe.story.left.remove(event_id)
-    return gone
 
 
 @TOPIC.check(
@@ -83,7 +38,7 @@ def until_gone(probe: Probe, event_id: str) -> DocumentRead | None:
     level=Level.OPERATOR,
 )
 def life_appears(probe: Probe) -> None:
-    probe.story.begun = True
+    probe.observed.begun = True
     before = probe.document()
     tag = f"If-None-Match: {quoted(before)}"
     waits = probe.request("GET", path_of(NEWEST), tag, "Prefer: wait=60")
@@ -92,28 +47,52 @@ def life_appears(probe: Probe) -> None:
         waiting.send(waits)
         life = order(probe, probe.options.types[0], before)
         try:
-            probe.story.woken = waiting.answer(within_s=WOKEN_WITHIN_S)
+            probe.observed.woken = waiting.answer(within_s=WOKEN_WITHIN_S)
         except Broken:
-            probe.story.woken = None
+            probe.observed.woken = None
+    life.by_version = probe.every_version()
+    probe.observed.approved = life
     status = life.event.text("EventStatus")
     expect(status == "Scheduled", status, "Scheduled")
-    life.by_version = probe.every_version()
-    probe.story.approved = life
 
 
 def _life(probe: Probe) -> Life:
-    """The event that is followed: the operator's, or the first that is there to be approved."""
-    if probe.story.approved is None and probe.options.operator is not None:
-        if probe.story.begun:
+    """The event that is followed: the operator's, or one that is there and may be approved."""
+    if probe.observed.approved is None and probe.options.operator is not None:
+        if probe.observed.begun:
             raise Skipped("no event could be scheduled")
         life_appears(probe)  # it was not asked for, but what it does is needed
-    if probe.story.approved is None:
-        sighting = probe.document()
-        there = [event for event in sighting.events if event.text("EventStatus") == "Scheduled"]
-        if not there:
-            raise Skipped("no Scheduled event is there to be approved; give --operator")
-        probe.story.approved = Life(event_id=there[0].event_id, before=None, first=sighting)
-    return probe.story.approved
+    if probe.observed.approved is None:
+        document = probe.document()
+        event = _approvable(probe, document)
+        names, at = ", ".join(event.resources), event.text("NotBefore")
+        what = f"event {event.event_id}: {event.text('EventType')} of {names}, NotBefore {at}"
+        probe.options.announce(f"approves {what}")
+        if probe.options.approve_event is not None and not probe.options.agree(what):
+            raise Skipped(f"the answer was no: {event.event_id} is not approved")
+        probe.observed.approved = Life(event_id=event.event_id, before=None, first=document)
+    return probe.observed.approved
+
+
+def _approvable(probe: Probe, document: DocumentRead) -> EventElement:
+    """The Scheduled event that may be approved: this VM's alone, or the one that was named."""
+    there = [event for event in document.events if event.text("EventStatus") == "Scheduled"]
+    wanted = probe.options.approve_event
+    if wanted is not None:
+        named = [event for event in there if event.event_id.upper() == wanted.upper()]
+        if not named:
+            raise Skipped(f"no Scheduled event {wanted} is there to be approved")
+        return named[0]
+    if not there:
+        raise Skipped("no Scheduled event is there to be approved; give --operator")
+    own = [event for event in there if event.resources == (probe.vm,)]
+    if not own:
+        ids = ", ".join(f"{event.event_id} ({', '.join(event.resources)})" for event in there)
+        raise Skipped(
+            f"no Scheduled event is for {probe.vm} alone; --approve-event ID would approve "
+            f"another: {ids}"
+        )
+    return own[0]
 
 
 @TOPIC.check(
@@ -123,11 +102,12 @@ def _life(probe: Probe) -> Life:
     blind="One GET that waits, answered up to five seconds after the event was seen; many "
     "are not tried.",
     level=Level.OPERATOR,
-    needs=("life-appears", "wait-held"),
+    needs=("wait-held",),
+    after=("life-appears",),
     choice=True,
 )
 def wait_woken(probe: Probe) -> None:
-    answer, before = probe.story.woken, _life(probe).before
+    answer, before = probe.observed.woken, _life(probe).before
     if answer is None or before is None:
         raise Failed("no answer to the GET that waited", "the new document")
     sighting = documents.read(answer, NEWEST)
@@ -141,7 +121,7 @@ def wait_woken(probe: Probe) -> None:
     "contract 6.1",
     blind="The first of --types alone; the checks of notice compare the others.",
     level=Level.OPERATOR,
-    needs=("life-appears",),
+    after=("life-appears",),
 )
 def life_type(probe: Probe) -> None:
     ordered = probe.options.types[0]
@@ -155,7 +135,8 @@ def life_type(probe: Probe) -> None:
     "C6, contract 10",
     blind="That the VM is among the names; surplus or missing names of other VMs are not noticed.",
     level=Level.OPERATOR,
-    needs=("life-appears", "instance-name"),
+    needs=("instance-name",),
+    after=("life-appears",),
 )
 def life_names_vm(probe: Probe) -> None:
     resources = _life(probe).event.resources
@@ -168,7 +149,7 @@ def life_names_vm(probe: Probe) -> None:
     "Q7, contract 1.6",
     blind="That the EventId is there; its fields are not compared from version to version.",
     level=Level.OPERATOR,
-    needs=("life-appears",),
+    after=("life-appears",),
 )
 def life_every_version(probe: Probe) -> None:
     expect_shown(_life(probe), VERSIONS[0])
@@ -190,7 +171,8 @@ def expect_shown(life: Life, since: str) -> None:
     "H7",
     blind="The one tag from before, as it came; older ones and other forms of it are not tried.",
     level=Level.OPERATOR,
-    needs=("life-appears", "tag-echoed"),
+    needs=("tag-echoed",),
+    after=("life-appears",),
 )
 def life_old_tag(probe: Probe) -> None:
     before = _life(probe).before
@@ -205,14 +187,14 @@ def life_old_tag(probe: Probe) -> None:
     "design 5 (not known of the real service, A6)",
     blind="The unknown one last, and one look after it; a start that comes later is not seen.",
     level=Level.OPERATOR,
-    needs=("life-appears", "post-unknown-id"),
+    needs=("post-unknown-id",),
+    after=("life-appears",),
     choice=True,
 )
 def approve_unknown_too(probe: Probe) -> None:
-    life = _life(probe)
+    life = _scheduled(probe)
     expect_refused(probe.post(approval(life.event_id, UNKNOWN_ID)))
-    status = _status(probe, life)
-    expect(status == "Scheduled", f"the event is {status}", "Scheduled still")
+    _still_scheduled(probe, life)
 
 
 def _status(probe: Probe, life: Life) -> str:
@@ -220,14 +202,60 @@ def _status(probe: Probe, life: Life) -> str:
     return "gone" if event is None else event.text("EventStatus")
 
 
-def _refused_alone(probe: Probe, send: Callable[[bytes], Answer]) -> None:
-    """Fail unless an approval that is good but for how it is sent is refused and does nothing."""
+def _scheduled(probe: Probe) -> Life:
+    """The event that is followed. Skipped unless it is still Scheduled."""
     life = _life(probe)
     if _status(probe, life) != "Scheduled":
         raise Skipped("the event is no longer Scheduled")
-    expect_status(send(approval(life.event_id)), 400)
-    status = _status(probe, life)
+    return life
+
+
+def _still_scheduled(probe: Probe, life: Life) -> None:
+    """Fail unless the event, which nothing has approved, is Scheduled. Its time may have come."""
+    document = probe.document()
+    if _time_has_come(document, life):
+        raise Skipped("its NotBefore has come, so that it starts by itself")
+    event = document.event(life.event_id)
+    status = "gone" if event is None else event.text("EventStatus")
     expect(status == "Scheduled", f"the event is {status}", "Scheduled still")
+
+
+def _time_has_come(document: DocumentRead, life: Life) -> bool:
+    now_s, not_before_s = document.now_s, life.not_before_s
+    return now_s is not None and not_before_s is not None and now_s >= not_before_s
+
+
+def _refused_alone(probe: Probe, send: Callable[[bytes], Answer]) -> None:
+    """Fail unless an approval that is good but for how it is sent is refused and does nothing."""
+    life = _scheduled(probe)
+    expect_status(send(approval(life.event_id)), 400)
+    _still_scheduled(probe, life)
+
+
+@TOPIC.check(
+    "post-malformed-standing",
+    "While an event stands, a malformed approval is refused with 400, and approves nothing.",
+    "A5, E16",
+    blind="Seven bodies and one look after them; a start that comes later is not seen.",
+)
+def post_malformed_standing(probe: Probe) -> None:
+    life = _scheduled(probe)
+    for body in (b"", b'{"StartRequests":[{"EventId":', *WRONG_SHAPES):
+        answer = probe.post(body)
+        expect(answer.status == 400, f"{body.decode()} is answered {answer}", "400")
+    _still_scheduled(probe, life)
+
+
+@TOPIC.check(
+    "post-unknown-standing",
+    "An approval of an EventId that this VM never had approves no other event.",
+    "L12, contract 3.2",
+    blind="One id and one look after it, whatever the answer; a start that comes late is not seen.",
+)
+def post_unknown_standing(probe: Probe) -> None:
+    life = _scheduled(probe)
+    probe.post(approval(UNKNOWN_ID))
+    _still_scheduled(probe, life)
 
 
 @TOPIC.check(
@@ -258,9 +286,10 @@ def post_no_version(probe: Probe) -> None:
     "approve-starts to find.",
 )
 def approve_200(probe: Probe) -> None:
-    answer = probe.post(approval(_life(probe).event_id))
-    probe.story.approval = answer
-    expect_status(answer, 200)
+    life = _scheduled(probe)
+    approve(probe, life)
+    if life.approval is not None:
+        expect_status(life.approval, 200)
 
 
 @TOPIC.check(
@@ -268,11 +297,13 @@ def approve_200(probe: Probe) -> None:
     "The body of that 200 is empty or JSON.",
     "A7, contract 10 (empty by design 5)",
     blind="Any JSON passes; what it says is not read.",
-    needs=("approve-200",),
+    after=("approve-200",),
 )
 def approve_body(probe: Probe) -> None:
-    answer = probe.story.approval
-    good = answer is not None and (not answer.body.strip() or answer.json is not None)
+    answer = _life(probe).approval
+    if answer is None or not 200 <= answer.status < 300:
+        raise Skipped("nothing was approved")
+    good = not answer.body.strip() or answer.json is not None
     expect(good, answer, "an empty body, or JSON")
 
 
@@ -280,44 +311,32 @@ def approve_body(probe: Probe) -> None:
     "approve-starts",
     "An approved event starts before its NotBefore.",
     "contract 3.2, A9",
-    blind="An event that would have started early without the approval passes too.",
-    needs=("approve-200", "get-date"),
+    blind="One event of one type; those of other types are for starts-Redeploy and its like.",
+    needs=("get-date",),
+    after=("approve-200",),
 )
 def approve_starts(probe: Probe) -> None:
     life = _life(probe)
+    if life.approval is None or not 200 <= life.approval.status < 300:
+        raise Skipped("nothing was approved")
     started = need_started(probe, life)
-    life.after_approval = started
     if started.event(life.event_id) is not None:
-        life.started = started
         probe.every_version()  # the checks of documents want to see it Started
 
 
-def need_started(probe: Probe, life: Life, *, coarse: bool = False) -> DocumentRead:
-    """Follow an approved event to its start, at most to its NotBefore. Raises Failed if it stays.
-
-    Skipped where the start may be kept back by others. With `coarse` it may be found gone already.
-    """
-    started = _until_started(probe, life, coarse=coarse)
-    if started is not None:
-        return started
-    if life.event.text("EventSource") == "Platform":
-        raise Skipped("it did not start; a host may wait for other tenants (A9)")
-    raise Failed(f"{life.event_id} is Scheduled still", "Started, or gone, before NotBefore")
-
-
-def _until_started(probe: Probe, life: Life, *, coarse: bool) -> DocumentRead | None:
-    now = probe.document()
-    if started_or_gone(now, life.event_id):
-        return now
-    left_s = START_WITHIN_S
-    if now.now_s is not None and life.not_before_s is not None:
-        left_s = max(0, life.not_before_s - now.now_s - 1)
-    return probe.until(
-        lambda sighting: started_or_gone(sighting, life.event_id),
-        within_s=left_s,
-        what_for="for the approved event to start",
-        coarse=coarse,
-    )
+@TOPIC.check(
+    "start-old-tag",
+    "The tag of the document before the start no longer gets 304.",
+    "H7",
+    blind="The one tag from before, as it came, right after the start; older ones are not tried.",
+    needs=("tag-echoed",),
+    after=("approve-starts",),
+)
+def start_old_tag(probe: Probe) -> None:
+    life = _life(probe)
+    if life.waited is None or life.after_approval is None:
+        raise Skipped("the start was not seen")
+    expect_status(probe.poll(f"If-None-Match: {life.waited.tag}"), 200)
 
 
 @TOPIC.check(
@@ -325,22 +344,16 @@ def _until_started(probe: Probe, life: Life, *, coarse: bool) -> DocumentRead | 
     "The event keeps its EventId when it starts.",
     "L13",
     blind="Another EventId is looked for only where the first one is gone at the start.",
-    needs=("approve-starts",),
+    after=("approve-starts",),
 )
 def life_id_stable(probe: Probe) -> None:
     life = _life(probe)
-    after = life.after_approval
-    if life.started is not None or after is None:
-        return
-    kept = {event_id.upper() for event_id in life.first.event_ids}
-    twins = [
-        event.event_id
-        for event in after.events
-        if event.event_id.upper() not in kept
-        and event.text("EventType") == life.event.text("EventType")
-        and set(event.resources) & set(life.event.resources)
-    ]
-    expect(not twins, f"{life.event_id} became {', '.join(twins)}", "the same EventId")
+    if life.after_approval is None:
+        raise Skipped("the start was not seen")
+    twins = life.twins(life.after_approval)
+    if twins:  # the rest of its life is followed by that name
+        life.first_id, life.event_id = life.event_id, twins[0]
+    expect(not twins, f"{life.first_id} became {', '.join(twins)}", "the same EventId")
 
 
 @TOPIC.check(
@@ -348,10 +361,20 @@ def life_id_stable(probe: Probe) -> None:
     "Approving it again is answered 200.",
     "A4, A12",
     blind="After the start; a second approval while the event is Scheduled is not tried.",
-    needs=("approve-starts",),
+    after=("approve-starts", "life-id-stable"),
 )
 def approve_again(probe: Probe) -> None:
-    expect_status(probe.post(approval(_life(probe).event_id)), 200)
+    expect_status(probe.post(approval(_approved(probe).event_id)), 200)
+
+
+def _approved(probe: Probe) -> Life:
+    """The event after its approval. Skipped if it is over: what is answered then is not known."""
+    life = _life(probe)
+    if life.approval is None:
+        raise Skipped("nothing was approved")
+    if probe.document().event(life.event_id) is None:
+        raise Skipped("the event is over")
+    return life
 
 
 @TOPIC.check(
@@ -359,11 +382,11 @@ def approve_again(probe: Probe) -> None:
     "An EventId is compared without case.",
     "design 5, A8 (not known of the real service)",
     blind="The status after the start; that it starts an event is for start-any-case.",
-    needs=("approve-again",),
+    after=("life-id-stable",),
     choice=True,
 )
 def approve_any_case(probe: Probe) -> None:
-    event_id = _life(probe).event_id
+    event_id = _approved(probe).event_id
     for other in {event_id.lower(), event_id.upper()} - {event_id}:
         expect_status(probe.post(approval(other)), 200)
 
@@ -373,10 +396,10 @@ def approve_any_case(probe: Probe) -> None:
     "A POST may use another api-version than the GET did.",
     "Q7",
     blind="The status after the start; that it starts an event is for start-other-version.",
-    needs=("approve-again",),
+    after=("life-id-stable",),
 )
 def approve_other_version(probe: Probe) -> None:
-    event_id = _life(probe).event_id
+    event_id = _approved(probe).event_id
     for version in VERSIONS[1:-1]:
         answer = probe.post(approval(event_id), version=version)
         expect(answer.status == 200, f"{version}: {answer}", "200")
@@ -387,10 +410,11 @@ def approve_other_version(probe: Probe) -> None:
     "A POST at 2017-03-01 does not need the Metadata header.",
     "H2",
     blind="The status after the start; what such a POST does to a Scheduled event is not seen.",
-    needs=("approve-again", "header-not-required-before"),
+    needs=("header-not-required-before",),
+    after=("life-id-stable",),
 )
 def approve_oldest(probe: Probe) -> None:
-    body = approval(_life(probe).event_id)
+    body = approval(_approved(probe).event_id)
     expect_status(probe.post(body, version=VERSIONS[0], metadata=False), 200)
 
 
@@ -399,10 +423,10 @@ def approve_oldest(probe: Probe) -> None:
     "DocumentIncarnation, as a number or a text, and other fields beside it are skipped.",
     "A3",
     blind="Fields beside StartRequests; more fields inside one of the requests are not tried.",
-    needs=("approve-again",),
+    after=("life-id-stable",),
 )
 def approve_more_fields(probe: Probe) -> None:
-    event_id = _life(probe).event_id
+    event_id = _approved(probe).event_id
     for incarnation in (1, "1"):
         body = approval(event_id, DocumentIncarnation=incarnation, Other={"a": [1]})
         expect_status(probe.post(body), 200)
@@ -413,13 +437,49 @@ def approve_more_fields(probe: Probe) -> None:
     "The Content-Type of a POST is not looked at.",
     "H5",
     blind="Three types after the start; a charset, or a malformed type, is not tried.",
-    needs=("approve-again",),
+    after=("life-id-stable",),
 )
 def approve_content_type(probe: Probe) -> None:
-    body = approval(_life(probe).event_id)
+    body = approval(_approved(probe).event_id)
     for kind in ("application/x-www-form-urlencoded", "text/plain", "application/json"):
         answer = probe.post(body, f"Content-Type: {kind}")
         expect(answer.status == 200, f"{kind}: {answer}", "200")
+
+
+@TOPIC.check(
+    "approve-with-tag",
+    "If-None-Match on an approval is not looked at.",
+    "H7",
+    blind="The current tag after the start; an older one, and other conditions, are not tried.",
+    after=("life-id-stable",),
+)
+def approve_with_tag(probe: Probe) -> None:
+    life = _approved(probe)
+    tag = probe.document().tag or "0"
+    expect_status(probe.post(approval(life.event_id), f"If-None-Match: {tag}"), 200)
+
+
+@TOPIC.check(
+    "approve-keep-alive",
+    "After an approval the connection goes on, or its end was said with Connection: close.",
+    "contract 10",
+    blind="One approval after the start; after a POST that is refused the connection may end.",
+    needs=("get-content-length",),
+    after=("life-id-stable",),
+)
+def approve_keep_alive(probe: Probe) -> None:
+    body = approval(_approved(probe).event_id)
+    with probe.connection() as connection:
+        probe.turn()
+        connection.send(probe.request("POST", path_of(NEWEST), body=body))
+        if connection.answer().closes:
+            return
+        probe.turn()
+        connection.send(probe.request("GET", path_of(NEWEST)))
+        try:
+            probe.note(connection.answer())
+        except Broken as broken:
+            raise Failed(str(broken), "an answer, or Connection: close before") from None
 
 
 @TOPIC.check(
@@ -427,10 +487,10 @@ def approve_content_type(probe: Probe) -> None:
     "An EventId may stand twice in one POST.",
     "A2, A4",
     blind="After the start; twice in the first approval is not tried.",
-    needs=("approve-again",),
+    after=("life-id-stable",),
 )
 def approve_twice_in_one(probe: Probe) -> None:
-    event_id = _life(probe).event_id
+    event_id = _approved(probe).event_id
     expect_status(probe.post(approval(event_id, event_id)), 200)
 
 
@@ -439,12 +499,11 @@ def approve_twice_in_one(probe: Probe) -> None:
     "A started event leaves the document when it is over.",
     "L10",
     blind="Any end within an hour passes; whether the impact was over by then is not seen.",
-    needs=("approve-starts", "life-id-stable"),
+    after=("life-id-stable",),
 )
 def life_ends(probe: Probe) -> None:
     life = _life(probe)
-    life.gone = until_gone(probe, life.event_id)
-    expect(life.gone, f"{life.event_id} is there after {END_WITHIN_S} s", "its end")
+    life.gone = need_end(probe, life, coarse=False)
 
 
 @TOPIC.check(

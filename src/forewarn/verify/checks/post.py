@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from forewarn.verify.answers import expect_refused, expect_status
 from forewarn.verify.check import Level, Topic, expect
 from forewarn.verify.documents import NEWEST
+from forewarn.verify.following import approval
 from forewarn.verify.probe import Probe, path_of
 
 TOPIC = Topic("posts", "POSTs that start nothing", level=Level.APPROVE, needs=("get-200",))
@@ -20,12 +19,6 @@ WRONG_SHAPES = (
     b'{"StartRequests":[{}]}',
     b'{"StartRequests":[{"EventId":5}]}',
 )
-
-
-def approval(*event_ids: str, **more: object) -> bytes:
-    """The body that approves these events, with more fields beside them."""
-    requests = [{"EventId": event_id} for event_id in event_ids]
-    return json.dumps({"StartRequests": requests, **more}).encode()
 
 
 @TOPIC.check(

@@ -35,15 +35,15 @@ def rate_429(probe: Probe) -> None:
     for _ in range(BURST_REQUESTS):
         answer = _once(probe)
         if answer.status == 429:
-            probe.story.throttled = answer
+            probe.observed.throttled = answer
             return
     raise Failed(f"none of {BURST_REQUESTS} requests at once was refused", "429")
 
 
 def _throttled(probe: Probe) -> Answer:
-    if probe.story.throttled is None:
+    if probe.observed.throttled is None:
         raise Skipped("nothing was refused")
-    return probe.story.throttled
+    return probe.observed.throttled
 
 
 @TOPIC.check(

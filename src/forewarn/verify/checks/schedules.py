@@ -5,27 +5,30 @@ Each has events of its own scheduled, and ends when they have ended.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from forewarn.verify.answers import expect_status
-from forewarn.verify.check import Failed, Level, Skipped, Topic, expect
-from forewarn.verify.checks.lifecycle import (
-    expect_shown,
-    need_started,
-    order,
-    started_or_gone,
-    until_gone,
-)
-from forewarn.verify.checks.post import approval
+from forewarn.verify.check import Level, Skipped, Topic, expect
+from forewarn.verify.checks.lifecycle import expect_shown
 from forewarn.verify.documents import HOST_TYPES, SHOWN_SINCE, VERSIONS, DocumentRead
+from forewarn.verify.following import (
+    STALE_DATE_S,
+    approval,
+    approve,
+    end,
+    need_end,
+    need_started,
+    ordered,
+    ordered_too,
+    started_or_gone,
+    times,
+)
+from forewarn.verify.observations import Life
 from forewarn.verify.probe import Probe
-from forewarn.verify.story import Life
 
 TOPIC = Topic(
     "scheduling",
     "Notice, cancellation, several events",
     level=Level.OPERATOR,
-    needs=("life-ends", "get-date"),
+    needs=("get-200", "get-date"),
 )
 
 # Contract 3.3. The notice of a Terminate is set by its owner, within five to fifteen minutes.
@@ -40,112 +43,27 @@ MINIMUM_NOTICE_S = {
 ROUNDING_S = 1
 # The real service shows news about once per minute (G10).
 SHOWN_LATE_S = 60
-BEFORE_NOT_BEFORE_S = 2
+# Where time is waited for: at most so long between two looks, and so often when NotBefore is near.
+LOOK_AT_LEAST_EVERY_S = 30.0
+NEAR_S = 5
+NEAR_LOOK_EVERY_S = 0.25
+# As near to NotBefore an event that waits must have been seen.
+SEEN_UNTIL_S = 10
 # A start may lag behind NotBefore by a minute or two (3.3).
 START_LAG_S = 5 * 60
 CANCELED_WITHIN_S = 180
-
-
-def _ordered(probe: Probe, event_type: str) -> Life:
-    """A new event, Scheduled. What an earlier check left behind is ended first, if it can be."""
-    while probe.story.left:
-        event_id = probe.story.left.pop()
-        with suppress(Failed, Skipped):
-            event = probe.document().event(event_id)
-            if event is not None and event.started:  # too late to cancel it
-                until_gone(probe, event_id)
-            else:
-                _end(probe, event_id)
-    return _ordered_too(probe, event_type)
-
-
-def _ordered_too(probe: Probe, event_type: str) -> Life:
-    """A new event, Scheduled, beside those that are there."""
-    life = order(probe, event_type, probe.document())
-    status = life.event.text("EventStatus")
-    expect(status == "Scheduled", f"the new event is {status}", "Scheduled")
-    return life
-
-
-def _end(probe: Probe, event_id: str) -> None:
-    """Let the event end soon: canceled where that is possible, else approved."""
-    if probe.options.cancel is not None:
-        probe.cancel(event_id)
-    else:
-        expect_status(probe.post(approval(event_id)), 200)
-    expect(until_gone(probe, event_id), f"{event_id} is there still", "its end")
-
-
-def _times(life: Life) -> tuple[int, int]:
-    """What time it was at the endpoint when the event was first seen, and its NotBefore."""
-    now_s, not_before_s = life.first.now_s, life.not_before_s
-    if now_s is None or not_before_s is None:
-        raise Failed(life.event.text("NotBefore"), "a time in NotBefore")
-    return now_s, not_before_s
-
-
-def leave(probe: Probe) -> None:
-    """At the end of a run: cancel what it had scheduled, or say what is left, without waiting."""
-    for event_id in probe.story.left:
-        try:
-            probe.cancel(event_id)
-        except (Failed, Skipped):
-            probe.options.announce(f"event {event_id} was scheduled for this run and may be left")
-
-
-@TOPIC.check(
-    "alone-waits",
-    "An event that is not approved does not start before its NotBefore.",
-    "L12, contract 3.2",
-    blind="Two looks, the last two seconds before NotBefore; what is done to the VM is not seen.",
-)
-def alone_waits(probe: Probe) -> None:
-    life = _ordered(probe, probe.options.types[0])
-    now_s, not_before_s = _times(life)
-    half_s = (not_before_s - now_s) // 2
-    rest_s = not_before_s - now_s - half_s - BEFORE_NOT_BEFORE_S
-    probe.story.alone = life
-    for step_s in (half_s, rest_s):
-        probe.pass_time(step_s, "for NotBefore to come near")
-        sighting = probe.document()
-        event = sighting.event(life.event_id)
-        seen = "gone" if event is None else event.text("EventStatus")
-        early = sighting.now_s is not None and sighting.now_s < not_before_s
-        if early:
-            expect(event is not None and not event.started, f"it is {seen}", "Scheduled still")
-
-
-@TOPIC.check(
-    "alone-starts",
-    "An event that is not approved starts soon after its NotBefore.",
-    "L12",
-    blind="Five minutes of delay pass, and so does an event that is gone without being Started.",
-    needs=("alone-waits",),
-)
-def alone_starts(probe: Probe) -> None:
-    life = probe.story.alone
-    if life is None:
-        raise Skipped("no event was left alone")
-    probe.pass_time(BEFORE_NOT_BEFORE_S, "for NotBefore")
-    started = probe.until(
-        lambda sighting: started_or_gone(sighting, life.event_id),
-        within_s=START_LAG_S,
-        what_for="for the event to start",
-    )
-    expect(started, f"Scheduled {START_LAG_S} s after its NotBefore", "Started, or gone")
-    expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
 
 
 @TOPIC.check(
     "cancel-removes",
     "A canceled event leaves the document and never starts.",
     "L11",
-    blind="A start between two looks is not seen; canceling what has started is not tried.",
+    blind="Later documents of the run are for phases-forward; canceling what started is not tried.",
 )
 def cancel_removes(probe: Probe) -> None:
     if probe.options.cancel is None:
         raise Skipped("it has an event canceled; give --cancel")
-    life = _ordered(probe, probe.options.types[0])
+    life = ordered(probe, probe.options.types[0])
     probe.cancel(life.event_id)
     seen: list[DocumentRead] = []
 
@@ -155,9 +73,67 @@ def cancel_removes(probe: Probe) -> None:
 
     ended = probe.until(gone, within_s=CANCELED_WITHIN_S, what_for="for the event to leave")
     expect(ended, f"{life.event_id} is there after {CANCELED_WITHIN_S} s", "it is gone")
-    probe.story.left.remove(life.event_id)
+    probe.observed.left.remove(life.event_id)
     events = (sighting.event(life.event_id) for sighting in seen)
     expect(not any(e is not None and e.started for e in events), "it was Started", "it never is")
+
+
+@TOPIC.check(
+    "alone-waits",
+    "An event that is not approved does not start before its NotBefore.",
+    "L12, contract 3.2",
+    blind="Looks until NotBefore, the last second of it apart; what is done to the VM is not seen.",
+)
+def alone_waits(probe: Probe) -> None:
+    life = ordered(probe, probe.options.types[0])
+    now_s, not_before_s = times(life)
+    probe.observed.alone = life
+    early_s = not_before_s - (0 if probe.turned else STALE_DATE_S)
+    seen_s, left_s = now_s, float(not_before_s - now_s + START_LAG_S)
+    while now_s < not_before_s and left_s > 0:
+        step_s = _next_look_s(probe, not_before_s - now_s)
+        probe.pass_time(step_s, "for NotBefore to come near")
+        left_s -= step_s
+        document = probe.document()
+        now_s = not_before_s if document.now_s is None else document.now_s
+        if now_s < early_s:
+            seen_s = now_s
+            event = document.event(life.event_id)
+            status = "gone" if event is None else event.text("EventStatus")
+            seen = f"it is {status} {not_before_s - now_s} s before its NotBefore"
+            expect(event is not None and not event.started, seen, "Scheduled still")
+    if not_before_s - seen_s > SEEN_UNTIL_S:
+        raise Skipped(f"the last look was {not_before_s - seen_s} s before NotBefore, by Date")
+
+
+def _next_look_s(probe: Probe, left_s: int) -> float:
+    """How long to wait for the next look at an event whose NotBefore is so far away."""
+    if probe.turned:
+        return max(1, left_s // 2)
+    if left_s <= NEAR_S:
+        return NEAR_LOOK_EVERY_S
+    return min(LOOK_AT_LEAST_EVERY_S, left_s - NEAR_S)
+
+
+@TOPIC.check(
+    "alone-starts",
+    "An event that is not approved starts soon after its NotBefore.",
+    "L12",
+    blind="Five minutes of delay pass; that it is shown as Started is for started-shown.",
+    after=("alone-waits",),
+)
+def alone_starts(probe: Probe) -> None:
+    life = probe.observed.alone
+    if life is None:
+        raise Skipped("no event was left alone")
+    started = probe.until(
+        lambda document: started_or_gone(document, life.event_id),
+        within_s=START_LAG_S,
+        what_for="for the event to start",
+    )
+    expect(started, f"Scheduled {START_LAG_S} s after its NotBefore", "Started, or gone")
+    probe.observed.started_ids.add(life.event_id.upper())
+    need_end(probe, life, coarse=False)
 
 
 def _notice(event_type: str, least_s: int) -> None:
@@ -173,17 +149,39 @@ def _notice(event_type: str, least_s: int) -> None:
     def look(probe: Probe) -> None:
         if probe.options.cancel is None and event_type not in HOST_TYPES:
             raise Skipped(f"a {event_type} would delete the VM; give --cancel to withdraw it")
-        life = _ordered(probe, event_type)
+        unseen = [why for whys in probe.observed.not_scheduled.values() for why in whys]
+        if unseen and event_type not in HOST_TYPES:
+            raise Skipped(f"a {event_type} might be seen too late to withdraw it: {unseen[-1]}")
+        life = ordered(probe, event_type)
         life.by_version = probe.every_version()
-        probe.story.by_type[event_type] = life
-        _, not_before_s = _times(life)
-        _end(probe, life.event_id)
+        probe.observed.by_type[event_type] = life
+        if event_type not in HOST_TYPES:
+            end(probe, life.event_id)  # the VM is to live on
         seen = life.event.text("EventType")
         expect(seen == event_type, f"a {seen}", f"a {event_type}, as ordered")
+        _, not_before_s = times(life)
         since_s = _scheduled_since_s(life)
         if since_s is not None:
             notice_s = not_before_s - since_s + ROUNDING_S
             expect(notice_s >= least_s, f"at most {notice_s} s", f"at least {least_s} s")
+
+
+def _starts(event_type: str) -> None:
+    @TOPIC.check(
+        f"starts-{event_type}",
+        f"An approved {event_type} starts before its NotBefore.",
+        "contract 3.2, A9",
+        blind=f"One {event_type}; a start that a host keeps back for other tenants is skipped.",
+        after=(f"notice-{event_type}",),
+    )
+    def look(probe: Probe) -> None:
+        life = probe.observed.by_type.get(event_type)
+        if life is None or probe.document().event(life.event_id) is None:
+            life = ordered(probe, event_type)
+        approve(probe, life)
+        if life.approval is not None:
+            expect_status(life.approval, 200)
+        _see_through(probe, life)
 
 
 def _scheduled_since_s(life: Life) -> int | None:
@@ -201,6 +199,8 @@ def _scheduled_since_s(life: Life) -> int | None:
 
 for _event_type, _least_s in MINIMUM_NOTICE_S.items():
     _notice(_event_type, _least_s)
+    if _event_type in HOST_TYPES:
+        _starts(_event_type)
 
 
 def _shown(event_type: str, since: str) -> None:
@@ -209,10 +209,10 @@ def _shown(event_type: str, since: str) -> None:
         f"A {event_type} is shown from api-version {since} on.",
         "contract 1.6",
         blind=f"A Scheduled {event_type}; that it stays shown once it is Started is not seen.",
-        needs=(f"notice-{event_type}",),
+        after=(f"notice-{event_type}",),
     )
     def shown(probe: Probe) -> None:
-        life = probe.story.by_type[event_type]
+        life = _of_type(probe, event_type)
         expect_shown(life, since)
         for version, sighting in life.by_version.items():
             event = sighting.event(life.event_id)
@@ -225,11 +225,11 @@ def _shown(event_type: str, since: str) -> None:
         f"A {event_type} is hidden from api-versions before {since}.",
         "contract 1.6, design 5" if event_type == "Preempt" else "contract 1.6",
         blind=f"A Scheduled {event_type}; that older documents count it all the same is not seen.",
-        needs=(f"notice-{event_type}",),
+        after=(f"notice-{event_type}",),
         choice=event_type == "Preempt",  # not known of the real service
     )
     def hidden(probe: Probe) -> None:
-        life = probe.story.by_type[event_type]
+        life = _of_type(probe, event_type)
         others = _others(life)
         odd = [
             f"{event.text('EventType')} {event.event_id} at {version}"
@@ -239,6 +239,12 @@ def _shown(event_type: str, since: str) -> None:
             if event.event_id.upper() not in others
         ]
         expect(not odd, f"shown: {', '.join(odd)}", "hidden there, also by another name")
+
+
+def _of_type(probe: Probe, event_type: str) -> Life:
+    if event_type not in probe.observed.by_type:
+        raise Skipped(f"no {event_type} was seen")
+    return probe.observed.by_type[event_type]
 
 
 def _others(life: Life) -> set[str]:
@@ -261,7 +267,7 @@ for _event_type, _since in SHOWN_SINCE.items():
     choice=True,
 )
 def start_any_case(probe: Probe) -> None:
-    life = _ordered(probe, probe.options.types[0])
+    life = ordered(probe, probe.options.types[0])
     other = life.event_id.lower()
     if other == life.event_id:
         other = life.event_id.upper()
@@ -271,10 +277,10 @@ def start_any_case(probe: Probe) -> None:
 
 def _see_through(probe: Probe, *lives: Life) -> None:
     """Fail unless each of the approved events starts before its NotBefore, and ends."""
-    for life in lives:
+    for life in sorted(lives, key=lambda life: life.not_before_s or 0):
         need_started(probe, life, coarse=True)
     for life in lives:
-        expect(until_gone(probe, life.event_id), f"{life.event_id} is there still", "its end")
+        need_end(probe, life)
 
 
 @TOPIC.check(
@@ -285,8 +291,8 @@ def _see_through(probe: Probe, *lives: Life) -> None:
 )
 def approve_one(probe: Probe) -> None:
     types = _two_types(probe)
-    first, second = _ordered(probe, types[0]), _ordered_too(probe, types[1])
-    probe.story.both = (first, second)
+    first, second = ordered(probe, types[0]), ordered_too(probe, types[1])
+    probe.observed.both = (first, second)
     expect_status(probe.post(approval(first.event_id)), 200)
     event = probe.document().event(second.event_id)
     seen = "gone" if event is None else event.text("EventStatus")
@@ -305,18 +311,20 @@ def _two_types(probe: Probe) -> tuple[str, str]:
     f"An approval at api-version {VERSIONS[1]} starts an event that was read at {VERSIONS[-1]}.",
     "Q7",
     blind="One older api-version; that an approval at each of the others starts one is not seen.",
-    needs=("approve-one", "approve-other-version"),
+    after=("approve-one",),
 )
 def start_other_version(probe: Probe) -> None:
     first, second = _both(probe)
+    if started_or_gone(probe.document(), second.event_id):
+        raise Skipped("the other one is no longer Scheduled")
     expect_status(probe.post(approval(second.event_id), version=VERSIONS[1]), 200)
     _see_through(probe, first, second)
 
 
 def _both(probe: Probe) -> tuple[Life, Life]:
-    if probe.story.both is None:
+    if probe.observed.both is None:
         raise Skipped("there are no two events")
-    return probe.story.both
+    return probe.observed.both
 
 
 @TOPIC.check(
@@ -324,10 +332,9 @@ def _both(probe: Probe) -> tuple[Life, Life]:
     "Several events can be approved with one POST; each starts before its NotBefore.",
     "A2",
     blind="Two events, new to the POST; a long list, or one of several VMs, is not tried.",
-    needs=("approve-one",),
 )
 def approve_several(probe: Probe) -> None:
     types = _two_types(probe)
-    both = _ordered(probe, types[0]), _ordered_too(probe, types[1])
+    both = ordered(probe, types[0]), ordered_too(probe, types[1])
     expect_status(probe.post(approval(*(life.event_id for life in both))), 200)
     _see_through(probe, *both)
