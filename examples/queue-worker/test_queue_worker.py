@@ -162,6 +162,7 @@ def test_an_approval_that_was_not_answered_is_sent_again(cloud: Cloud, kind: str
     cloud.expect_approved(event, by=VM)
 
 
+@pytest.mark.cloud(scopes=["web:2"], spot=True)
 def test_a_job_that_takes_too_long_is_put_back_before_a_preempt(
     cloud: Cloud, spool: Spool, work: Work
 ) -> None:

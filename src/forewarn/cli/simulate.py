@@ -40,6 +40,10 @@ Scopes = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME:SIZE", help="VMs in as many update domains. Repeatable."),
 ]
+Spot = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A VM, or all of a scope, can be evicted. Repeatable."),
+]
 File = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A fleet of your own, as for `serve`.")
 ]
@@ -88,6 +92,7 @@ def simulate(
     *,
     vm: Vms = None,
     scope: Scopes = None,
+    spot: Spot = None,
     inventory: File = None,
     clock: ClockWord = "virtual",
     seed: Seed = None,
@@ -120,7 +125,7 @@ def simulate(
     try:
         plan = EmulationPlan(
             settings=chosen,
-            inventory=_inventory(chosen, vm or (), scope or ()),
+            inventory=_inventory(chosen, vm or (), scope or (), spot or ()),
             seed=seed,
             start_ms=None if start is None else parse_time(start, now_ms=0),
             speed=parse_speed(clock),
@@ -145,12 +150,15 @@ def _settings(file: Path | None, options: dict[str, str | None], token: str | No
     return chosen
 
 
-def _inventory(chosen: Settings, vms: Sequence[str], scopes: Sequence[str]) -> str:
+def _inventory(
+    chosen: Settings, vms: Sequence[str], scopes: Sequence[str], spot: Sequence[str]
+) -> str:
     if chosen.inventory is None:
-        return inventory_text(vms=vms, scopes=scopes)
-    if vms or scopes:
+        return inventory_text(vms=vms, scopes=scopes, spot=spot)
+    if vms or scopes or spot:
         raise Invalid(
-            "--inventory says the whole fleet.", "Leave out --vm and --scope, or the inventory."
+            "--inventory says the whole fleet.",
+            "Leave out --vm, --scope and --spot, or the inventory.",
         )
     return read_inventory(chosen.inventory)
 
@@ -169,6 +177,7 @@ def _say_in_json(running: Running) -> None:
             "vm_urls": running.vm_urls,
             "now": time_text(running.now_ms),
             "data": str(running.data),
+            "seed": running.seed,
         }
     )
 
@@ -182,6 +191,7 @@ def _say(running: Running) -> None:
 def _lines(running: Running) -> Iterator[str]:
     yield "The emulator is running; Ctrl-C stops it, and nothing of it is kept."
     yield f"  time            {time_text(running.now_ms)}, {_pace(running.speed)}"
+    yield f"  seed            {running.seed}: with --seed and --start the same run comes again"
     token = running.data / OPERATOR_TOKEN_FILE
     yield f"  operator API    {running.operator_url}   (token in {token})"
     yield "  VMs:"

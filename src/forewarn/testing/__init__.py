@@ -10,6 +10,7 @@ from forewarn.core.errors import (
     Conflict,
     Invalid,
     NotFound,
+    NotSpot,
     Refusal,
 )
 from forewarn.core.model import Phase
@@ -39,5 +40,6 @@ __all__ = [
     "BadInventory",
     "Conflict",
     "AlreadyStarted",
+    "NotSpot",
     "EmulatorBroke",
 ]

@@ -95,6 +95,11 @@ class Cloud:
         self._finalizer.detach()
         self._background.close()
 
+    @property
+    def seed(self) -> int:
+        """What EventIds and the choices of faults are made from: the one given, or its own."""
+        return self._background.emulator.seed
+
     # The fleet.
 
     @property
@@ -153,7 +158,7 @@ class Cloud:
         return self._background.call(orders.order_vm(name_of(vm), EventType.TERMINATE))
 
     def evict(self, vm: str | CloudVm) -> Event:
-        """Want the place of a spot VM back: a Preempt."""
+        """Want the place of a Spot VM back: a Preempt. Raises NotSpot for a regular one."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.PREEMPT))
 
     def maintain(

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from forewarn.control import commands, operator_commands
 from forewarn.core import model
-from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.errors import Invalid, NotFound, NotSpot
 from forewarn.core.model import EventType
 from forewarn.core.suggestions import meant, shown
 from forewarn.ports import Store
@@ -30,7 +30,11 @@ def order_vm(vm: str, event_type: EventType) -> Work[Event]:
 
     async def work(emulator: Emulator) -> Event:
         order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm)
-        ordered = await emulator.control.submit(order)
+        try:
+            ordered = await emulator.control.submit(order)
+        except NotSpot as refusal:
+            say_so = 'Have it as one: spot=True for the whole cloud, or spot=["NAME"].'
+            raise NotSpot(refusal.refused, say_so) from None
         return (await _events(emulator, [ordered.event_id]))[0]
 
     return work

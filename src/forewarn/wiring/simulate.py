@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, cached_property
@@ -25,6 +26,7 @@ from forewarn.core.incarnation_marks import Numbered
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.suggestions import meant
+from forewarn.emulator.agent_polls import AgentPolls
 from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
@@ -32,6 +34,8 @@ from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.request_counts import RequestCounts, WatchedService
+from forewarn.endpoint.registry import Guest
+from forewarn.endpoint.routes import Ask
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
@@ -46,15 +50,17 @@ if TYPE_CHECKING:
 LINK_LOCAL_ADDRESS = "169.254.169.254"
 LINK_LOCAL = f"{LINK_LOCAL_ADDRESS}:80"  # where the real service is (P1)
 SEEDED_START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+SEED_BITS = 48  # of the seed of a run that was given none: no two runs share it, and it is short
 
 
 class EmulationPlan(Struct, frozen=True, kw_only=True):
     """What is emulated.
 
     The same plan with a seed, and the same commands, give the same run byte for byte. Without a
-    seed the ids are those of seed 0 and the clock starts with the current second. `speed` is how
-    many times as fast as real time the clock runs; 0 stands still until it is turned. `listen` is
-    where the first VM of the inventory listens, unless the inventory says it.
+    seed each run has one of its own, which `Emulator.seed` tells, and the clock starts with the
+    current second. `speed` is how many times as fast as real time the clock runs; 0 stands still
+    until it is turned. `listen` is where the first VM of the inventory listens, unless the
+    inventory says it.
     """
 
     settings: Settings
@@ -74,14 +80,17 @@ class Emulator:
         self._plan = plan
         self.by = plan.settings.by()  # who orders: by the API, in scenarios, in tests
         self.clock = EmulatedClock(start_ms=_start_ms(plan, real), speed=plan.speed, real=real)
-        seed = plan.seed or 0
-        self.faults = FaultBook(self.clock.now_ms, seed, vms=self._vms)
+        self.seed = secrets.randbits(SEED_BITS) if plan.seed is None else plan.seed
+        self.faults = FaultBook(self.clock.now_ms, self.seed, vms=self._vms)
         store = SqliteStore.in_memory()
         try:
             self._parts = parts = ControlAndHosts(
                 plan.settings,
                 Adapters(
-                    store=store, clock=self.clock, lease_clock=StillClock(), ids=SeededIds(seed)
+                    store=store,
+                    clock=self.clock,
+                    lease_clock=StillClock(),
+                    ids=SeededIds(self.seed),
                 ),
                 ring=self._changed,
                 shown_as=self._renumbered,
@@ -89,6 +98,7 @@ class Emulator:
         except BaseException:
             store.close()
             raise
+        self._agents = AgentPolls(self._guests_of, self.clock.now_ms)
         self.pacer = Pacer(
             clock=self.clock,
             control=parts.control,
@@ -97,6 +107,7 @@ class Emulator:
             hosts=parts.hosts,
             hypervisor=parts.hypervisor,
             arrange=self._arrange,
+            agents=self._agents,
             more_instants=self._more_instants,
         )
         self.control = SettledControl(parts.control, self.pacer)
@@ -108,7 +119,7 @@ class Emulator:
             place=plan.settings.place(),
             rules=plan.settings.rules(),
             faults=self.faults,
-            asked=self.visits.asked,
+            asked=self._asked,
             broke=self.broke,
         )
         self._listeners = parts.serve_guests(self._endpoint)
@@ -262,6 +273,19 @@ class Emulator:
     def _changed(self) -> None:
         self.pacer.changed()
 
+    def _asked(self, vm: str, ask: Ask) -> None:
+        self.visits.asked(vm, ask)
+        if ask is Ask.POLL:
+            self._agents.polled(vm)
+
+    def _guests_of(self, scope: str) -> Iterator[Guest]:
+        """The VMs of a scope that can read their document."""
+        found = self._parts.fleet.scope(scope)
+        for vm in found.vms if found else ():
+            guest = self._parts.documents.guest(vm.name)
+            if guest is not None:
+                yield guest
+
     def _vms(self) -> Collection[str]:
         return self._parts.documents.vms()
 
@@ -298,6 +322,7 @@ class Running(Struct, frozen=True, kw_only=True):
     now_ms: int
     speed: int
     data: Path
+    seed: int
 
 
 async def run_emulator(
@@ -334,6 +359,7 @@ async def run_emulator(
                             now_ms=emulator.clock.now_ms(),
                             speed=plan.speed,
                             data=data,
+                            seed=emulator.seed,
                         )
                     )
                     await _first_of(stop.wait(), emulator.wait())
