@@ -30,6 +30,7 @@ from forewarn.settings import (
 )
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import parse_time, time_text
+from forewarn.wiring.impact_command import read_command
 from forewarn.wiring.process import CannotStart
 from forewarn.wiring.simulate import LINK_LOCAL, EmulationPlan, Running, run_emulator
 
@@ -79,6 +80,13 @@ EnablementWord = Annotated[
         help="Tell every scope of its events (the default), or those that have polled.",
     ),
 ]
+OnImpact = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Run CMD freeze|thaw|kill|start VM TYPE EVENTID when that happens to a VM.",
+    ),
+]
 Folder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
 ]
@@ -101,6 +109,7 @@ def simulate(
     listen_link_local: LinkLocal = False,
     operator: OperatorListen = None,
     enablement: EnablementWord = None,
+    on_impact: OnImpact = None,
     data: Folder = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
@@ -130,6 +139,7 @@ def simulate(
             start_ms=None if start is None else parse_time(start, now_ms=0),
             speed=parse_speed(clock),
             listen=LINK_LOCAL if listen_link_local else chosen.guest,
+            on_impact=() if on_impact is None else read_command(on_impact),
         )
     except Refusal as refusal:
         raise Stop(EXIT_USAGE, str(refusal)) from None

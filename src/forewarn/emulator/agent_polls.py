@@ -1,8 +1,8 @@
 """Whether the agents of a scope keep polling, in real time, while the clock is turned.
 
-A clock that is turned by a day takes milliseconds, in which no agent polls. Whoever turns it stops
-just before a scope falls silent and lets its agents have their say. Real time only: seconds of the
-event loop. Nothing here knows of events.
+A clock that is turned by a day takes milliseconds, in which no agent polls. The pacer stops just
+before a scope falls silent and lets its agents have their say. Real time only: seconds of the event
+loop. Nothing here knows of events.
 """
 
 from __future__ import annotations

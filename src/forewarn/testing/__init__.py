@@ -16,10 +16,20 @@ from forewarn.core.errors import (
 from forewarn.core.model import Phase
 from forewarn.emulator.faults.book import Fault
 from forewarn.testing.arguments import CloudArguments
+from forewarn.testing.attached import AttachedProcess
 from forewarn.testing.background import EmulatorBroke
 from forewarn.testing.cloud import Cloud
 from forewarn.testing.scenarios import ScenarioRun
-from forewarn.testing.values import Approval, CloudOperation, CloudVm, Due, Event, JournalFact, Read
+from forewarn.testing.values import (
+    Approval,
+    CloudOperation,
+    CloudVm,
+    Due,
+    Event,
+    ImpactFelt,
+    JournalFact,
+    Read,
+)
 
 __all__ = [
     "Cloud",
@@ -32,6 +42,8 @@ __all__ = [
     "Read",
     "JournalFact",
     "Due",
+    "AttachedProcess",
+    "ImpactFelt",
     "Fault",
     "ScenarioRun",
     "Refusal",

@@ -43,6 +43,7 @@ class Background:
         self._plan = plan
         self._stop = asyncio.Event()
         self._open = contextlib.AsyncExitStack()
+        self._at_end: list[Callable[[], None]] = []
         self._operator: tuple[str, str] | None = None
         self._emulator: Emulator | None = None
         self._closed = False
@@ -121,6 +122,10 @@ class Background:
                 self._operator = (url, token)
             return self._operator
 
+    def at_end(self, undo: Callable[[], None]) -> None:
+        """Call `undo` when everything has ended, last first."""
+        self._at_end.append(undo)
+
     def close(self) -> None:
         """End everything: no port, thread or task is left. A second time is without effect.
 
@@ -136,6 +141,7 @@ class Background:
                 self._begin(self._open.aclose()).result(CALL_TIMEOUT_S)
             finally:
                 self._end()
+                self._undo()
         if self._emulator is not None:
             self._raise_broken(self._emulator)
 
@@ -144,8 +150,13 @@ class Background:
         if self._forked():
             return
         self._closed = True
+        self._undo()
         ending = self._begin(self._open.aclose())
         ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._stop.set))
+
+    def _undo(self) -> None:
+        while self._at_end:
+            self._at_end.pop()()
 
     def _usable(self) -> Emulator:
         if threading.current_thread() is self._thread:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -18,6 +19,7 @@ from forewarn.ports import JournalLine
 from forewarn.testing import expectations, orders
 from forewarn.testing.aio import AsyncWaits
 from forewarn.testing.arguments import CloudArguments, plan_of
+from forewarn.testing.attached import attach
 from forewarn.testing.background import CALL_TIMEOUT_S, Background
 from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
@@ -72,6 +74,7 @@ class Cloud:
         self.clock = CloudClock(self._background)
         self.faults = CloudFaults(self._background)
         self.aio = AsyncWaits(self._background)
+        self._attaching = partial(attach, self._background)
 
     def __repr__(self) -> str:
         return f"<Cloud {self._background.summary()}>"
@@ -119,6 +122,7 @@ class Cloud:
                     scope=scope.name,
                     host=vm.host,
                     update_domain=vm.update_domain,
+                    attaching=self._attaching,
                 )
                 for scope in scopes
                 for vm in scope.vms

@@ -32,6 +32,7 @@ from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
+from forewarn.emulator.impacts import Impacts
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.request_counts import RequestCounts, WatchedService
 from forewarn.endpoint.registry import Guest
@@ -40,6 +41,7 @@ from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
 from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.impact_command import impact_command
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals, without_collections
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class EmulationPlan(Struct, frozen=True, kw_only=True):
     start_ms: int | None = None
     speed: int = 0
     listen: str = ANY_PORT
+    on_impact: tuple[str, ...] = ()  # a command, as `impact_command` runs it
 
 
 class Emulator:
@@ -110,6 +113,10 @@ class Emulator:
             agents=self._agents,
             more_instants=self._more_instants,
         )
+        self.impacts = Impacts(self.pacer, parts.fleet, self.clock.now_ms)
+        parts.hypervisor.on_impact(begun=self.impacts.begun, lost=self.impacts.lost)
+        if plan.on_impact:
+            self.impacts.add(impact_command(plan.on_impact))
         self.control = SettledControl(parts.control, self.pacer)
         self.visits = RequestCounts(parts.doorbell.ring)
         self._errors: list[BaseException] = []

@@ -57,12 +57,25 @@ class SimulatedHypervisor:
         self._down: set[str] = set()  # VMs that went down with their host
         self._off: set[str] = set()  # VMs that their owners switched off
         self._changed: Callable[[], None] = lambda: None
+        self._hit: Callable[[WorkOrder, list[str]], None] = lambda _action, _vms: None
+        self._lost: Callable[[list[str]], None] = lambda _vms: None
 
     # What a test or the emulator arranges.
 
     def on_change(self, ring: Callable[[], None]) -> None:
         """Call `ring` when an action has taken effect. One at a time."""
         self._changed = ring
+
+    def on_impact(
+        self,
+        *,
+        begun: Callable[[WorkOrder, list[str]], None],
+        lost: Callable[[list[str]], None],
+    ) -> None:
+        """Call `begun` with each action that begins and the VMs that feel it, and `lost` with the
+        VMs that went down with their host. One at a time.
+        """
+        self._hit, self._lost = begun, lost
 
     def place(self, vm: str, host: str) -> None:
         """Let a VM run on a host, if it does not run yet."""
@@ -109,12 +122,14 @@ class SimulatedHypervisor:
         self._settle()
         self._dead.add(host)
         here = {vm for vm, where in self._vms.items() if where == host}
-        self._down |= here - self._off
+        lost = here - self._off - self._down
+        self._down |= lost
         self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
         self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
         for key, begun in self._begun.items():
             if begun.action.target_host == host:
                 self._begun[key] = replace(begun, failure=_no_answer(host))
+        self._lost(sorted(lost))
 
     def boot_host(self, host: str) -> None:
         """Power the host on again: it has a new boot id."""
@@ -196,6 +211,15 @@ class SimulatedHypervisor:
         ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
         self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
         self._first_end_ms = min(self._first_end_ms, ends_ms)
+        if not action.only_off:
+            self._hit(action, self._feeling(host, action))
+
+    def _feeling(self, host: str, action: WorkOrder) -> list[str]:
+        """The VMs that feel an action: those that run, and the one that is started."""
+        if action.vm is None:
+            return sorted(vm for vm, at in self._vms.items() if at == host and self._is_up(vm))
+        up = self._is_up(action.vm) or action.kind is ActionKind.START_VM
+        return [action.vm] if up else []
 
     def _has(self, host: str, action: WorkOrder) -> bool:
         """Whether there is a VM to do it to: one that starts may have been anywhere before."""
