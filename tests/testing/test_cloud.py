@@ -141,7 +141,7 @@ def test_a_peek_at_the_document_is_no_read(cloud: Cloud) -> None:
     assert [(one.vm, one.at) for one in cloud.reads(event)] == [("vm0", cloud.clock.now)]
     assert cloud.polls("vm0") == 1
     with pytest.raises(NotFound, match="2020-07-01"):
-        cloud.document("vm0", api_version="2020-07-02")
+        cloud.document("vm0", api_version="2020-07-02")  # type: ignore[arg-type] # the mistake
 
 
 def test_the_journal_and_the_approvals_say_what_happened(cloud: Cloud) -> None:
@@ -461,3 +461,45 @@ def test_a_cloud_answers_to_the_names_it_is_given_and_to_no_others(cloud: Cloud)
 def test_names_that_are_no_names_are_refused() -> None:
     with pytest.raises(Invalid, match=r"guest_names = .* is refused"):
         Cloud(guest_names=["*.test"])
+
+
+def test_the_clock_is_turned_until_an_event_starts(cloud: Cloud) -> None:
+    event = cloud.restart("vm0")
+    passed = cloud.clock.advance_to(event)
+    assert [due.what for due in passed] == ["Reboot of vm0 may start"]
+    assert cloud.clock.now == event.not_before
+    assert cloud.event(event).phase is Phase.STARTED
+    assert cloud.clock.advance_to(event) == ()
+    cloud.clock.next()
+    assert cloud.clock.advance_to(event) == ()  # it has started, and ended since
+
+
+@pytest.mark.cloud(scopes=["web:2"])
+def test_the_clock_is_turned_until_all_events_of_an_operation_start(cloud: Cloud) -> None:
+    operation = cloud.maintain("web_0", "Freeze", not_before="+2h")
+    cloud.clock.advance_to(operation)
+    cloud.expect_started(operation, within=0)
+    assert cloud.clock.now == operation.event.not_before
+
+
+@pytest.mark.cloud(scopes=["web:2"], domain_recovery_seconds=3600)
+def test_an_event_that_does_not_start_is_told_with_what_holds_it(cloud: Cloud) -> None:
+    first, second = cloud.restart("web_0"), cloud.restart("web_1")
+    cloud.approve(first)
+    held = r"Reboot \w+ of web_1 is scheduled and has not started. It waits: .*domain 0"
+    with pytest.raises(Conflict, match=held):
+        cloud.clock.advance_to(second)
+    assert cloud.clock.now == second.not_before
+    cloud.cancel(second)
+    with pytest.raises(Conflict, match="is canceled and has not started"):
+        cloud.clock.advance_to(second)
+
+
+def test_the_clock_is_turned_to_a_time(cloud: Cloud) -> None:
+    now = cloud.clock.now
+    cloud.clock.advance_to(now + timedelta(hours=1))
+    assert cloud.clock.now == now + timedelta(hours=1)
+    with pytest.raises(Invalid, match="goes ahead only"):
+        cloud.clock.advance_to(now)
+    with pytest.raises(Invalid, match="names no zone"):
+        cloud.clock.advance_to(datetime(2030, 1, 1))  # noqa: DTZ001 - the mistake

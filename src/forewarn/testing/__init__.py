@@ -30,6 +30,15 @@ from forewarn.testing.values import (
     JournalFact,
     Read,
 )
+from forewarn.testing.words import (
+    ApiVersion,
+    EventSourceName,
+    EventTypeName,
+    FaultName,
+    FaultStatus,
+    HostEventType,
+    MethodName,
+)
 
 __all__ = [
     "Cloud",
@@ -45,6 +54,13 @@ __all__ = [
     "AttachedProcess",
     "ImpactFelt",
     "Fault",
+    "EventTypeName",
+    "EventSourceName",
+    "HostEventType",
+    "FaultName",
+    "FaultStatus",
+    "MethodName",
+    "ApiVersion",
     "ScenarioRun",
     "Refusal",
     "NotFound",

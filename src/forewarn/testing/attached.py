@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.suggestions import shown
@@ -22,6 +23,7 @@ from forewarn.emulator.impacts import Impact, ImpactKind
 from forewarn.testing.background import Background
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import HasPid, ImpactFelt, Restart, time_of
+from forewarn.testing.words import EventTypeName
 from forewarn.wiring.simulate import Emulator
 
 FELT_S_MAX = 5.0  # until a signal has done its work; the kernel needs microseconds
@@ -97,7 +99,7 @@ class AttachedProcess:
                 impact=impact.kind.value,
                 pid=self.pid,
                 event_id=impact.event_id,
-                event_type=impact.event_type,
+                event_type=cast("EventTypeName", impact.event_type),
                 at=time_of(impact.at_ms),
                 failed=wrong or "",
             )

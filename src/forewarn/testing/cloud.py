@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack, cast
 
 from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
@@ -42,9 +42,11 @@ from forewarn.testing.values import (
     read_of,
     time_of,
 )
+from forewarn.testing.words import ApiVersion, HostEventType
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST
 from forewarn.wiring.simulate import Emulator
 
+_NEWEST: Final = cast("ApiVersion", NEWEST.name)
 EVENTS_MAX = 10_000
 FACTS_MAX = 100_000
 __tracebackhide__ = for_refusals
@@ -168,7 +170,7 @@ class Cloud:
     def maintain(
         self,
         where: str | CloudVm,
-        event_type: str,
+        event_type: HostEventType,
         *,
         not_before: When | None = None,
         duration: int | None = None,
@@ -232,7 +234,7 @@ class Cloud:
 
     # What is the case.
 
-    def document(self, vm: str | CloudVm, api_version: str = NEWEST.name) -> dict[str, Any]:
+    def document(self, vm: str | CloudVm, api_version: ApiVersion = _NEWEST) -> dict[str, Any]:
         """What the VM would read now. A peek: it does not count as read by the VM."""
         if api_version not in API_VERSIONS:
             raise NotFound(

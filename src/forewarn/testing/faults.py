@@ -8,6 +8,7 @@ from forewarn.emulator.faults.orders import read_order
 from forewarn.testing.background import Background
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import CloudVm, name_of
+from forewarn.testing.words import FaultName, FaultStatus, MethodName
 from forewarn.wiring.simulate import Emulator
 
 __tracebackhide__ = for_refusals
@@ -21,10 +22,10 @@ class CloudFaults:
 
     def add(
         self,
-        kind: str | int,
+        kind: FaultName | FaultStatus,
         *,
         vm: str | CloudVm | None = None,
-        method: str | None = None,
+        method: MethodName | None = None,
         count: int | None = None,
         share: float | None = None,
         for_s: float | str | None = None,

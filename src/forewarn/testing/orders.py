@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import cast
 
 from forewarn.control import commands, operator_commands
 from forewarn.core import model
@@ -18,6 +19,7 @@ from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import CloudOperation, Event, event_of, ms_of
+from forewarn.testing.words import HostEventType
 from forewarn.wire.instants import TimeInput, parse_instant
 from forewarn.wiring.simulate import Emulator
 
@@ -169,6 +171,6 @@ async def _operation(emulator: Emulator, ordered: model.Operation) -> CloudOpera
     return CloudOperation(
         operation_id=ordered.operation_id,
         host=ordered.host,
-        event_type=ordered.event_type.value,
+        event_type=cast("HostEventType", ordered.event_type.value),
         events=await _events(emulator, [event_id for _, event_id in ordered.members]),
     )

@@ -16,6 +16,7 @@ from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import Phase
 from forewarn.ports import FirstRead, JournalLine
 from forewarn.testing.tracebacks import for_refusals
+from forewarn.testing.words import EventSourceName, EventTypeName, HostEventType
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import time_text
 
@@ -65,7 +66,7 @@ class ImpactFelt(Struct, frozen=True, kw_only=True):
     impact: Literal["freeze", "thaw", "kill", "start"]
     pid: int
     event_id: str
-    event_type: str
+    event_type: EventTypeName | Literal[""]
     at: datetime
     failed: str = ""
 
@@ -118,8 +119,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """An event. `cloud.event(event)` gives it as it is now."""
 
     event_id: str
-    event_type: str
-    event_source: str
+    event_type: EventTypeName
+    event_source: EventSourceName
     phase: Phase
     resources: tuple[str, ...]
     scope: str
@@ -151,7 +152,7 @@ class CloudOperation(Struct, frozen=True, kw_only=True):
 
     operation_id: str
     host: str
-    event_type: str
+    event_type: HostEventType
     events: tuple[Event, ...]
 
     @property
