@@ -484,8 +484,8 @@ def test_the_clock_is_turned_until_all_events_of_an_operation_start(cloud: Cloud
 
 @pytest.mark.cloud(scopes=["web:2"], domain_recovery_seconds=3600)
 def test_an_event_that_does_not_start_is_told_with_what_holds_it(cloud: Cloud) -> None:
-    first, second = cloud.restart("web_0"), cloud.restart("web_1")
-    cloud.approve(first)
+    second = cloud.maintain("web_1", "Reboot").event
+    cloud.approve(cloud.maintain("web_0", "Reboot"))
     held = r"Reboot \w+ of web_1 is scheduled and has not started. It waits: .*domain 0"
     with pytest.raises(Conflict, match=held):
         cloud.clock.advance_to(second)
