@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.wire.instants import time_text
-from forewarn.wiring.simulate import EmulationPlan, Emulator
+from forewarn.wiring.simulate import NOTHING_KEPT, EmulationPlan, Emulator, Kept
 
 T = TypeVar("T")
 Work = Callable[[Emulator], Awaitable[T]]
@@ -122,6 +122,21 @@ class Background:
                 self._operator = (url, token)
             return self._operator
 
+    def reset(self) -> None:
+        """Put a new emulator in the place of this one: VMs and the operator stay where they are.
+
+        Raises what the emulator's start raises; then the cloud is closed.
+        """
+        self._usable()
+        with self._lock:
+            self._undo()
+            try:
+                self._emulator = self._begin(self._follow()).result(CALL_TIMEOUT_S)
+            except BaseException:
+                self._end()
+                raise
+            self._told = False
+
     def at_end(self, undo: Callable[[], None]) -> None:
         """Call `undo` when everything has ended, last first."""
         self._at_end.append(undo)
@@ -201,8 +216,22 @@ class Background:
     async def _until_stopped(self) -> None:
         await self._stop.wait()
 
-    async def _start(self) -> Emulator:
-        emulator = Emulator(self._plan)
+    async def _follow(self) -> Emulator:
+        before = self._emulator
+        if before is None:
+            raise _closed()
+        kept = before.hand_over()
+        await self._open.aclose()
+        self._open = contextlib.AsyncExitStack()
+        emulator = await self._start(kept)
+        if self._operator is not None:
+            url, token = self._operator
+            listen = url.removeprefix("http://")
+            await self._open.enter_async_context(emulator.operator(token=token, listen=listen))
+        return emulator
+
+    async def _start(self, kept: Kept = NOTHING_KEPT) -> Emulator:
+        emulator = Emulator(self._plan, kept)
         self._loop.set_exception_handler(
             lambda _, context: emulator.broke(
                 context.get("exception") or RuntimeError(context["message"])

@@ -100,6 +100,16 @@ class Cloud:
         self._finalizer.detach()
         self._background.close()
 
+    def reset(self) -> None:
+        """Have the fleet as it was at first: no event, fault, scenario or journal is left.
+
+        For a cloud that several tests share. The clock starts again, and VMs that were deleted
+        are back. What an app may hold on to stays: the URL of each VM and of the operator API. It
+        sees incarnations go on and no EventId again. Attached processes are let go; connections
+        are closed. What the cloud has returned before (events, faults, runs) is of no use after.
+        """
+        self._background.reset()
+
     @property
     def seed(self) -> int:
         """What EventIds and the choices of faults are made from: the one given, or its own."""

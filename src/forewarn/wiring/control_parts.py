@@ -7,7 +7,8 @@ drives the loops. Nothing here runs by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -298,10 +299,15 @@ class ControlAndHosts(ControlParts):
             lambda: self.guests.dropped,
         )
 
-    def serve_guests(self, endpoint: Endpoint) -> Listeners:
-        """Let guests ask this endpoint. The listeners are open once they are told what to open."""
+    def serve_guests(
+        self, endpoint: Endpoint, *, kept: Mapping[str, socket.socket] | None = None
+    ) -> Listeners:
+        """Let guests ask this endpoint. The listeners are open once they are told what to open.
+
+        `kept` are sockets of VMs that are open already (`Listeners.hand_over`).
+        """
         self.measures.add(EndpointMetrics(endpoint.counters))
-        return Listeners(endpoint, self.identity)
+        return Listeners(endpoint, self.identity, kept=kept)
 
     def _follow(self, changes: Sequence[Change]) -> None:
         """Have the hosts take over what was committed, before any caller is answered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, cached_property
@@ -74,17 +75,41 @@ class EmulationPlan(Struct, frozen=True, kw_only=True):
     on_impact: tuple[str, ...] = ()  # a command, as `impact_command` runs it
 
 
-class Emulator:
-    """A whole Forewarn in memory. Made, started and closed inside one event loop."""
+class Kept(Struct, frozen=True, kw_only=True):
+    """What an emulator leaves to the one that takes its place, so that apps see one cloud.
 
-    def __init__(self, plan: EmulationPlan) -> None:
+    `sockets` are those of its VMs, open; `addresses` where each VM ever asked; `incarnations` the
+    highest that was shown of each scope; `turn` how many emulators there were before.
+    """
+
+    sockets: dict[str, socket.socket]
+    addresses: dict[str, str]
+    incarnations: dict[str, int]
+    turn: int
+
+
+NOTHING_KEPT = Kept(sockets={}, addresses={}, incarnations={}, turn=0)
+
+
+class Emulator:
+    """A whole Forewarn in memory. Made, started and closed inside one event loop.
+
+    One that follows another (`kept`) is as new, but VMs ask where they did, incarnations go on
+    from where they were, and no EventId comes again.
+    """
+
+    def __init__(self, plan: EmulationPlan, kept: Kept = NOTHING_KEPT) -> None:
         raise_descriptor_limit()
         real = SystemClock()
         self._plan = plan
         self.by = plan.settings.by()  # who orders: by the API, in scenarios, in tests
         self.clock = EmulatedClock(start_ms=_start_ms(plan, real), speed=plan.speed, real=real)
-        self.seed = secrets.randbits(SEED_BITS) if plan.seed is None else plan.seed
-        self.faults = FaultBook(self.clock.now_ms, self.seed, vms=self._vms)
+        self._kept = kept
+        seed = secrets.randbits(SEED_BITS) if plan.seed is None else plan.seed
+        self.seed = seed + (kept.turn << SEED_BITS if plan.seed is not None else 0)
+        self.faults = FaultBook(
+            self.clock.now_ms, self.seed, vms=self._vms, after=kept.incarnations
+        )
         store = SqliteStore.in_memory()
         try:
             self._parts = parts = ControlAndHosts(
@@ -129,8 +154,9 @@ class Emulator:
             asked=self._asked,
             broke=self.broke,
         )
-        self._listeners = parts.serve_guests(self._endpoint)
+        self._listeners = parts.serve_guests(self._endpoint, kept=kept.sockets)
         self._first_vm = ""
+        self._at_first: dict[str, str] = {}  # where each VM asked when the fleet was new
         self._closing = False
         self._pacing: asyncio.Task[None] | None = None
 
@@ -165,14 +191,22 @@ class Emulator:
             inventory.apply(
                 self._plan.inventory,
                 by=INVENTORY_FILE,
-                cannot_listen=cache(cannot_listen),
+                cannot_listen=cache(self._cannot_listen),
                 files=files,
             )
         )
         files.forget()  # what the file says is the fleet by now
         await self._arrange()
+        self._at_first = self._addresses()
         await self._parts.hosts.heartbeat()
         await self.pacer.settle()
+
+    def _addresses(self) -> dict[str, str]:
+        return {vm: listen_text(*where) for vm, where in self._listeners.addresses().items()}
+
+    def _cannot_listen(self, listen: str) -> str | None:
+        open_already = {self._kept.addresses[vm] for vm in self._kept.sockets}
+        return None if listen in open_already else cannot_listen(listen)
 
     async def wait(self) -> None:
         """Run for ever. Ends only by being canceled, or by what must not happen."""
@@ -190,6 +224,15 @@ class Emulator:
         await self._parts.writer.stop()
         await self._listeners.close()  # what a command that was under way has opened since
         self._parts.store.close()
+
+    def hand_over(self) -> Kept:
+        """What the next emulator needs. To be closed after this; what is taken must be used."""
+        return Kept(
+            sockets=self._listeners.hand_over(),
+            addresses={**self._kept.addresses, **self._at_first, **self._addresses()},
+            incarnations={**self._kept.incarnations, **self.faults.incarnations()},
+            turn=self._kept.turn + 1,
+        )
 
     def broke(self, error: BaseException) -> None:
         """Note an error of ours that no caller is told of otherwise, and wake those that wait."""
@@ -307,6 +350,9 @@ class Emulator:
             await self._parts.arrange(self._listeners, self._listen)
 
     def _listen(self, vm: Vm) -> str:
+        before = self._kept.addresses.get(vm.name)
+        if before is not None and (vm.name in self._kept.sockets or cannot_listen(before) is None):
+            return before
         if vm.name == self._first_vm and vm.profile.listen in (None, ANY_PORT):
             return self._plan.listen
         return vm.profile.listen or ANY_PORT

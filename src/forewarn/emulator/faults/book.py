@@ -7,7 +7,7 @@ to a request what the book says. `kinds` says what each kind is, `orders` reads 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -67,7 +67,8 @@ class _Numbering(Struct):
 class FaultBook:
     """All faults, oldest first. The same seed and the same requests give the same choices.
 
-    `vms` gives the names of the VMs there are; without it every name is believed.
+    `vms` gives the names of the VMs there are; without it every name is believed. Incarnations go
+    on after those in `after`, by scope.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class FaultBook:
         seed: int,
         *,
         vms: Callable[[], Collection[str]] | None = None,
+        after: Mapping[str, int] | None = None,
     ) -> None:
+        self._after = after or {}
         self._now_ms = now_ms
         self._seed = seed
         self._vms = vms
@@ -194,11 +197,17 @@ class FaultBook:
         """
         numbering = self._numbering.get(scope.name)
         if numbering is None:
-            numbering = self._numbering[scope.name] = _Numbering(scope.incarnation)
+            numbering = self._numbering[scope.name] = _Numbering(
+                scope.incarnation, self._after.get(scope.name, 0)
+            )
         for _ in range(scope.incarnation - numbering.seen):
             numbering.skipped += self._skip(scope)
         numbering.seen = scope.incarnation
         return scope.incarnation + numbering.skipped
+
+    def incarnations(self) -> dict[str, int]:
+        """The last incarnation of each scope that guests were shown."""
+        return {name: one.seen + one.skipped for name, one in self._numbering.items()}
 
     # How.
 
