@@ -8,13 +8,21 @@ Loaded by every pytest that finds Forewarn installed: nothing of it is imported 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import hashlib
+import re
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
     from forewarn.testing import Cloud, CloudArguments
+
+HTML_SETTING = "forewarn_html"
+FILE_CHARS_MAX = 150  # of the name of a test in the name of its page
+_MADE: pytest.StashKey[list[Cloud]] = pytest.StashKey()  # what `make_cloud` has started
 
 MARKER = (
     "cloud(vms=, scopes=, inventory=, seed=, start=, clock=, ...): what the fixture `cloud`"
@@ -28,9 +36,65 @@ class MakeCloud(Protocol):
     def __call__(self, **words: Unpack[CloudArguments]) -> Cloud: ...
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option and the setting that say where reports of failed tests go."""
+    said = "a page for each failed test that has a cloud: timeline, documents, journal"
+    parser.getgroup("forewarn").addoption("--forewarn-html", metavar="DIR", help=f"Write {said}.")
+    parser.addini(HTML_SETTING, f"A folder with {said}; relative to the root of the tests.")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", MARKER)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the story of each cloud of a test that has failed, while they are still there."""
+    report = yield
+    folder = _html_folder(item.config)
+    if report.failed and folder is not None:
+        for number, cloud in enumerate(_clouds_of(item)):
+            report.sections.append(("forewarn", _written(cloud, item, report, folder, number)))
+    return report
+
+
+def _html_folder(config: pytest.Config) -> Path | None:
+    said = config.getoption("--forewarn-html")
+    if said:
+        return config.invocation_params.dir / str(said)
+    set_to = str(config.getini(HTML_SETTING))
+    return config.rootpath / set_to if set_to else None
+
+
+def _clouds_of(item: pytest.Item) -> list[Cloud]:
+    """Those that its fixtures have made or given it, each once, and none that has ended."""
+    if "forewarn.testing" not in sys.modules:
+        return []
+    from forewarn.testing import Cloud  # noqa: PLC0415 - not before a test asks
+
+    given = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Cloud)]
+    found = {id(one): one for one in [*given, *item.stash.get(_MADE, [])]}
+    return [one for one in found.values() if not one.closed]
+
+
+def _written(
+    cloud: Cloud, item: pytest.Item, report: pytest.TestReport, folder: Path, number: int
+) -> str:
+    """Write one page; what the terminal says of it."""
+    from forewarn.testing import EmulatorBroke, Refusal  # noqa: PLC0415 - not before a test asks
+
+    name = re.sub(r"[^\w.\-]+", "_", item.nodeid).strip("_")[:FILE_CHARS_MAX]
+    more = f"-{number + 1}" if number else ""
+    mark = hashlib.sha256(item.nodeid.encode()).hexdigest()[:8]  # two names may be cut to one
+    target = folder / f"{name}-{mark}{more}.html"
+    try:
+        cloud.report(target, title=item.nodeid, failure=report.longreprtext)
+    except (EmulatorBroke, Refusal, OSError) as why:
+        return f"The story of {cloud!r} could not be written: {why}"
+    return f"What the cloud saw is in {target}"
 
 
 @pytest.fixture
@@ -64,7 +128,9 @@ def make_cloud(request: pytest.FixtureRequest) -> Iterator[MakeCloud]:
 
         def make(**words: Unpack[CloudArguments]) -> Cloud:
             __tracebackhide__ = True
-            return clouds.enter_context(_made(request, words))
+            made = clouds.enter_context(_made(request, words))
+            request.node.stash.setdefault(_MADE, []).append(made)
+            return made
 
         yield make
 

@@ -72,7 +72,12 @@ class Impacts:
         self._fleet = fleet
         self._now_ms = now_ms
         self._receivers: list[Receiver] = []
+        self._watching: Callable[[Impact], None] = lambda _: None
         self._later: dict[str, list[Appointment]] = {}  # by VM: thaws and starts to come
+
+    def watch(self, look: Callable[[Impact], None]) -> None:
+        """Have every impact that is done told here as well. One at a time."""
+        self._watching = look
 
     def add(self, receiver: Receiver) -> None:
         self._receivers.append(receiver)
@@ -124,6 +129,7 @@ class Impacts:
                 event_type="" if known is None else known.event_type.value,
                 at_ms=at_ms,
             )
+            self._watching(impact)
             wrong = [said for said in [await do(impact) for do in tuple(self._receivers)] if said]
             for said in wrong:
                 log.warning("impact_failed", impact=kind.value, vm=vm, why=said)

@@ -110,7 +110,7 @@ class AttachedProcess:
         self._stopped = True
         if not self._signal(signal.SIGSTOP):
             return self._gone()
-        _until(lambda: _state(self.pid) in ("T", "Z", ""))
+        _until(lambda: _letter(self.pid) in ("T", "Z", ""))
         return None
 
     def _thaw(self) -> str | None:
@@ -222,7 +222,7 @@ def _handle(pid: int, *, group: bool) -> int:
         raise Invalid(f"There is no process {pid}.", "Give the pid of one that runs.") from None
 
 
-def _state(pid: int) -> str:
+def _letter(pid: int) -> str:
     """The state of a process in one letter; empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2][:1]

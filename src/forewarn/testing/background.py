@@ -68,6 +68,10 @@ class Background:
         """The emulator; what is done to it belongs into work that is given to `call`."""
         return self._usable()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def call(self, work: Work[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
         """Run `work` on the emulator's loop and return what it returns, or raise what it raises.
 

@@ -100,6 +100,11 @@ class Cloud:
         self._finalizer.detach()
         self._background.close()
 
+    @property
+    def closed(self) -> bool:
+        """True once it has ended."""
+        return self._background.closed
+
     def reset(self) -> None:
         """Have the fleet as it was at first: no event, fault, scenario or journal is left.
 
@@ -323,6 +328,23 @@ class Cloud:
         """What the command line `forewarn` needs in its environment to drive this cloud."""
         url, token = self._background.operator()
         return {"FOREWARN_URL": url, "FOREWARN_TOKEN": token}
+
+    def report(self, path: str | Path, *, title: str = "", failure: str = "") -> Path:
+        """Write everything that has happened as one HTML page, and return where it is.
+
+        It has a timeline of requests and facts, every document that was read, the journal and the
+        faults. Folders that are missing are made. `--forewarn-html DIR` has pytest do it for each
+        test that fails.
+        """
+        from forewarn import __version__  # noqa: PLC0415 - most tests write none
+        from forewarn.testing.report import gathered, page_of  # noqa: PLC0415
+
+        found = self._background.call(gathered)
+        target = Path(path)
+        page = page_of(found, title=title or target.stem, failure=failure, version=__version__)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+        return target
 
     # What is expected of the code under test.
 

@@ -226,6 +226,7 @@ class ControlAndHosts(ControlParts):
     ) -> None:
         power = HostPower()
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
+        self.facts = 0  # lines of the journal since the start
         self.host_feed = HostFeed(self.history)
         self.load_host_feed(self.host_feed)
         sightings = Sightings(adapters.lease_clock, self.volatile)
@@ -326,7 +327,8 @@ class ControlAndHosts(ControlParts):
             self.fleet_changed.set()
 
     def _note(self, change: Change) -> None:
-        """Remember which scopes and hosts are to be arranged."""
+        """Remember which scopes and hosts are to be arranged, and count the journal's lines."""
+        self.facts += len(change.facts)
         self._new_scopes.update(
             after.name
             for before, after in change.scopes

@@ -29,6 +29,7 @@ from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.suggestions import meant
 from forewarn.emulator.agent_polls import AgentPolls
 from forewarn.emulator.clock import EmulatedClock, StillClock
+from forewarn.emulator.exchanges import ExchangeRecord
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
 from forewarn.emulator.fleet import ANY_PORT
@@ -138,11 +139,9 @@ class Emulator:
             agents=self._agents,
             more_instants=self._more_instants,
         )
-        self.impacts = Impacts(self.pacer, parts.fleet, self.clock.now_ms)
-        parts.hypervisor.on_impact(begun=self.impacts.begun, lost=self.impacts.lost)
-        if plan.on_impact:
-            self.impacts.add(impact_command(plan.on_impact))
+        self.impacts = self._impacts()
         self.control = SettledControl(parts.control, self.pacer)
+        self.exchanges = ExchangeRecord(self.clock.now_ms, lambda: parts.facts)
         self.visits = RequestCounts(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
@@ -152,6 +151,7 @@ class Emulator:
             rules=plan.settings.rules(),
             faults=self.faults,
             asked=self._asked,
+            answered=self.exchanges.answered,
             broke=self.broke,
         )
         self._listeners = parts.serve_guests(self._endpoint, kept=kept.sockets)
@@ -159,6 +159,16 @@ class Emulator:
         self._at_first: dict[str, str] = {}  # where each VM asked when the fleet was new
         self._closing = False
         self._pacing: asyncio.Task[None] | None = None
+
+    def _impacts(self) -> Impacts:
+        impacts = Impacts(self.pacer, self._parts.fleet, self.clock.now_ms)
+        impacts.watch(
+            lambda one: self.exchanges.felt(one.vm, f"{one.kind.value} of what runs in it")
+        )
+        self._parts.hypervisor.on_impact(begun=impacts.begun, lost=impacts.lost)
+        if self._plan.on_impact:
+            impacts.add(impact_command(self._plan.on_impact))
+        return impacts
 
     @cached_property
     def scenarios(self) -> ScenarioRunner:

@@ -35,11 +35,16 @@ _ETAG_ONLY = frozenset({FaultKind.UNQUOTED_ETAG})
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
+# VM, request, answer, and what a fault does to it.
+Answered = Callable[[str, Message, bytes, str], None]
+
+
 class FaultyEndpoint(Endpoint):
     """An Endpoint whose guests meet the faults of a book.
 
-    `asked` is told of every request of a guest, before a fault or an answer; `broke` is given the
-    errors of ours that a guest is only told as a 503.
+    `asked` is told of every request of a guest, before a fault or an answer; `answered` of each
+    request with its answer, and how a fault spoils it; `broke` is given the errors of ours that a
+    guest is only told as a 503.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class FaultyEndpoint(Endpoint):
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
+        answered: Answered = lambda *_: None,
         broke: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
         super().__init__(
@@ -65,6 +71,7 @@ class FaultyEndpoint(Endpoint):
         )
         self.faults = faults
         self.asked = asked
+        self.answered = answered
         self._broke = broke
         self._buckets: dict[str, tuple[str, Bucket]] = {}  # by VM, with the fault it is of
 
@@ -113,7 +120,16 @@ class FaultyConnection(Connection):
     leaves it alone, and what the client sends meanwhile waits.
     """
 
-    __slots__ = ("_closing_later", "_fault", "_faults", "_faulty_endpoint", "_later", "_real")
+    __slots__ = (
+        "_asking",
+        "_closing_later",
+        "_fault",
+        "_faults",
+        "_faulty_endpoint",
+        "_later",
+        "_note",
+        "_real",
+    )
 
     def __init__(self, endpoint: FaultyEndpoint, identify: Identify, faults: FaultBook) -> None:
         super().__init__(endpoint, identify)
@@ -122,6 +138,8 @@ class FaultyConnection(Connection):
         self._fault: Fault | None = None  # what is done to the answer of the request at hand
         self._later: asyncio.TimerHandle | None = None
         self._closing_later = False
+        self._note = ""  # the fault that it meets, for the record
+        self._asking: tuple[str, Message] | None = None  # who is answered next, and what
 
     # -- called by the transport, the endpoint and the guest -----------------------------------
 
@@ -150,6 +168,7 @@ class FaultyConnection(Connection):
         if guest is None:
             super()._handle(message)
             return
+        self._asking, self._note = (guest.name, message), ""
         self._faulty_endpoint.asked(guest.name, self._routed(message).ask)
         now_s = self._since_s = self._time_s()
         retry_s = self._faulty_endpoint.retry_s(guest.name, now_s)
@@ -157,6 +176,7 @@ class FaultyConnection(Connection):
             self._refuse_rate(retry_s, self._routed(message))
             return
         fault = self._faults.pick(guest.name, message.head.method)
+        self._note = "" if fault is None else f"fault {fault.kind.value}"
         if fault is None:
             super()._handle(message)
         elif KINDS[fault.kind].status is not None:
@@ -185,6 +205,7 @@ class FaultyConnection(Connection):
         if _has_tag(answer) and self._picks_tag():
             answer = _unquoted(answer)
         fault, self._fault = self._fault, None
+        self._tell(answer)
         if fault is None:
             self._real.write(answer)
         elif fault.kind is FaultKind.RESET:
@@ -194,6 +215,12 @@ class FaultyConnection(Connection):
             self._close()
         else:
             self._stall(fault, answer)
+
+    def _tell(self, answer: bytes) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            vm, message = asking
+            self._faulty_endpoint.answered(vm, message, answer, self._note)
 
     def _picks_tag(self) -> bool:
         guest = self._guest
