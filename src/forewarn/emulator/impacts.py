@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.core.model import SECOND_MS, ActionKind, Phase, ScheduledEvent
+from forewarn.emulator.clock import LAST_MS
 from forewarn.emulator.pacer import Appointment, Pacer
 from forewarn.logs import Log
 from forewarn.ports import WorkOrder
@@ -87,8 +88,8 @@ class Impacts:
         if receiver in self._receivers:
             self._receivers.remove(receiver)
 
-    def begun(self, action: WorkOrder, vms: Sequence[str]) -> None:
-        """A host has begun an action that hits these VMs."""
+    def begun(self, action: WorkOrder, vms: Sequence[str], extra_ms: int) -> None:
+        """A host has begun an action that hits these VMs, and takes so much longer; or hangs."""
         if not self._receivers:
             return
         first, last = impacts_of(action.kind)
@@ -102,7 +103,9 @@ class Impacts:
                 self._arrange(first, vm, event, now_ms)
             if last is not None:
                 # An event may stay Started for longer than its impact lasts (contract 3.4).
-                until_ms = now_ms + max(0, action.duration_s) * SECOND_MS
+                until_ms = now_ms + max(0, action.duration_s) * SECOND_MS + extra_ms
+                if until_ms > LAST_MS:
+                    continue
                 self._later.setdefault(vm, []).append(self._arrange(last, vm, event, until_ms))
 
     def lost(self, vms: Sequence[str]) -> None:

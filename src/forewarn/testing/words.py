@@ -30,5 +30,18 @@ FaultName = Literal[
     "skip",
     "unquoted-etag",
     "rate-limit",
+    "latency",
+    "late",
+    "error-after",
+    "html",
+    "malformed",
+    "replay",
+    "never-started",
+    "start-over",
+    "late-document",
+    "no-listener",
+    "action-fails",
+    "action-hangs",
+    "action-slow",
 ]
 FaultStatus = Literal[410, 429, 500, 503, "410", "429", "500", "503"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -359,6 +359,11 @@ class ControlAndHosts(ControlParts):
     def _switch_on(self, host: str) -> None:
         self.hypervisor.boot_host(host)
         self.hosts.booted(host)
+
+    def look_at_scopes(self, names: Iterable[str]) -> None:
+        """Have these scopes arranged again: where their VMs listen may have changed."""
+        self._new_scopes.update(names)
+        self.fleet_changed.set()
 
     async def arrange(self, listeners: Listeners, listen: Callable[[Vm], str | None]) -> None:
         """Have listeners, hosts and the simulated machines as the inventory has them.

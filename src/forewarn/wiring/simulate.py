@@ -11,11 +11,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from forewarn.adapters.operator_token import given_token, operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
+from forewarn.adapters.simulated.hypervisor import HANGS_MS, Spoiled
 from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import SystemClock
@@ -32,6 +32,8 @@ from forewarn.emulator.clock import EmulatedClock, StillClock
 from forewarn.emulator.exchanges import ExchangeRecord
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
+from forewarn.emulator.faults.kinds import FaultKind
+from forewarn.emulator.faults.shown_scopes import ScopeFaults
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.impacts import Impacts
@@ -111,22 +113,8 @@ class Emulator:
         self.faults = FaultBook(
             self.clock.now_ms, self.seed, vms=self._vms, after=kept.incarnations
         )
-        store = SqliteStore.in_memory()
-        try:
-            self._parts = parts = ControlAndHosts(
-                plan.settings,
-                Adapters(
-                    store=store,
-                    clock=self.clock,
-                    lease_clock=StillClock(),
-                    ids=SeededIds(self.seed),
-                ),
-                ring=self._changed,
-                shown_as=self._renumbered,
-            )
-        except BaseException:
-            store.close()
-            raise
+        self._scope_faults = ScopeFaults(self.faults, self._show_later)
+        self._parts = parts = self._control_and_hosts()
         self._agents = AgentPolls(self._guests_of, self.clock.now_ms)
         self.pacer = Pacer(
             clock=self.clock,
@@ -156,9 +144,27 @@ class Emulator:
         )
         self._listeners = parts.serve_guests(self._endpoint, kept=kept.sockets)
         self._first_vm = ""
+        self._unheard: set[str] = set()  # VMs that a fault has no listener for
+        self._closed_at: dict[str, str] = {}  # where those listened, and listen again
         self._at_first: dict[str, str] = {}  # where each VM asked when the fleet was new
         self._closing = False
         self._pacing: asyncio.Task[None] | None = None
+
+    def _control_and_hosts(self) -> ControlAndHosts:
+        store = SqliteStore.in_memory()
+        adapters = Adapters(
+            store=store,
+            clock=self.clock,
+            lease_clock=StillClock(),
+            ids=SeededIds(self.seed),
+        )
+        try:
+            return ControlAndHosts(
+                self._plan.settings, adapters, ring=self._changed, shown_as=self._shown_as
+            )
+        except BaseException:
+            store.close()
+            raise
 
     def _impacts(self) -> Impacts:
         impacts = Impacts(self.pacer, self._parts.fleet, self.clock.now_ms)
@@ -166,6 +172,8 @@ class Emulator:
             lambda one: self.exchanges.felt(one.vm, f"{one.kind.value} of what runs in it")
         )
         self._parts.hypervisor.on_impact(begun=impacts.begun, lost=impacts.lost)
+        self._parts.hypervisor.spoil(self._spoil)
+        self._scope_faults.on_release(self._parts.documents.change)
         if self._plan.on_impact:
             impacts.add(impact_command(self._plan.on_impact))
         return impacts
@@ -271,10 +279,11 @@ class Emulator:
         """Where each VM reads its document: scope by scope in the order of their names, and in
         each as the inventory has its VMs.
         """
-        addresses = self._listeners.addresses()
+        addresses = self._addresses()
+        addresses |= {vm: self._closed_at[vm] for vm in self._unheard if vm in self._closed_at}
         scopes = sorted(self._parts.fleet.scopes.values(), key=lambda scope: scope.name)
         return {
-            vm.name: f"http://{listen_text(*addresses[vm.name])}"
+            vm.name: f"http://{addresses[vm.name]}"
             for scope in scopes
             for vm in scope.vms
             if vm.name in addresses
@@ -321,14 +330,30 @@ class Emulator:
 
         return [
             *clock_routes(self.pacer, self.clock),
-            *fault_routes(self.faults),
+            *fault_routes(self.faults, self.pacer.settle),
             *scenario_routes(self.scenarios),
         ]
 
-    def _renumbered(self, scope: ShownScope) -> ShownScope:
-        """What a host shows of a scope, with what faults have skipped of it for all hosts."""
+    def _shown_as(self, scope: ShownScope) -> ShownScope:
+        """What a host shows of a scope, with what faults do to it for all hosts."""
         whole: Numbered = self._parts.fleet.scope(scope.name) or scope
-        return msgspec.structs.replace(scope, incarnation=self.faults.renumbered(whole))
+        return self._scope_faults.shown(scope, whole)
+
+    def _show_later(self, ms: int, scope: str, show: Callable[[], None]) -> None:
+        async def act() -> None:
+            show()
+
+        self.pacer.at(self.clock.now_ms() + ms, f"a late document of {scope} is shown", act)
+
+    def _spoil(self, vms: list[str]) -> Spoiled | None:
+        """How an action on these VMs goes wrong, if a fault says so."""
+        fault = self.faults.of_action(vms)
+        if fault is None:
+            return None
+        if fault.kind is FaultKind.ACTION_FAILS:
+            return Spoiled(failure=f"fault {fault.fault_id} has it fail")
+        hangs = fault.kind is FaultKind.ACTION_HANGS
+        return Spoiled(extra_ms=HANGS_MS if hangs else fault.order.delay_ms or 0)
 
     def _changed(self) -> None:
         self.pacer.changed()
@@ -355,11 +380,37 @@ class Emulator:
             yield Instant(ends_ms, "a fault ends")
 
     async def _arrange(self) -> None:
+        self._follow_unheard()
         if self._parts.fleet_changed.is_set() and not self._closing:
             self._parts.fleet_changed.clear()
             await self._parts.arrange(self._listeners, self._listen)
 
-    def _listen(self, vm: Vm) -> str:
+    def _follow_unheard(self) -> None:
+        """Have listeners closed and opened as faults say."""
+        asked = any(fault.kind is FaultKind.NO_LISTENER for fault in self.faults.list())
+        if not asked and not self._unheard:
+            return
+        scope_of = self._parts.fleet.scope_of_vm
+        faults = {vm: self.faults.unheard(vm) for vm in scope_of}
+        unheard = {vm for vm, fault in faults.items() if fault is not None}
+        if unheard == self._unheard:
+            return
+        here = self._addresses()
+        for vm in unheard - self._unheard:
+            fault = faults[vm]
+            if vm in here and fault is not None:
+                self._closed_at[vm] = here[vm]
+                self.faults.refused(fault.fault_id, vm)
+        changed = unheard ^ self._unheard
+        self._unheard = unheard
+        self._parts.look_at_scopes({scope_of[vm] for vm in changed if vm in scope_of})
+
+    def _listen(self, vm: Vm) -> str | None:
+        if vm.name in self._unheard:
+            return None
+        closed_at = self._closed_at.get(vm.name)
+        if closed_at is not None:
+            return closed_at
         before = self._kept.addresses.get(vm.name)
         if before is not None and (vm.name in self._kept.sockets or cannot_listen(before) is None):
             return before
