@@ -56,8 +56,10 @@ packages: ## install the Debian packages of the rig and of the guest's steps (ne
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends --no-upgrade $(PACKAGES)
 
-run: $(READY) ## start the service with the demo fleet
-	$(BIN)/forewarn serve
+run: $(READY) ## start the service with the demo fleet; DATA=DIR says where its state is kept
+	@echo "The state is kept in the data folder that the next lines name, also after Ctrl-C;"
+	@echo "\`make run DATA=DIR\` keeps it elsewhere, \`rm -r\` of that folder forgets it."
+	$(BIN)/forewarn serve $(if $(DATA),--data "$(DATA)")
 
 test: $(READY) ## run every test; SEEDS=n sets how many simulated worlds
 	FOREWARN_TEST_SEEDS=$(SEEDS) $(PYTEST) $(NOTE_SKIPPED)

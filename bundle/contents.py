@@ -5,10 +5,13 @@ Nothing is downloaded: `make install` has put the pinned packages where this Pyt
 
 from __future__ import annotations
 
+import py_compile
 import re
+import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -17,7 +20,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 OWN = ROOT / "src"
 
-# What only the installer reads, or a compiler; and byte code, which every Python writes itself.
+# What only the installer reads, or a compiler; and byte code, which `compiled` makes anew.
 _LEFT_OUT = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 _SUFFIXES_LEFT_OUT = frozenset({".pyc", ".pyx", ".pxd", ".c", ".h", ".pyi"})
 
@@ -83,3 +86,31 @@ def _left_out(path: Path) -> bool:
     return (
         "__pycache__" in path.parts or path.suffix in _SUFFIXES_LEFT_OUT or path.name in _LEFT_OUT
     )
+
+
+def compiled(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The byte code of every module, by the path at which this Python looks for it.
+
+    Python takes it without a look at the source: both come from one file. What does not compile
+    (a template, a test of old syntax) goes without.
+    """
+    found: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "one.pyc"
+        for name, data in files.items():
+            if not name.endswith(".py"):
+                continue
+            source = Path(folder) / "one.py"
+            source.write_bytes(data)
+            try:
+                py_compile.compile(
+                    str(source),
+                    cfile=str(target),
+                    dfile=name,
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+            except py_compile.PyCompileError:
+                continue
+            found[cache_from_source(name)] = target.read_bytes()
+    return found

@@ -128,7 +128,8 @@ def _faults() -> Iterator[str]:
 ## Faults
 
 A fault hits every request that it selects, from when it was added until it is over. Of several, the
-oldest that hits a request decides it; `unquoted-etag`, `rate-limit` and `skip` hold beside others.
+oldest that hits a request decides it; `unquoted-etag` and all that hit no single requests hold
+beside others.
 There are none in `forewarn serve`.
 
 | kind | or | what it does | takes | hits |
@@ -151,7 +152,8 @@ The words are the same everywhere: `forewarn fault add gone --vm web_0 --count 2
 `fault = { kind = "gone", vm = "web_0", count = 2 }`, in Python
 `cloud.faults.add("gone", vm="web_0", count=2)` (where `for` is `for_s`). `for` is time of the
 emulator's clock; `seconds` and `retry_after` are real time, since clients count them on clocks of
-their own."""
+their own, unless the kind says otherwise. `document` is the text of a document, in Python and JSON
+also the document itself, on the command line a file."""
 
 
 def _hits(row: KindOfFault) -> str:

@@ -47,6 +47,7 @@ CATCHES_EVERYTHING = {
     "src/forewarn/host/daemon.py": 2,  # a host's step, heartbeat: the others go on
     "src/forewarn/host/feed_reader.py": 1,  # one answer of control
     "src/forewarn/host/in_process_hosts.py": 1,  # one host of a process: the others go on
+    "src/forewarn/testing/attached.py": 1,  # the caller's own restart: the test is told
     "src/forewarn/host/vm_watcher.py": 4,  # one look, arrangement, sighting, adoption
 }
 # Where tests may pause, and how often at most: between two looks at a condition with a deadline.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from queue_worker import Endpoint, Spool, Worker, run_script
 
-from forewarn.testing import Cloud, Event
+from forewarn.testing import Cloud, Event, FaultName
 
 PATIENCE_S = 5.0
 VM = "web_0"
@@ -138,7 +138,7 @@ def test_events_of_other_vms_are_left_alone(cloud: Cloud, spool: Spool, work: Wo
     "kind", ["throttled", "gone", "empty", "reset", "cut", "error", "unavailable"]
 )
 def test_an_endpoint_in_trouble_is_asked_again(
-    cloud: Cloud, spool: Spool, work: Work, kind: str
+    cloud: Cloud, spool: Spool, work: Work, kind: FaultName
 ) -> None:
     spool.add("1")
     work.next_begun()
@@ -155,13 +155,14 @@ def test_an_endpoint_in_trouble_is_asked_again(
 
 @pytest.mark.usefixtures("work")
 @pytest.mark.parametrize("kind", ["reset", "unavailable"])
-def test_an_approval_that_was_not_answered_is_sent_again(cloud: Cloud, kind: str) -> None:
+def test_an_approval_that_was_not_answered_is_sent_again(cloud: Cloud, kind: FaultName) -> None:
     fault = cloud.faults.add(kind, vm=VM, method="POST", count=1)
     event = cloud.restart(VM)
     cloud.expect_met(fault)
     cloud.expect_approved(event, by=VM)
 
 
+@pytest.mark.cloud(scopes=["web:2"], spot=True)
 def test_a_job_that_takes_too_long_is_put_back_before_a_preempt(
     cloud: Cloud, spool: Spool, work: Work
 ) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from forewarn.cli.main import app
+from forewarn.cli.serve import say_where
+from forewarn.wiring.serve import Where
 from support.cli_runner import ask, forewarn
 from support.operator_world import FLEET, OperatorWorld, running
 
+ROOT = Path(__file__).parent.parent.parent
 LONG = "a-virtual-machine-with-a-name-that-somebody-thought-about"
 
 
@@ -312,3 +317,28 @@ def test_the_journal_can_be_cut_to_its_newest_lines(world: OperatorWorld) -> Non
 def test_version_is_printed() -> None:
     assert forewarn("--version").out.startswith("forewarn ")
     assert forewarn("--version", "--json").json.keys() == {"version"}
+
+
+def test_the_service_says_where_its_state_is_and_that_it_is_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    where = Where(
+        guest=("127.0.0.1", 1),
+        operator_url="http://127.0.0.1:2",
+        operator_socket=Path("/state/run/operator.sock"),
+        listeners={},
+        example="",
+        data=Path("/state"),
+    )
+    say_where(where)
+    assert "data folder     /state   (all is kept there; the next start" in capsys.readouterr().out
+    recipe = subprocess.run(
+        ["make", "--dry-run", "run", "DATA=/elsewhere"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert "The state is kept in the data folder" in recipe
+    assert 'forewarn serve --data "/elsewhere"' in recipe

@@ -92,7 +92,7 @@ def stage(
 ) -> Iterator[Stage]:
     """An emulator for the length of the block."""
     settings = Settings(data=Path("unused"), **SIMULATE_DEFAULTS)
-    text = inventory or inventory_text(vms=vms, scopes=scopes)
+    text = inventory or inventory_text(vms=vms, scopes=scopes, spot=True)
     background = Background(
         EmulationPlan(settings=settings, inventory=text, seed=seed, speed=speed)
     )

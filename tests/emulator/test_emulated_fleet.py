@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from forewarn.control import inventory
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import HOUR_MS, EventType
+from forewarn.core.vm_profile import Priority
 from forewarn.emulator.faults.book import Fault
 from forewarn.emulator.faults.orders import read_order
 from forewarn.emulator.fleet import inventory_text
@@ -59,8 +61,8 @@ def test_scopes_and_standalone_vms_can_be_mixed_and_do_not_see_each_other() -> N
     "event_type",
     [EventType.REBOOT, EventType.REDEPLOY, EventType.PREEMPT, EventType.TERMINATE],
 )
-def test_every_order_works_on_the_vm_that_is_there_without_a_word(event_type: EventType) -> None:
-    with emulated() as world:
+def test_every_order_works_on_a_spot_vm(event_type: EventType) -> None:
+    with emulated(spot=True) as world:
         event_id = world.order(ordered.order_vm("vm0", event_type, by="operator"))["event_id"]
         assert world.guest().document()["Events"][0]["EventType"] == event_type.value
         while world.next():
@@ -198,7 +200,7 @@ def test_the_vms_of_a_failed_host_are_down_until_it_is_repaired_and_they_have_st
 def test_a_vm_that_approves_its_own_end_is_answered_before_it_is_gone(
     event_type: EventType, seconds: int
 ) -> None:
-    with emulated(delete_seconds=seconds) as world:
+    with emulated(spot=True, delete_seconds=seconds) as world:
         guest = world.guest()
         event_id = world.order(ordered.order_vm("vm0", event_type, by="operator"))["event_id"]
         assert guest.approve(event_id).status == 200
@@ -207,3 +209,23 @@ def test_a_vm_that_approves_its_own_end_is_answered_before_it_is_gone(
             pass
         assert world.event(event_id)["phase"] == "completed"
         assert _urls(world) == {}
+
+
+def test_two_runs_without_a_seed_share_no_event_id_and_one_can_be_played_again() -> None:
+    with emulated(seed=None) as one, emulated(seed=None) as other:
+        first, second = one.restart(), other.restart()
+        assert first != second
+        emulator = one.background.emulator
+        with emulated(seed=emulator.seed, start_ms=one.now_ms()) as again:
+            assert again.restart() == first
+            assert again.guest().get().body == one.guest().get().body
+
+
+def test_vms_are_regular_unless_they_are_said_to_be_spot() -> None:
+    fleet = inventory.parse(inventory_text(vms=["a", "b"], scopes=["web:2"], spot=["b", "web"]))
+    spot = {vm.name for vm in fleet.vms if vm.profile.priority is Priority.SPOT}
+    assert spot == {"b", "web_0", "web_1"}
+    (alone,) = inventory.parse(inventory_text()).vms
+    assert alone.profile.priority is Priority.REGULAR
+    with pytest.raises(Invalid, match=r"no VM or scope .wep. to be Spot.*web"):
+        inventory_text(scopes=["web:2"], spot=["wep"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,8 @@ from forewarn.text.durations import DURATION_MS_MAX
 from forewarn.wiring.simulate import SEEDED_START_MS, Emulator
 from support import ordered
 from support.clock import ManualClock
-from support.emulator_world import NOTICE_MS, emulated
+from support.emulator_world import NOTICE_MS, Emulated, emulated
+from support.waiting import wait_until
 
 YEAR_MS = 365 * DAY_MS
 
@@ -331,3 +333,36 @@ def test_very_many_appointments_of_one_instant_are_kept_in_their_order_and_soon(
 
 def _ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
+
+
+def test_a_scope_whose_agent_keeps_polling_stays_enabled_however_far_the_clock_is_turned() -> None:
+    with emulated(enablement="first-poll", vms=["alive", "dead"]) as world:
+        alive, stop = world.guest("alive"), threading.Event()
+        world.guest("dead").document()
+
+        def agent() -> None:
+            while not stop.wait(0.05):
+                alive.document()
+
+        thread = threading.Thread(target=agent)
+        thread.start()
+        try:
+            wait_until(lambda: _polls(world, "alive") > 1, "the agent polls")
+            passed = [instant.what for instant in world.advance(3 * DAY_MS)]
+        finally:
+            stop.set()
+            thread.join()
+        assert passed.count("scope alive stays enabled: its agent polls") in (2, 3)
+        assert "scope alive falls silent" not in passed
+        assert passed.count("scope dead falls silent") == 1
+        assert not world.order(ordered.order_vm("alive", EventType.REBOOT, by="operator"))["silent"]
+        # Its agent has ended: a turned clock finds that out.
+        later = [instant.what for instant in world.advance(3 * DAY_MS)]
+        assert "scope alive falls silent" in later
+
+
+def _polls(world: Emulated, vm: str) -> int:
+    async def polls(emulator: Emulator) -> int:
+        return emulator.visits.polls(vm)
+
+    return world.background.call(polls)

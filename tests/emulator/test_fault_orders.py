@@ -20,10 +20,14 @@ def book(**words: Any) -> FaultBook:
     return FaultBook(lambda: NOW_MS, 1, **words)
 
 
+DOCUMENT = '{"DocumentIncarnation":1,"Events":[]}'
+
+
 @pytest.mark.parametrize("kind", FaultKind)
-def test_every_kind_needs_nothing_but_its_name(kind: FaultKind) -> None:
-    assert read_order({"kind": kind.value}).kind is kind
-    assert read_order({"kind": kind}).kind is kind
+def test_a_kind_needs_nothing_but_its_name_and_a_replay_its_document(kind: FaultKind) -> None:
+    needs = {"document": DOCUMENT} if kind is FaultKind.REPLAY else {}
+    assert read_order({"kind": kind.value, **needs}).kind is kind
+    assert read_order({"kind": kind, **needs}).kind is kind
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,9 @@ def test_all_mistakes_of_an_order_are_named_at_once() -> None:
 @pytest.mark.parametrize("kind", FaultKind)
 @pytest.mark.parametrize("word", OF_SOME_KINDS)
 def test_a_kind_takes_its_own_words_and_no_others(kind: FaultKind, word: str) -> None:
-    words = {"kind": kind.value, word: 1}
+    words = {"kind": kind.value, word: DOCUMENT if word == "document" else 1}
+    if kind is FaultKind.REPLAY:
+        words["document"] = DOCUMENT
     if word in KINDS[kind].takes:
         read_order(words)
     else:
@@ -240,6 +246,7 @@ def test_a_fault_as_json_says_everything_that_was_ordered() -> None:
         "retry_after": 9,
         "by": None,
         "per_second": None,
+        "document": None,
         "added": "2026-03-03T10:00:00.000Z",
         "until": None,
         "hits": 1,

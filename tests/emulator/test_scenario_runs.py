@@ -274,7 +274,7 @@ def test_a_fleet_without_spot_vms_or_spare_hosts_is_refused_with_what_would_do()
     with stage(inventory=ONE_HOST) as world:
         spot = refused(world, {"name": "preempt"})
         hosts = refused(world, {"name": "host-failure"})
-    assert "plain is none" in spot["detail"]
+    assert "plain is a regular one" in spot["detail"]
     assert 'priority = "spot"' in spot["remedy"]
     assert "it needs 2 hosts, and the fleet has 1" in hosts["detail"]
     assert "without --inventory" in hosts["remedy"]

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forewarn.testing import Cloud, Event
+from forewarn.testing import Cloud, Event, FaultName
 from support.guest_agent_world import WHOLE_LIFE, Guest, approved, finish, guest_of, judge
 
-Faults = dict[str, dict[str, Any]]  # by their kinds, each with its words
+Faults = dict[FaultName, dict[str, Any]]  # by their kinds, each with its words
 
 REFUSING: Faults = {
     "gone": {},

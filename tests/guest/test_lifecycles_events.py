@@ -44,6 +44,7 @@ def test_the_vm_is_prepared_the_event_approved_and_the_workload_brought_back(
         assert [approval.by for approval in cloud.approvals(event)] == ["vm0"]
 
 
+@pytest.mark.cloud(spot=True)
 @pytest.mark.parametrize(
     ("order", "types"),
     [
@@ -65,6 +66,7 @@ def test_a_vm_that_is_about_to_go_for_good_is_prepared_and_approves(
         assert guest.order("ended") == ["prepare-drain", "prepare-stop", "started-note"]
 
 
+@pytest.mark.cloud(spot=True)
 def test_a_preempt_is_nobodys_business_without_a_rule_for_it(cloud: Cloud, tmp_path: Path) -> None:
     with guest_of(cloud, tmp_path) as guest:
         guest.configure(guest.rule(head='name = "all"'))

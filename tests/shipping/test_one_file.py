@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -70,13 +72,28 @@ def test_its_name_says_which_python_and_machine_it_is_for(file: Path) -> None:
     assert platform.machine() in file.name
 
 
+def test_every_module_comes_compiled_and_python_takes_it_as_it_is(file: Path, place: Place) -> None:
+    with zipfile.ZipFile(file) as opened:
+        names = set(opened.namelist())
+    modules = {name for name in names if re.fullmatch(r"site/(forewarn|uvloop|typer)/.*\.py", name)}
+    assert {importlib.util.cache_from_source(name) for name in modules} <= names
+    shutil.copy(file, place.folder / "forewarn.pyz")
+    ran = place.run([str(PLAIN), "-I", "-S", "-v", "forewarn.pyz", "verify", "--list"])
+    (main,) = cache_of(place).glob("*/site/forewarn/cli/main.py")
+    cached = importlib.util.cache_from_source(str(main))
+    assert f"matches {main}" in ran.stderr
+    assert f"# code object from '{cached}'" in ran.stderr
+    assert "could not create" not in ran.stderr
+    assert not [line for line in ran.stderr.splitlines() if line.startswith("# wrote '")]
+
+
 def test_it_emulates_and_verifies_from_an_empty_folder_with_a_plain_python(
     file: Path, place: Place
 ) -> None:
     shutil.copy(file, place.folder / "forewarn.pyz")
     forewarn = (*PYTHON, "forewarn.pyz")
 
-    with place.running([*forewarn, "simulate", *PORTS, "--json"]) as emulator:
+    with place.running([*forewarn, "simulate", *PORTS, "--spot", "vm0", "--json"]) as emulator:
         assert list(emulator.vm_urls) == ["vm0"]
         assert place.run([*forewarn, "vm", "restart", "vm0"]).returncode == 0
         advanced = place.run([*forewarn, "clock", "advance", "15m"])

@@ -100,6 +100,7 @@ def emulated(
     *,
     vms: Sequence[str] = (),
     scopes: Sequence[str] = (),
+    spot: bool = False,
     inventory: str | None = None,
     seed: int | None = 1,
     speed: int = 0,
@@ -108,7 +109,7 @@ def emulated(
 ) -> Iterator[Emulated]:
     """An emulator for the length of the block."""
     chosen = Settings(data=Path("unused"), **{**SIMULATE_DEFAULTS, **settings})
-    text = inventory or inventory_text(vms=vms, scopes=scopes)
+    text = inventory or inventory_text(vms=vms, scopes=scopes, spot=spot)
     plan = EmulationPlan(settings=chosen, inventory=text, seed=seed, speed=speed, start_ms=start_ms)
     background = Background(plan)
     try:

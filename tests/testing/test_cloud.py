@@ -27,6 +27,7 @@ from forewarn.testing import (
     EmulatorBroke,
     Invalid,
     NotFound,
+    NotSpot,
     Phase,
 )
 from forewarn.testing.arguments import SettingArguments
@@ -60,7 +61,7 @@ def test_a_restart_is_read_approved_started_and_gone(cloud: Cloud) -> None:
     assert read(vm)["Events"] == []
 
 
-@pytest.mark.cloud(scopes=["web:2"])
+@pytest.mark.cloud(scopes=["web:2"], spot=True)
 def test_every_order_makes_its_event(cloud: Cloud) -> None:
     made = {
         "redeploy": cloud.redeploy("web_0"),
@@ -140,7 +141,7 @@ def test_a_peek_at_the_document_is_no_read(cloud: Cloud) -> None:
     assert [(one.vm, one.at) for one in cloud.reads(event)] == [("vm0", cloud.clock.now)]
     assert cloud.polls("vm0") == 1
     with pytest.raises(NotFound, match="2020-07-01"):
-        cloud.document("vm0", api_version="2020-07-02")
+        cloud.document("vm0", api_version="2020-07-02")  # type: ignore[arg-type] # the mistake
 
 
 def test_the_journal_and_the_approvals_say_what_happened(cloud: Cloud) -> None:
@@ -212,6 +213,25 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run() == run()
 
 
+def test_two_clouds_without_a_seed_share_no_event_id() -> None:
+    with Cloud() as one, Cloud() as other:
+        assert one.restart("vm0").event_id != other.restart("vm0").event_id
+        with Cloud(seed=one.seed, start=one.clock.now) as again:
+            assert again.restart("vm0") == one.events()[0]
+
+
+def test_a_number_of_vms_is_as_many_vms() -> None:
+    with Cloud(vms=3) as cloud:
+        assert [vm.name for vm in cloud.vms] == ["vm0", "vm1", "vm2"]
+
+
+def test_vms_are_regular_unless_they_are_said_to_be_spot() -> None:
+    with Cloud(vms=2, spot=["vm1"]) as cloud:
+        assert cloud.evict("vm1").event_type == "Preempt"
+        with pytest.raises(NotSpot, match=r"vm0 is not a spot VM.*spot=True"):
+            cloud.evict("vm0")
+
+
 def test_a_clock_starts_where_it_is_told_and_can_run_by_itself() -> None:
     start = datetime(2026, 3, 3, 10, 15, tzinfo=UTC)
     with Cloud(start=start) as cloud:
@@ -238,6 +258,12 @@ def test_an_inventory_is_a_file_or_its_text(tmp_path: Path) -> None:
     [
         ({"scope": ["web:3"]}, "A cloud has no scope. Did you mean scopes?"),
         ({"scopes": "web:3"}, 'scopes is "web:3". Give a list of texts'),
+        ({"vms": 0}, "There cannot be 0 VMs. One emulator takes from 1 to 10000"),
+        ({"vms": 2.5}, "vms is 2.5. Give a number of VMs, or a list of names"),
+        ({"vms": [1]}, "vms is [1]. Give a number of VMs, or a list of names"),
+        ({"spot": "vm0"}, 'spot is "vm0". Give True for all VMs, or a list of names'),
+        ({"spot": ["vm1"]}, 'There is no VM or scope "vm1" to be Spot. Did you mean vm0?'),
+        ({"spot": True, "inventory": "[[vm]]"}, "Leave out vms, scopes and spot, or it"),
         ({"scopes": ["web"]}, "Write a name and how many VMs it has, like web:3"),
         ({"clock": "x0"}, 'There is no clock "x0"'),
         ({"seed": "7"}, '"7" is no seed'),
@@ -294,7 +320,10 @@ def test_nothing_is_left_of_a_cloud(tmp_path: Path) -> None:
 def test_a_cloud_that_ends_while_its_fleet_changes_leaves_no_port() -> None:
     before = _open_sockets()
     for _ in range(20):
-        with Cloud(scopes=["web:2"], delete_seconds=0) as cloud, socket.socket() as guest:
+        with (
+            Cloud(scopes=["web:2"], spot=True, delete_seconds=0) as cloud,
+            socket.socket() as guest,
+        ):
             event = cloud.evict("web_0")
             body = f'{{"StartRequests":[{{"EventId":"{event.event_id}"}}]}}'
             guest.connect(("127.0.0.1", int(cloud.vm("web_0").url.rpartition(":")[2])))
@@ -432,3 +461,45 @@ def test_a_cloud_answers_to_the_names_it_is_given_and_to_no_others(cloud: Cloud)
 def test_names_that_are_no_names_are_refused() -> None:
     with pytest.raises(Invalid, match=r"guest_names = .* is refused"):
         Cloud(guest_names=["*.test"])
+
+
+def test_the_clock_is_turned_until_an_event_starts(cloud: Cloud) -> None:
+    event = cloud.restart("vm0")
+    passed = cloud.clock.advance_to(event)
+    assert [due.what for due in passed] == ["Reboot of vm0 may start"]
+    assert cloud.clock.now == event.not_before
+    assert cloud.event(event).phase is Phase.STARTED
+    assert cloud.clock.advance_to(event) == ()
+    cloud.clock.next()
+    assert cloud.clock.advance_to(event) == ()  # it has started, and ended since
+
+
+@pytest.mark.cloud(scopes=["web:2"])
+def test_the_clock_is_turned_until_all_events_of_an_operation_start(cloud: Cloud) -> None:
+    operation = cloud.maintain("web_0", "Freeze", not_before="+2h")
+    cloud.clock.advance_to(operation)
+    cloud.expect_started(operation, within=0)
+    assert cloud.clock.now == operation.event.not_before
+
+
+@pytest.mark.cloud(scopes=["web:2"], domain_recovery_seconds=3600)
+def test_an_event_that_does_not_start_is_told_with_what_holds_it(cloud: Cloud) -> None:
+    second = cloud.maintain("web_1", "Reboot").event
+    cloud.approve(cloud.maintain("web_0", "Reboot"))
+    held = r"Reboot \w+ of web_1 is scheduled and has not started. It waits: .*domain 0"
+    with pytest.raises(Conflict, match=held):
+        cloud.clock.advance_to(second)
+    assert cloud.clock.now == second.not_before
+    cloud.cancel(second)
+    with pytest.raises(Conflict, match="is canceled and has not started"):
+        cloud.clock.advance_to(second)
+
+
+def test_the_clock_is_turned_to_a_time(cloud: Cloud) -> None:
+    now = cloud.clock.now
+    cloud.clock.advance_to(now + timedelta(hours=1))
+    assert cloud.clock.now == now + timedelta(hours=1)
+    with pytest.raises(Invalid, match="goes ahead only"):
+        cloud.clock.advance_to(now)
+    with pytest.raises(Invalid, match="names no zone"):
+        cloud.clock.advance_to(datetime(2030, 1, 1))  # noqa: DTZ001 - the mistake

@@ -49,7 +49,8 @@ def test_a_missed_approval_says_what_was_the_case(cloud: Cloud) -> None:
 @pytest.mark.cloud(scopes=["web:2"])
 def test_an_event_that_is_held_says_what_it_waits_for(cloud: Cloud) -> None:
     first, second = cloud.restart("web_0"), cloud.restart("web_1")
-    cloud.approve([first, second])
+    cloud.approve(first)
+    cloud.approve(second)
     said = failure(lambda: cloud.expect_started(second, within=0))
     assert f"It waits: update domain 0 of scope web is started (event {first.event_id})." in said
 

@@ -20,12 +20,14 @@ TYPES = ("Reboot", "Redeploy", "Freeze", "Preempt", "Terminate")
 
 
 class Emulated:
-    """A running emulator with one VM, which can be ordered anything."""
+    """A running emulator with one Spot VM, which can be ordered anything."""
 
     def __init__(self, *, requests_per_s: int = 0, speed: int = 0) -> None:
         changed = {**SIMULATE_DEFAULTS, "guest_requests_per_second": requests_per_s}
         settings = Settings(data=Path("unused"), **changed)
-        plan = EmulationPlan(settings=settings, inventory=inventory_text(), seed=1, speed=speed)
+        plan = EmulationPlan(
+            settings=settings, inventory=inventory_text(spot=True), seed=1, speed=speed
+        )
         self.background = Background(plan)
         self.vm, self.url = self.background.call(_first_url)
 

@@ -215,8 +215,19 @@ def test_an_element_newer_than_the_version_is_not_found() -> None:
     assert refused(old, ["compute", "resourceId"], text=True).status == 404
 
 
-def test_a_vm_known_by_its_listener_has_the_address_it_is_asked_at() -> None:
-    asked = vm("web_0", address=None, listen="127.0.0.1:18210")
+@pytest.mark.parametrize(
+    ("listen", "address"),
+    [
+        ("127.0.0.1:18210", b"127.0.0.1"),
+        ("localhost:18210", b"127.0.0.1"),
+        ("169.254.169.254:80", b""),  # the endpoint's, and no VM's
+        ("0.0.0.0:8301", b""),
+    ],
+)
+def test_a_vm_known_by_its_listener_has_the_address_it_is_asked_at_unless_it_is_the_endpoints(
+    listen: str, address: bytes
+) -> None:
+    asked = vm("web_0", address=None, listen=listen)
     tree = instance_tree(asked, scope(), PLACE, INSTANCE_VERSIONS[-1])
     path = ("network", "interface", "0", "ipv4", "ipAddress", "0", "privateIpAddress")
-    assert select(tree, path, text=True) == b"127.0.0.1"
+    assert select(tree, path, text=True) == address

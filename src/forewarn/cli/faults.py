@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forewarn.cli import tables, times
+from forewarn.cli.client import EXIT_USAGE, Stop
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.emulator.faults.kinds import BY_STATUS, KINDS, KindOfFault
 from forewarn.emulator.faults.orders import WORDS
@@ -34,7 +36,7 @@ def _row(row: KindOfFault) -> str:
 
 _ADD_HELP = [
     "Add a fault: from now on it hits every request that its options select.",
-    "The oldest that hits a request decides it; unquoted-etag, rate-limit, skip hold beside it.",
+    "The oldest that hits a request decides it; unquoted-etag and those of changes hold beside it.",
     *map(_row, KINDS.values()),
 ]
 
@@ -54,7 +56,7 @@ def add_fault(
         str, typer.Option("--for", metavar="TIME", help="Over after so much emulated time: 70s.")
     ] = "",
     seconds: Annotated[
-        str, typer.Option(metavar="TIME", help="How long an answer takes or stalls, really.")
+        str, typer.Option(metavar="TIME", help="How long it takes; the kind says on which clock.")
     ] = "",
     retry_after: Annotated[
         str, typer.Option(metavar="TIME", help="Say Retry-After with a 429 or 503.")
@@ -63,11 +65,14 @@ def add_fault(
     per_second: Annotated[
         str, typer.Option(metavar="N", help="So many requests of a VM are allowed.")
     ] = "",
+    document: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The document that `replay` answers with.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     said = {"kind": kind, "vm": vm, "method": method, "count": count, "share": share}
     said |= {"for": for_, "seconds": seconds, "retry_after": retry_after}
-    said |= {"by": by, "per_second": per_second}
+    said |= {"by": by, "per_second": per_second, "document": _text(document)}
     session = session_of(context)
     body: dict[str, object] = {word: value for word, value in said.items() if value}
     reply = session.client().order("faults", body=body)
@@ -101,6 +106,15 @@ def clear_faults(
     path = ("faults", identity) if identity else ("faults",)
     reply = session.client().delete(*path)
     session.show(reply, lambda page, _: _cleared(page["items"]), as_json=as_json)
+
+
+def _text(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(EXIT_USAGE, f"--document {file} cannot be read: {error}.") from None
 
 
 def _listed(items: tables.Items, now: datetime) -> RenderableType:
@@ -150,4 +164,6 @@ def _details(item: dict[str, Any]) -> str:
         words.append(f"skips {item['by']}")
     if item["per_second"] is not None:
         words.append(f"{item['per_second']:g} per second")
+    if item["document"] is not None:
+        words.append(f"a document of {len(item['document'])} characters")
     return ", ".join(words) or "everything"

@@ -71,7 +71,7 @@ def serve(
     )
     log_to_stderr()
     try:
-        _run(chosen, _say_where_in_json if as_json else _say_where, new=new)
+        _run(chosen, _say_where_in_json if as_json else say_where, new=new)
     except CannotStart as why:
         raise Stop(exit_status(why), f"cannot start. {why}") from None
 
@@ -135,12 +135,12 @@ def url_of(address: tuple[str, int]) -> str:
     return f"http://{listen_text(*address)}"
 
 
-def _say_where(where: Where) -> None:
+def say_where(where: Where) -> None:
     """Tell a person where to go on, with lines that work when pasted."""
     token = where.data / OPERATOR_TOKEN_FILE
     lines = [
         "forewarn is running; Ctrl-C stops it.",
-        f"  data folder     {where.data}",
+        f"  data folder     {where.data}   (all is kept there; the next start goes on from it)",
         f"  operator API    {where.operator_url}   (token in {token})",
         f"  its socket      {where.operator_socket}   (for this machine, without the token)",
         f"  guest endpoint  {url_of(where.guest)}   (for VMs known by their address)",

@@ -30,6 +30,7 @@ from forewarn.settings import (
 )
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import parse_time, time_text
+from forewarn.wiring.impact_command import read_command
 from forewarn.wiring.process import CannotStart
 from forewarn.wiring.simulate import LINK_LOCAL, EmulationPlan, Running, run_emulator
 
@@ -39,6 +40,10 @@ Vms = Annotated[list[str] | None, typer.Option(metavar="NAME", help="A standalon
 Scopes = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME:SIZE", help="VMs in as many update domains. Repeatable."),
+]
+Spot = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A VM, or all of a scope, can be evicted. Repeatable."),
 ]
 File = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A fleet of your own, as for `serve`.")
@@ -75,6 +80,13 @@ EnablementWord = Annotated[
         help="Tell every scope of its events (the default), or those that have polled.",
     ),
 ]
+OnImpact = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Run CMD freeze|thaw|kill|start VM TYPE EVENTID when that happens to a VM.",
+    ),
+]
 Folder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where the URL and token are left.")
 ]
@@ -88,6 +100,7 @@ def simulate(
     *,
     vm: Vms = None,
     scope: Scopes = None,
+    spot: Spot = None,
     inventory: File = None,
     clock: ClockWord = "virtual",
     seed: Seed = None,
@@ -96,6 +109,7 @@ def simulate(
     listen_link_local: LinkLocal = False,
     operator: OperatorListen = None,
     enablement: EnablementWord = None,
+    on_impact: OnImpact = None,
     data: Folder = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
@@ -120,11 +134,12 @@ def simulate(
     try:
         plan = EmulationPlan(
             settings=chosen,
-            inventory=_inventory(chosen, vm or (), scope or ()),
+            inventory=_inventory(chosen, vm or (), scope or (), spot or ()),
             seed=seed,
             start_ms=None if start is None else parse_time(start, now_ms=0),
             speed=parse_speed(clock),
             listen=LINK_LOCAL if listen_link_local else chosen.guest,
+            on_impact=() if on_impact is None else read_command(on_impact),
         )
     except Refusal as refusal:
         raise Stop(EXIT_USAGE, str(refusal)) from None
@@ -145,12 +160,15 @@ def _settings(file: Path | None, options: dict[str, str | None], token: str | No
     return chosen
 
 
-def _inventory(chosen: Settings, vms: Sequence[str], scopes: Sequence[str]) -> str:
+def _inventory(
+    chosen: Settings, vms: Sequence[str], scopes: Sequence[str], spot: Sequence[str]
+) -> str:
     if chosen.inventory is None:
-        return inventory_text(vms=vms, scopes=scopes)
-    if vms or scopes:
+        return inventory_text(vms=vms, scopes=scopes, spot=spot)
+    if vms or scopes or spot:
         raise Invalid(
-            "--inventory says the whole fleet.", "Leave out --vm and --scope, or the inventory."
+            "--inventory says the whole fleet.",
+            "Leave out --vm, --scope and --spot, or the inventory.",
         )
     return read_inventory(chosen.inventory)
 
@@ -169,6 +187,7 @@ def _say_in_json(running: Running) -> None:
             "vm_urls": running.vm_urls,
             "now": time_text(running.now_ms),
             "data": str(running.data),
+            "seed": running.seed,
         }
     )
 
@@ -182,6 +201,7 @@ def _say(running: Running) -> None:
 def _lines(running: Running) -> Iterator[str]:
     yield "The emulator is running; Ctrl-C stops it, and nothing of it is kept."
     yield f"  time            {time_text(running.now_ms)}, {_pace(running.speed)}"
+    yield f"  seed            {running.seed}: with --seed and --start the same run comes again"
     token = running.data / OPERATOR_TOKEN_FILE
     yield f"  operator API    {running.operator_url}   (token in {token})"
     yield "  VMs:"

@@ -49,14 +49,14 @@ class EmulatedClock:
         if not 0 <= start_ms <= LAST_MS:
             raise Invalid("The clock cannot start there.", _ACCEPTED)
         self.speed = speed
-        self._start_ms = start_ms
+        self.start_ms = start_ms
         self._real = real
         self._began_ms = real.monotonic_ms()
         self._turned_ms = 0
 
     def now_ms(self) -> int:
         """The emulator's UTC wall time in milliseconds."""
-        return self._start_ms + self.monotonic_ms()
+        return self.start_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
         """Milliseconds of the emulator's time since its start."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from forewarn.core.errors import Invalid
+from forewarn.core.suggestions import meant, shown
 
 FIRST_VM = "vm0"
 ANY_PORT = "127.0.0.1:0"  # whichever is free
@@ -15,15 +16,26 @@ VMS_MAX = 10_000
 _SCOPE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,57}):(?P<size>[1-9][0-9]{0,4})")
 
 
-def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> str:
+def numbered_vms(count: int) -> tuple[str, ...]:
+    """The names of so many standalone VMs: vm0, vm1, ... Raises Invalid for too few or many."""
+    if not 1 <= count <= VMS_MAX:
+        raise Invalid(
+            f"There cannot be {count} VMs.", f"One emulator takes from 1 to {VMS_MAX} VMs."
+        )
+    return tuple(f"vm{number}" for number in range(count))
+
+
+def inventory_text(
+    *, vms: Sequence[str] = (), scopes: Sequence[str] = (), spot: Sequence[str] | bool = False
+) -> str:
     """The inventory of standalone VMs and of scopes like `web:3`; one VM, vm0, if none is named.
 
     `web:3` is a placement group of web_0, web_1 and web_2 in update domains 0, 1 and 2. Every VM
     has a host of its own and one host is spare, so that each can be maintained, moved and lost
-    alone. All are spot VMs: all five event types can happen to them.
+    alone. `spot` names the VMs, or scopes, that may be evicted; True is all of them.
 
-    Raises Invalid for a scope that is not NAME:SIZE, and for a name that stands twice; else names
-    are judged with the inventory.
+    Raises Invalid for a scope that is not NAME:SIZE, for a name that stands twice and for a Spot
+    VM that there is not; else names are judged with the inventory.
     """
     named: list[tuple[str, str, int]] = []  # VM, scope, update domain
     groups: list[str] = []
@@ -44,11 +56,12 @@ def inventory_text(*, vms: Sequence[str] = (), scopes: Sequence[str] = ()) -> st
         )
     _refuse_twice("VM", [vm for vm, _, _ in named])
     _refuse_twice("scope", [*vms, *groups])  # a standalone VM is a scope of its name
+    evictable = _evictable(named, spot=spot)
     hosts = [f"host{number}" for number in range(len(named))]
     tables = [f"[[host]]\nname = {json.dumps(host)}" for host in [*hosts, "spare"]]
     tables += [f'[[scope]]\nname = "{name}"\nkind = "placement-group"' for name in groups]
     tables += [
-        _vm_table(vm, scope, domain, host)
+        _vm_table(vm, scope, domain, host, spot=vm in evictable)
         for (vm, scope, domain), host in zip(named, hosts, strict=True)
     ]
     return "\n\n".join(tables) + "\n"
@@ -63,9 +76,24 @@ def _refuse_twice(what: str, names: Sequence[str]) -> None:
         )
 
 
-def _vm_table(vm: str, scope: str, domain: int, host: str) -> str:
-    lines = ["[[vm]]", f"name = {json.dumps(vm)}", f'host = "{host}"', 'priority = "spot"']
-    lines.append(f'listen = "{ANY_PORT}"')
+def _evictable(named: Sequence[tuple[str, str, int]], *, spot: Sequence[str] | bool) -> set[str]:
+    """The names of the VMs that may be evicted."""
+    if isinstance(spot, bool):
+        return {vm for vm, _, _ in named if spot}
+    known = {name for vm, scope, _ in named for name in (vm, scope) if name}
+    strangers = [name for name in spot if name not in known]
+    if strangers:
+        raise Invalid(
+            f"There is no VM or scope {shown(strangers[0])} to be Spot.",
+            meant(strangers[0], known),
+        )
+    return {vm for vm, scope, _ in named if vm in spot or scope in spot}
+
+
+def _vm_table(vm: str, scope: str, domain: int, host: str, *, spot: bool) -> str:
+    lines = ["[[vm]]", f"name = {json.dumps(vm)}", f'host = "{host}"', f'listen = "{ANY_PORT}"']
+    if spot:
+        lines.append('priority = "spot"')
     if scope:
         lines += [f'scope = "{scope}"', f"update_domain = {domain}"]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -68,6 +68,14 @@ class UnderWay(Protocol):
     def under_way(self) -> list[tuple[int, WorkOrder]]: ...
 
 
+class Agents(Protocol):
+    """Who polls in real time (`emulator.agent_polls`)."""
+
+    async def wait(self, scopes: Collection[str]) -> None: ...
+
+    def count_as_polled(self, scopes: Collection[str]) -> None: ...
+
+
 class Pacer:
     """Belongs to the event loop. One thing at a time: callers queue for the lock."""
 
@@ -81,6 +89,7 @@ class Pacer:
         hosts: Hosts,
         hypervisor: UnderWay,
         arrange: Callable[[], Awaitable[None]],
+        agents: Agents | None = None,
         more_instants: Callable[[], Iterator[Instant]] = lambda: iter(()),
     ) -> None:
         self._clock = clock
@@ -90,6 +99,7 @@ class Pacer:
         self._hosts = hosts
         self._hypervisor = hypervisor
         self._arrange = arrange
+        self._agents = agents
         self._more_instants = more_instants
         self._appointments: list[Appointment] = []
         self._lock = asyncio.Lock()
@@ -171,6 +181,7 @@ class Pacer:
 
     async def _advance_to(self, target_ms: int) -> list[Instant]:
         passed: list[Instant] = []
+        alive: set[str] = set()  # scopes that were polled while the clock was turned
         await self._settle()
         for _ in range(INSTANTS_MAX):
             upcoming = await self._upcoming()
@@ -179,6 +190,14 @@ class Pacer:
                 await self._settle()
                 return passed
             first_ms = upcoming[0].at_ms
+            spared = await self._let_agents_poll(first_ms, alive)
+            if spared:
+                alive |= spared
+                passed += [
+                    Instant(first_ms, f"scope {name} stays enabled: its agent polls")
+                    for name in sorted(spared)
+                ]
+                continue
             appointments = list(self._appointments)
             self._clock.advance_to(first_ms)
             await self._settle()
@@ -189,6 +208,21 @@ class Pacer:
                 if instant.at_ms == first_ms
             ]
         raise Conflict(f"More than {INSTANTS_MAX} things are due in that time.", "Advance by less.")
+
+    async def _let_agents_poll(self, at_ms: int, alive: Collection[str]) -> set[str]:
+        """Stop just before scopes fall silent; those that are polled meanwhile, in real time.
+
+        Who has polled since the clock is turned is not waited for again.
+        """
+        names = falling_silent(self._control.fleet, at_ms)
+        if not names or self._agents is None:
+            return set()
+        self._clock.advance_to(at_ms - 1)
+        await self._settle()
+        await self._agents.wait([name for name in names if name not in alive])
+        self._agents.count_as_polled([name for name in names if name in alive])
+        await self._settle()
+        return set(names) - set(falling_silent(self._control.fleet, at_ms))
 
     async def _settle(self) -> None:
         """See `settle`. The caller holds the lock."""
@@ -236,6 +270,19 @@ class Pacer:
         found += [a.instant for a in self._appointments if not a.canceled]
         found += self._more_instants()
         return sorted(instant for instant in found if instant.at_ms > after_ms)
+
+
+def falling_silent(fleet: FleetReader, at_ms: int) -> list[str]:
+    """The scopes that fall silent at that instant unless they are polled before."""
+    if fleet.policy.always_enabled:  # a scope that falls silent is told all the same
+        return []
+    return [
+        name
+        for name, scope in fleet.scopes.items()
+        if scope.enabled
+        and scope.polled_ms is not None
+        and scope.polled_ms + notice.ENABLED_FOR_MS == at_ms
+    ]
 
 
 def due_later(fleet: FleetReader) -> list[Instant]:

@@ -63,9 +63,16 @@ class _Listener(Struct):
 class Listeners:
     """Every socket of the endpoint. All methods belong to the event loop's thread."""
 
-    def __init__(self, endpoint: Endpoint, identity: Identity) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        identity: Identity,
+        *,
+        kept: Mapping[str, socket.socket] | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._identity = identity
+        self._kept = dict(kept or {})  # open sockets that were handed over, by VM
         self._shared: asyncio.Server | None = None
         self._own: dict[str, _Listener] = {}
 
@@ -118,8 +125,21 @@ class Listeners:
             if listener.server is not None
         }
 
+    def hand_over(self) -> dict[str, socket.socket]:
+        """A second handle of each VM's own socket, for Listeners that follow these.
+
+        A guest that connects while neither accepts waits, and is not refused.
+        """
+        return {
+            listener.vm: socket.socket(fileno=os.dup(listener.server.sockets[0].fileno()))
+            for listener in self._own.values()
+            if listener.server is not None
+        }
+
     async def close(self) -> None:
         """Close every socket. Open connections are the endpoint's to close."""
+        while self._kept:
+            self._kept.popitem()[1].close()
         for listener in self._own.values():
             _stop(listener)
         self._own.clear()
@@ -131,6 +151,13 @@ class Listeners:
     async def _open_own(self, vm: str, listen: str) -> _Listener:
         listener = _Listener(vm, self._identity)
         endpoint, identify = self._endpoint, listener.identify
+        kept = self._kept.pop(vm, None)
+        if kept is not None:
+            loop = asyncio.get_running_loop()
+            listener.server = await loop.create_server(
+                lambda: endpoint.connection(identify), sock=kept, backlog=LISTEN_BACKLOG
+            )
+            return listener
         listener.server = await _open(
             f"the listener of VM {vm}", listen, lambda: endpoint.connection(identify)
         )

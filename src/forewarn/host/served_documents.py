@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from forewarn.endpoint.limits import DEFAULT_REQUESTS_PER_S, Bucket, connects
 from forewarn.endpoint.registry import Document, Guest, Page
 from forewarn.host.identity import Identity
 from forewarn.wire import documents as wire_documents
-from forewarn.wire.link import ShownScope, ShownVm
+from forewarn.wire.link import ShownEvent, ShownScope, ShownVm
 
 EVENTS_KEPT_FROM = 8  # in a scope: what was rendered of each event is kept for the next time
 
@@ -59,6 +61,18 @@ class Documents:
         gone = [vm for vm in before if vm.name not in here]
         if gone:
             self._dismiss_all(gone, page)
+
+    def change(self, scope_name: str, incarnation: int, events: tuple[ShownEvent, ...]) -> None:
+        """Show other events of a scope, to those to whom it is shown. Wakes parked polls."""
+        page = self._pages.get(scope_name)
+        if page is None:
+            return
+        scope = replace(page.scope, incarnation=incarnation, events=events)
+        documents = self._rendered(page, scope)
+        renewed = documents is not page.documents
+        page.publish(scope, documents, enabled=page.enabled)
+        if renewed:
+            self._look_again(self._shown_by[scope_name].values())
 
     def _rendered(self, page: Page, scope: ShownScope) -> Mapping[str, Document]:
         """One document per api-version; versions with equal content share one.

@@ -10,15 +10,35 @@ from forewarn.core.errors import (
     Conflict,
     Invalid,
     NotFound,
+    NotSpot,
     Refusal,
 )
 from forewarn.core.model import Phase
 from forewarn.emulator.faults.book import Fault
 from forewarn.testing.arguments import CloudArguments
+from forewarn.testing.attached import AttachedProcess
 from forewarn.testing.background import EmulatorBroke
 from forewarn.testing.cloud import Cloud
 from forewarn.testing.scenarios import ScenarioRun
-from forewarn.testing.values import Approval, CloudOperation, CloudVm, Due, Event, JournalFact, Read
+from forewarn.testing.values import (
+    Approval,
+    CloudOperation,
+    CloudVm,
+    Due,
+    Event,
+    ImpactFelt,
+    JournalFact,
+    Read,
+)
+from forewarn.testing.words import (
+    ApiVersion,
+    EventSourceName,
+    EventTypeName,
+    FaultName,
+    FaultStatus,
+    HostEventType,
+    MethodName,
+)
 
 __all__ = [
     "Cloud",
@@ -31,7 +51,16 @@ __all__ = [
     "Read",
     "JournalFact",
     "Due",
+    "AttachedProcess",
+    "ImpactFelt",
     "Fault",
+    "EventTypeName",
+    "EventSourceName",
+    "HostEventType",
+    "FaultName",
+    "FaultStatus",
+    "MethodName",
+    "ApiVersion",
     "ScenarioRun",
     "Refusal",
     "NotFound",
@@ -39,5 +68,6 @@ __all__ = [
     "BadInventory",
     "Conflict",
     "AlreadyStarted",
+    "NotSpot",
     "EmulatorBroke",
 ]

@@ -5,7 +5,7 @@ What they may say is the same everywhere and is decided here: words in, a checke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.clock import parse_speed
-from forewarn.emulator.fleet import inventory_text
+from forewarn.emulator.fleet import inventory_text, numbered_vms
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.settings import SIMULATE_DEFAULTS, BadSettings, Enablement, Settings, load
 from forewarn.settings import read_inventory as read_file
@@ -44,14 +44,17 @@ class SettingArguments(TypedDict, total=False):
 class CloudArguments(SettingArguments, total=False):
     """Everything that can be said about a cloud.
 
-    `vms` are names of standalone VMs, `scopes` are like `web:3`, `inventory` is the path or the
-    text of an inventory file; without any of them there is one VM, vm0. `seed` makes every run
-    the same to the byte. `start` is what the clock shows first: an aware datetime, or a text like
-    2026-03-03T10:15:00Z. `clock` is `virtual` (it stands until it is turned), `real` or `x60`.
+    `vms` are names of standalone VMs, or how many (3: vm0, vm1, vm2); `scopes` are like `web:3`;
+    `inventory` is the path or the text of an inventory file; without any of them there is one VM,
+    vm0. `spot` names the VMs or scopes that can be evicted; True is all. `seed` makes every run
+    the same to the byte; without one, ids differ in each run. `start` is what the clock shows
+    first: an aware datetime, or a text like 2026-03-03T10:15:00Z. `clock` is `virtual`
+    (it stands until it is turned), `real` or `x60`.
     """
 
-    vms: Sequence[str]
+    vms: int | Sequence[str]
     scopes: Sequence[str]
+    spot: bool | Sequence[str]
     inventory: str | Path
     seed: int
     start: datetime | str
@@ -103,9 +106,13 @@ def _as_option(value: object) -> str:
 def _inventory(words: Mapping[str, Any]) -> str:
     inventory = words.get("inventory")
     if inventory is None:
-        return inventory_text(vms=_names(words, "vms"), scopes=_names(words, "scopes"))
-    if "vms" in words or "scopes" in words:
-        raise Invalid("An inventory says the whole fleet.", "Leave out vms and scopes, or it.")
+        return inventory_text(
+            vms=_vms(words), scopes=_names(words, "scopes"), spot=_spot(words.get("spot", False))
+        )
+    if not words.keys().isdisjoint(("vms", "scopes", "spot")):
+        raise Invalid(
+            "An inventory says the whole fleet.", "Leave out vms, scopes and spot, or it."
+        )
     if not isinstance(inventory, str | Path):
         raise BadInventory(
             f"{shown(inventory)} is no inventory.", "Give the path of a TOML file, or its text."
@@ -113,12 +120,29 @@ def _inventory(words: Mapping[str, Any]) -> str:
     return read_file(Path(inventory)) if is_path(inventory) else str(inventory)
 
 
+def _vms(words: Mapping[str, Any]) -> Sequence[str]:
+    vms = words.get("vms")
+    return numbered_vms(vms) if type(vms) is int else _names(words, "vms")
+
+
+def _spot(spot: object) -> Sequence[str] | bool:
+    return spot if isinstance(spot, bool) else _names({"spot": spot}, "spot")
+
+
+_ACCEPTED = {
+    "vms": 'a number of VMs, or a list of names like ["vm0", "vm1"]',
+    "scopes": 'a list of texts, like ["web:3"]',
+    "spot": 'True for all VMs, or a list of names like ["vm0"]',
+}
+
+
 def _names(words: Mapping[str, Any], word: str) -> Sequence[str]:
     names = words.get(word, ())
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        example = '["web:3"]' if word == "scopes" else '["vm0", "vm1"]'
-        raise Invalid(f"{word} is {shown(names)}.", f"Give a list of texts, like {example}.")
-    return tuple(names)
+    listed = isinstance(names, Iterable) and not isinstance(names, str | bytes | Mapping)
+    found = tuple(names) if listed else ()
+    if not listed or not all(isinstance(name, str) for name in found):
+        raise Invalid(f"{word} is {shown(names)}.", f"Give {_ACCEPTED[word]}.")
+    return found
 
 
 def _start_ms(start: object) -> int | None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from forewarn.core.errors import Conflict, Refusal
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.wire.instants import time_text
-from forewarn.wiring.simulate import EmulationPlan, Emulator
+from forewarn.wiring.simulate import NOTHING_KEPT, EmulationPlan, Emulator, Kept
 
 T = TypeVar("T")
 Work = Callable[[Emulator], Awaitable[T]]
@@ -43,6 +43,7 @@ class Background:
         self._plan = plan
         self._stop = asyncio.Event()
         self._open = contextlib.AsyncExitStack()
+        self._at_end: list[Callable[[], None]] = []
         self._operator: tuple[str, str] | None = None
         self._emulator: Emulator | None = None
         self._closed = False
@@ -66,6 +67,10 @@ class Background:
     def emulator(self) -> Emulator:
         """The emulator; what is done to it belongs into work that is given to `call`."""
         return self._usable()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def call(self, work: Work[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
         """Run `work` on the emulator's loop and return what it returns, or raise what it raises.
@@ -121,6 +126,25 @@ class Background:
                 self._operator = (url, token)
             return self._operator
 
+    def reset(self) -> None:
+        """Put a new emulator in the place of this one: VMs and the operator stay where they are.
+
+        Raises what the emulator's start raises; then the cloud is closed.
+        """
+        self._usable()
+        with self._lock:
+            self._undo()
+            try:
+                self._emulator = self._begin(self._follow()).result(CALL_TIMEOUT_S)
+            except BaseException:
+                self._end()
+                raise
+            self._told = False
+
+    def at_end(self, undo: Callable[[], None]) -> None:
+        """Call `undo` when everything has ended, last first."""
+        self._at_end.append(undo)
+
     def close(self) -> None:
         """End everything: no port, thread or task is left. A second time is without effect.
 
@@ -136,6 +160,7 @@ class Background:
                 self._begin(self._open.aclose()).result(CALL_TIMEOUT_S)
             finally:
                 self._end()
+                self._undo()
         if self._emulator is not None:
             self._raise_broken(self._emulator)
 
@@ -144,8 +169,13 @@ class Background:
         if self._forked():
             return
         self._closed = True
+        self._undo()
         ending = self._begin(self._open.aclose())
         ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._stop.set))
+
+    def _undo(self) -> None:
+        while self._at_end:
+            self._at_end.pop()()
 
     def _usable(self) -> Emulator:
         if threading.current_thread() is self._thread:
@@ -190,8 +220,22 @@ class Background:
     async def _until_stopped(self) -> None:
         await self._stop.wait()
 
-    async def _start(self) -> Emulator:
-        emulator = Emulator(self._plan)
+    async def _follow(self) -> Emulator:
+        before = self._emulator
+        if before is None:
+            raise _closed()
+        kept = before.hand_over()
+        await self._open.aclose()
+        self._open = contextlib.AsyncExitStack()
+        emulator = await self._start(kept)
+        if self._operator is not None:
+            url, token = self._operator
+            listen = url.removeprefix("http://")
+            await self._open.enter_async_context(emulator.operator(token=token, listen=listen))
+        return emulator
+
+    async def _start(self, kept: Kept = NOTHING_KEPT) -> Emulator:
+        emulator = Emulator(self._plan, kept)
         self._loop.set_exception_handler(
             lambda _, context: emulator.broke(
                 context.get("exception") or RuntimeError(context["message"])

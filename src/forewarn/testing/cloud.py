@@ -6,9 +6,10 @@ import asyncio
 import json
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack, cast
 
 from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
@@ -18,6 +19,7 @@ from forewarn.ports import JournalLine
 from forewarn.testing import expectations, orders
 from forewarn.testing.aio import AsyncWaits
 from forewarn.testing.arguments import CloudArguments, plan_of
+from forewarn.testing.attached import attach
 from forewarn.testing.background import CALL_TIMEOUT_S, Background
 from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
@@ -40,9 +42,11 @@ from forewarn.testing.values import (
     read_of,
     time_of,
 )
+from forewarn.testing.words import ApiVersion, HostEventType
 from forewarn.wire.api_versions import API_VERSIONS, NEWEST
 from forewarn.wiring.simulate import Emulator
 
+_NEWEST: Final = cast("ApiVersion", NEWEST.name)
 EVENTS_MAX = 10_000
 FACTS_MAX = 100_000
 __tracebackhide__ = for_refusals
@@ -72,6 +76,7 @@ class Cloud:
         self.clock = CloudClock(self._background)
         self.faults = CloudFaults(self._background)
         self.aio = AsyncWaits(self._background)
+        self._attaching = partial(attach, self._background)
 
     def __repr__(self) -> str:
         return f"<Cloud {self._background.summary()}>"
@@ -95,6 +100,26 @@ class Cloud:
         self._finalizer.detach()
         self._background.close()
 
+    @property
+    def closed(self) -> bool:
+        """True once it has ended."""
+        return self._background.closed
+
+    def reset(self) -> None:
+        """Have the fleet as it was at first: no event, fault, scenario or journal is left.
+
+        For a cloud that several tests share. The clock starts again, and VMs that were deleted
+        are back. What an app may hold on to stays: the URL of each VM and of the operator API. It
+        sees incarnations go on and no EventId again. Attached processes are let go; connections
+        are closed. What the cloud has returned before (events, faults, runs) is of no use after.
+        """
+        self._background.reset()
+
+    @property
+    def seed(self) -> int:
+        """What EventIds and the choices of faults are made from: the one given, or its own."""
+        return self._background.emulator.seed
+
     # The fleet.
 
     @property
@@ -114,6 +139,7 @@ class Cloud:
                     scope=scope.name,
                     host=vm.host,
                     update_domain=vm.update_domain,
+                    attaching=self._attaching,
                 )
                 for scope in scopes
                 for vm in scope.vms
@@ -153,13 +179,13 @@ class Cloud:
         return self._background.call(orders.order_vm(name_of(vm), EventType.TERMINATE))
 
     def evict(self, vm: str | CloudVm) -> Event:
-        """Want the place of a spot VM back: a Preempt."""
+        """Want the place of a Spot VM back: a Preempt. Raises NotSpot for a regular one."""
         return self._background.call(orders.order_vm(name_of(vm), EventType.PREEMPT))
 
     def maintain(
         self,
         where: str | CloudVm,
-        event_type: str,
+        event_type: HostEventType,
         *,
         not_before: When | None = None,
         duration: int | None = None,
@@ -223,7 +249,7 @@ class Cloud:
 
     # What is the case.
 
-    def document(self, vm: str | CloudVm, api_version: str = NEWEST.name) -> dict[str, Any]:
+    def document(self, vm: str | CloudVm, api_version: ApiVersion = _NEWEST) -> dict[str, Any]:
         """What the VM would read now. A peek: it does not count as read by the VM."""
         if api_version not in API_VERSIONS:
             raise NotFound(
@@ -302,6 +328,23 @@ class Cloud:
         """What the command line `forewarn` needs in its environment to drive this cloud."""
         url, token = self._background.operator()
         return {"FOREWARN_URL": url, "FOREWARN_TOKEN": token}
+
+    def report(self, path: str | Path, *, title: str = "", failure: str = "") -> Path:
+        """Write everything that has happened as one HTML page, and return where it is.
+
+        It has a timeline of requests and facts, every document that was read, the journal and the
+        faults. Folders that are missing are made. `--forewarn-html DIR` has pytest do it for each
+        test that fails.
+        """
+        from forewarn import __version__  # noqa: PLC0415 - most tests write none
+        from forewarn.testing.report import gathered, page_of  # noqa: PLC0415
+
+        found = self._background.call(gathered)
+        target = Path(path)
+        page = page_of(found, title=title or target.stem, failure=failure, version=__version__)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+        return target
 
     # What is expected of the code under test.
 

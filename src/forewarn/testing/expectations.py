@@ -210,7 +210,7 @@ def _of_events(
         lines = [await _time(emulator)]
         for event in await _events(emulator, event_ids):
             lines += await emulator.control.read(_telling(event))
-            lines += _holding(emulator.control.fleet.look(), event)
+            lines += [f"  {line}" for line in holding(emulator.control.fleet.look(), event)]
             lines += [f"  {_asked(emulator, vm)}" for vm in event.resources]
         return lines
 
@@ -258,13 +258,13 @@ def _telling(event: ScheduledEvent) -> Callable[[Store], list[str]]:
     return lambda store: _told(store, event)
 
 
-def _holding(fleet: FleetLook, event: ScheduledEvent) -> list[str]:
+def holding(fleet: FleetLook, event: ScheduledEvent) -> list[str]:
     """What an event that has not started waits for."""
     found = fleet.open_event(event.event_id)
     if found is None or found[1].phase is not Phase.SCHEDULED:
         return []
     explained = explain.explain_event(*found, fleet, fleet.now_ms)
-    return [f"  It waits: {hold.what}." for hold in explained.holds]
+    return [f"It waits: {hold.what}." for hold in explained.holds]
 
 
 def _told(store: Store, found: ScheduledEvent) -> list[str]:

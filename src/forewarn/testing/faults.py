@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from forewarn.core.errors import Refusal
 from forewarn.emulator.faults.book import Fault
 from forewarn.emulator.faults.orders import read_order
 from forewarn.testing.background import Background
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import CloudVm, name_of
+from forewarn.testing.words import FaultName, FaultStatus, MethodName
 from forewarn.wiring.simulate import Emulator
 
 __tracebackhide__ = for_refusals
@@ -21,10 +25,10 @@ class CloudFaults:
 
     def add(
         self,
-        kind: str | int,
+        kind: FaultName | FaultStatus,
         *,
         vm: str | CloudVm | None = None,
-        method: str | None = None,
+        method: MethodName | None = None,
         count: int | None = None,
         share: float | None = None,
         for_s: float | str | None = None,
@@ -32,13 +36,14 @@ class CloudFaults:
         retry_after: float | str | None = None,
         by: int | None = None,
         per_second: float | None = None,
+        document: str | Mapping[str, object] | None = None,
     ) -> Fault:
         """From now on the requests that it fits meet this fault.
 
-        `kind` is one of those of `forewarn fault add --help` (slow-first, gone, throttled, error,
-        unavailable, empty, cut, reset, stall, skip, unquoted-etag, rate-limit) or a status like
-        429. It can be kept to a VM, to GET or POST, to the first `count` requests, to a `share` of
-        them, and (`for_s`) to a time on the cloud's clock; `seconds` and `retry_after` are real.
+        `kind` is one of those of `forewarn fault add --help` or a status like 429; `FaultName` has
+        all. It can be kept to a VM, to GET or POST, to the first `count` requests, to a `share` of
+        them, and (`for_s`) to a time on the cloud's clock; `seconds` and `retry_after` are real,
+        but of documents and actions. `document` is what `replay` answers with.
 
         Raises Invalid with the word that is wrong, NotFound for a VM there is not.
         """
@@ -53,6 +58,7 @@ class CloudFaults:
             "retry_after": retry_after,
             "by": by,
             "per_second": per_second,
+            "document": None if document is None else _as_text(document),
         }
         try:
             order = read_order(words)
@@ -60,7 +66,9 @@ class CloudFaults:
             raise cut(refusal) from None
 
         async def work(emulator: Emulator) -> Fault:
-            return emulator.faults.add(order)
+            added = emulator.faults.add(order)
+            await emulator.pacer.settle()
+            return emulator.faults.get(added.fault_id)
 
         return self._background.call(work)
 
@@ -85,8 +93,13 @@ class CloudFaults:
 
         async def work(emulator: Emulator) -> None:
             emulator.faults.clear(None if fault is None else fault_id_of(fault))
+            await emulator.pacer.settle()
 
         self._background.call(work)
+
+
+def _as_text(document: str | Mapping[str, object]) -> str:
+    return document if isinstance(document, str) else json.dumps(dict(document))
 
 
 def fault_id_of(fault: Fault | str) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import cast
 
 from forewarn.control import commands, operator_commands
 from forewarn.core import model
-from forewarn.core.errors import Invalid, NotFound
+from forewarn.core.errors import Invalid, NotFound, NotSpot
 from forewarn.core.model import EventType
 from forewarn.core.suggestions import meant, shown
 from forewarn.ports import Store
@@ -18,6 +19,7 @@ from forewarn.testing.background import Work
 from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import CloudOperation, Event, event_of, ms_of
+from forewarn.testing.words import HostEventType
 from forewarn.wire.instants import TimeInput, parse_instant
 from forewarn.wiring.simulate import Emulator
 
@@ -30,7 +32,11 @@ def order_vm(vm: str, event_type: EventType) -> Work[Event]:
 
     async def work(emulator: Emulator) -> Event:
         order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm)
-        ordered = await emulator.control.submit(order)
+        try:
+            ordered = await emulator.control.submit(order)
+        except NotSpot as refusal:
+            say_so = 'Have it as one: spot=True for the whole cloud, or spot=["NAME"].'
+            raise NotSpot(refusal.refused, say_so) from None
         return (await _events(emulator, [ordered.event_id]))[0]
 
     return work
@@ -165,6 +171,6 @@ async def _operation(emulator: Emulator, ordered: model.Operation) -> CloudOpera
     return CloudOperation(
         operation_id=ordered.operation_id,
         host=ordered.host,
-        event_type=ordered.event_type.value,
+        event_type=cast("HostEventType", ordered.event_type.value),
         events=await _events(emulator, [event_id for _, event_id in ordered.members]),
     )

@@ -5,9 +5,9 @@ Each is what was the case when it was asked for; nothing here changes or asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import overload
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 
 from msgspec import Struct
 
@@ -16,8 +16,12 @@ from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import Phase
 from forewarn.ports import FirstRead, JournalLine
 from forewarn.testing.tracebacks import for_refusals
+from forewarn.testing.words import EventSourceName, EventTypeName, HostEventType
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wire.instants import time_text
+
+if TYPE_CHECKING:
+    from forewarn.testing.attached import AttachedProcess
 
 __tracebackhide__ = for_refusals
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,8 +38,37 @@ def ms_of(at: datetime) -> int:
     return (at - _EPOCH) // _MILLISECOND
 
 
+class HasPid(Protocol):
+    """A process that was started: a `subprocess.Popen`, or the like."""
+
+    @property
+    def pid(self) -> int: ...
+
+
+Restart = Callable[[], int | HasPid] | Sequence[str]
+
+
+class Attaching(Protocol):
+    """How a cloud attaches a process to one of its VMs (`testing.attached`)."""
+
+    def __call__(
+        self, vm: str, pid: int | HasPid, *, group: bool, restart: Restart | None
+    ) -> AttachedProcess: ...
+
+
 def _time_or_none(ms: int | None) -> datetime | None:
     return None if ms is None else time_of(ms)
+
+
+class ImpactFelt(Struct, frozen=True, kw_only=True):
+    """What a process has felt: `impact` is freeze, thaw, kill or start; `failed` why it did not."""
+
+    impact: Literal["freeze", "thaw", "kill", "start"]
+    pid: int
+    event_id: str
+    event_type: EventTypeName | Literal[""]
+    at: datetime
+    failed: str = ""
 
 
 class CloudVm(Struct, frozen=True, kw_only=True):
@@ -46,6 +79,35 @@ class CloudVm(Struct, frozen=True, kw_only=True):
     scope: str
     host: str
     update_domain: int
+    attaching: Attaching | None = None  # of the cloud that it is a VM of
+
+    def attach(
+        self,
+        pid: int | HasPid,
+        *,
+        group: bool = False,
+        restart: Restart | None = None,
+    ) -> AttachedProcess:
+        """From now on the process feels what happens to this VM, as an app inside it would.
+
+        A Freeze stops it (SIGSTOP) and lets it go on (SIGCONT) when its duration is over. A
+        Reboot, Redeploy, Preempt, Terminate and the failure of its host kill it (SIGKILL). When the
+        VM is up again, `restart` starts it: a function that returns the new pid or Popen, which
+        must give no orders to the cloud, or the words of a command. With `group` the signals go to
+        its process group, which it must lead (`start_new_session=True`).
+
+        `pid` may be a Popen. Raises Invalid for a process that cannot be attached, Conflict on a
+        system without pidfds (Linux has them).
+        """
+        if self.attaching is None:
+            raise Conflict(f"{self.name} is a VM of no cloud.", "Use cloud.vm(NAME).attach(pid).")
+        return self.attaching(self.name, pid, group=group, restart=restart)
+
+    def __repr__(self) -> str:
+        return (
+            f"CloudVm(name={self.name!r}, url={self.url!r}, scope={self.scope!r},"
+            f" host={self.host!r}, update_domain={self.update_domain!r})"
+        )
 
     @property
     def document_url(self) -> str:
@@ -57,8 +119,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """An event. `cloud.event(event)` gives it as it is now."""
 
     event_id: str
-    event_type: str
-    event_source: str
+    event_type: EventTypeName
+    event_source: EventSourceName
     phase: Phase
     resources: tuple[str, ...]
     scope: str
@@ -90,7 +152,7 @@ class CloudOperation(Struct, frozen=True, kw_only=True):
 
     operation_id: str
     host: str
-    event_type: str
+    event_type: HostEventType
     events: tuple[Event, ...]
 
     @property

@@ -8,6 +8,7 @@ endpoint's business, what a refusal looks like is `problems`.
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from collections.abc import Sequence
 
 import msgspec
@@ -152,9 +153,10 @@ def _resource_id(vm: ShownVm, scope: ShownScope, place: ResourceLocation) -> str
 def _interface(vm: ShownVm) -> Tree:
     """The VM's one interface (I6). What the fleet does not know is blank.
 
-    A VM that is known by its own listener has no address but the one it is asked at.
+    A VM that is known by its own listener has the address it is asked at, unless that is the
+    endpoint's own or any.
     """
-    address = vm.address or (read_listen(vm.listen)[0] if vm.listen else "")
+    address = vm.address or (_address_of_listener(vm.listen) if vm.listen else "")
     v6 = ":" in address
     v4_addresses: Tree = [] if v6 else [{"privateIpAddress": address, "publicIpAddress": ""}]
     v6_addresses: Tree = [{"privateIpAddress": address}] if v6 else []
@@ -163,6 +165,13 @@ def _interface(vm: ShownVm) -> Tree:
         "ipv6": {"ipAddress": v6_addresses},
         "macAddress": _mac_address(vm.vm_id),
     }
+
+
+def _address_of_listener(listen: str) -> str:
+    """The address of a listener, or nothing if no VM can have it: 169.254.169.254, or 0.0.0.0."""
+    address = read_listen(listen)[0].replace("localhost", "127.0.0.1")
+    found = ipaddress.ip_address(address)
+    return "" if found.is_link_local or found.is_unspecified else address
 
 
 def _mac_address(vm_id: str) -> str:

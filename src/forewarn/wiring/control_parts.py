@@ -7,7 +7,8 @@ drives the loops. Nothing here runs by itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -226,6 +227,7 @@ class ControlAndHosts(ControlParts):
     ) -> None:
         power = HostPower()
         super().__init__(settings, adapters, show=self._follow, ring=ring, power=power)
+        self.facts = 0  # lines of the journal since the start
         self.host_feed = HostFeed(self.history)
         self.load_host_feed(self.host_feed)
         report_intake = ReportIntake(adapters.lease_clock, self.volatile)
@@ -301,10 +303,15 @@ class ControlAndHosts(ControlParts):
             lambda: self.guests.dropped,
         )
 
-    def serve_guests(self, endpoint: Endpoint) -> Listeners:
-        """Let guests ask this endpoint. The listeners are open once they are told what to open."""
+    def serve_guests(
+        self, endpoint: Endpoint, *, kept: Mapping[str, socket.socket] | None = None
+    ) -> Listeners:
+        """Let guests ask this endpoint. The listeners are open once they are told what to open.
+
+        `kept` are sockets of VMs that are open already (`Listeners.hand_over`).
+        """
         self.measures.add(EndpointMetrics(endpoint.counters))
-        return Listeners(endpoint, self.identity)
+        return Listeners(endpoint, self.identity, kept=kept)
 
     def _follow(self, changes: Sequence[Change]) -> None:
         """Have the hosts take over what was committed, before any caller is answered."""
@@ -323,7 +330,8 @@ class ControlAndHosts(ControlParts):
             self.fleet_changed.set()
 
     def _note(self, change: Change) -> None:
-        """Remember which scopes and hosts are to be arranged."""
+        """Remember which scopes and hosts are to be arranged, and count the journal's lines."""
+        self.facts += len(change.facts)
         self._new_scopes.update(
             after.name
             for before, after in change.scopes
@@ -354,6 +362,11 @@ class ControlAndHosts(ControlParts):
     def _switch_on(self, host: str) -> None:
         self.hypervisor.boot_host(host)
         self.hosts.booted(host)
+
+    def look_at_scopes(self, names: Iterable[str]) -> None:
+        """Have these scopes arranged again: where their VMs listen may have changed."""
+        self._new_scopes.update(names)
+        self.fleet_changed.set()
 
     async def arrange(self, listeners: Listeners, listen: Callable[[Vm], str | None]) -> None:
         """Have listeners, hosts and the simulated machines as the inventory has them.

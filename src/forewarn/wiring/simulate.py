@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from forewarn.adapters.operator_token import given_token, operator_token
 from forewarn.adapters.shared_folders import refuse_shared_folder
+from forewarn.adapters.simulated.hypervisor import HANGS_MS, Spoiled
 from forewarn.adapters.sqlite.data_folder import FolderLock
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import SystemClock
@@ -25,17 +27,25 @@ from forewarn.core.incarnation_marks import Numbered
 from forewarn.core.model import SECOND_MS, Vm
 from forewarn.core.principal import INVENTORY_FILE
 from forewarn.core.suggestions import meant
+from forewarn.emulator.agent_polls import AgentPolls
 from forewarn.emulator.clock import EmulatedClock, StillClock
+from forewarn.emulator.exchanges import ExchangeRecord
 from forewarn.emulator.faults.book import FaultBook
 from forewarn.emulator.faults.endpoint import FaultyEndpoint
+from forewarn.emulator.faults.kinds import FaultKind
+from forewarn.emulator.faults.shown_scopes import ScopeFaults
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
+from forewarn.emulator.impacts import Impacts
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.request_counts import RequestCounts, WatchedService
+from forewarn.endpoint.registry import Guest
+from forewarn.endpoint.routes import Ask
 from forewarn.host.listeners import ListenFailed, cannot_listen
 from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
 from forewarn.wire.link import ShownScope
 from forewarn.wiring.control_parts import Adapters, ControlAndHosts
+from forewarn.wiring.impact_command import impact_command
 from forewarn.wiring.process import raise_descriptor_limit, stop_signals, without_collections
 
 if TYPE_CHECKING:
@@ -46,15 +56,17 @@ if TYPE_CHECKING:
 LINK_LOCAL_ADDRESS = "169.254.169.254"
 LINK_LOCAL = f"{LINK_LOCAL_ADDRESS}:80"  # where the real service is (P1)
 SEEDED_START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+SEED_BITS = 48  # of the seed of a run that was given none: no two runs share it, and it is short
 
 
 class EmulationPlan(Struct, frozen=True, kw_only=True):
     """What is emulated.
 
     The same plan with a seed, and the same commands, give the same run byte for byte. Without a
-    seed the ids are those of seed 0 and the clock starts with the current second. `speed` is how
-    many times as fast as real time the clock runs; 0 stands still until it is turned. `listen` is
-    where the first VM of the inventory listens, unless the inventory says it.
+    seed each run has one of its own, which `Emulator.seed` tells, and the clock starts with the
+    current second. `speed` is how many times as fast as real time the clock runs; 0 stands still
+    until it is turned. `listen` is where the first VM of the inventory listens, unless the
+    inventory says it.
     """
 
     settings: Settings
@@ -63,32 +75,47 @@ class EmulationPlan(Struct, frozen=True, kw_only=True):
     start_ms: int | None = None
     speed: int = 0
     listen: str = ANY_PORT
+    on_impact: tuple[str, ...] = ()  # a command, as `impact_command` runs it
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What an emulator leaves to the one that takes its place, so that apps see one cloud.
+
+    `sockets` are those of its VMs, open; `addresses` where each VM ever asked; `incarnations` the
+    highest that was shown of each scope; `turn` how many emulators there were before.
+    """
+
+    sockets: dict[str, socket.socket]
+    addresses: dict[str, str]
+    incarnations: dict[str, int]
+    turn: int
+
+
+NOTHING_KEPT = Kept(sockets={}, addresses={}, incarnations={}, turn=0)
 
 
 class Emulator:
-    """A whole Forewarn in memory. Made, started and closed inside one event loop."""
+    """A whole Forewarn in memory. Made, started and closed inside one event loop.
 
-    def __init__(self, plan: EmulationPlan) -> None:
+    One that follows another (`kept`) is as new, but VMs ask where they did, incarnations go on
+    from where they were, and no EventId comes again.
+    """
+
+    def __init__(self, plan: EmulationPlan, kept: Kept = NOTHING_KEPT) -> None:
         raise_descriptor_limit()
         real = SystemClock()
         self._plan = plan
         self.by = plan.settings.by()  # who orders: by the API, in scenarios, in tests
         self.clock = EmulatedClock(start_ms=_start_ms(plan, real), speed=plan.speed, real=real)
-        seed = plan.seed or 0
-        self.faults = FaultBook(self.clock.now_ms, seed, vms=self._vms)
-        store = SqliteStore.in_memory()
-        try:
-            self._parts = parts = ControlAndHosts(
-                plan.settings,
-                Adapters(
-                    store=store, clock=self.clock, lease_clock=StillClock(), ids=SeededIds(seed)
-                ),
-                ring=self._changed,
-                shown_as=self._renumbered,
-            )
-        except BaseException:
-            store.close()
-            raise
+        self._kept = kept
+        seed = secrets.randbits(SEED_BITS) if plan.seed is None else plan.seed
+        self.seed = seed + (kept.turn << SEED_BITS if plan.seed is not None else 0)
+        self.faults = FaultBook(
+            self.clock.now_ms, self.seed, vms=self._vms, after=kept.incarnations
+        )
+        self._scope_faults = ScopeFaults(self.faults, self._show_later)
+        self._parts = parts = self._control_and_hosts()
+        self._agents = AgentPolls(self._guests_of, self.clock.now_ms)
         self.pacer = Pacer(
             clock=self.clock,
             control=parts.control,
@@ -97,9 +124,12 @@ class Emulator:
             hosts=parts.hosts,
             hypervisor=parts.hypervisor,
             arrange=self._arrange,
+            agents=self._agents,
             more_instants=self._more_instants,
         )
+        self.impacts = self._impacts()
         self.control = SettledControl(parts.control, self.pacer)
+        self.exchanges = ExchangeRecord(self.clock.now_ms, lambda: parts.facts)
         self.visits = RequestCounts(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
@@ -108,13 +138,45 @@ class Emulator:
             place=plan.settings.place(),
             rules=plan.settings.rules(),
             faults=self.faults,
-            asked=self.visits.asked,
+            asked=self._asked,
+            answered=self.exchanges.answered,
             broke=self.broke,
         )
-        self._listeners = parts.serve_guests(self._endpoint)
+        self._listeners = parts.serve_guests(self._endpoint, kept=kept.sockets)
         self._first_vm = ""
+        self._unheard: set[str] = set()  # VMs that a fault has no listener for
+        self._closed_at: dict[str, str] = {}  # where those listened, and listen again
+        self._at_first: dict[str, str] = {}  # where each VM asked when the fleet was new
         self._closing = False
         self._pacing: asyncio.Task[None] | None = None
+
+    def _control_and_hosts(self) -> ControlAndHosts:
+        store = SqliteStore.in_memory()
+        adapters = Adapters(
+            store=store,
+            clock=self.clock,
+            lease_clock=StillClock(),
+            ids=SeededIds(self.seed),
+        )
+        try:
+            return ControlAndHosts(
+                self._plan.settings, adapters, ring=self._changed, shown_as=self._shown_as
+            )
+        except BaseException:
+            store.close()
+            raise
+
+    def _impacts(self) -> Impacts:
+        impacts = Impacts(self.pacer, self._parts.fleet, self.clock.now_ms)
+        impacts.watch(
+            lambda one: self.exchanges.felt(one.vm, f"{one.kind.value} of what runs in it")
+        )
+        self._parts.hypervisor.on_impact(begun=impacts.begun, lost=impacts.lost)
+        self._parts.hypervisor.spoil(self._spoil)
+        self._scope_faults.on_release(self._parts.documents.change)
+        if self._plan.on_impact:
+            impacts.add(impact_command(self._plan.on_impact))
+        return impacts
 
     @cached_property
     def scenarios(self) -> ScenarioRunner:
@@ -147,14 +209,22 @@ class Emulator:
             inventory.apply(
                 self._plan.inventory,
                 by=INVENTORY_FILE,
-                cannot_listen=cache(cannot_listen),
+                cannot_listen=cache(self._cannot_listen),
                 files=files,
             )
         )
         files.forget()  # what the file says is the fleet by now
         await self._arrange()
+        self._at_first = self._addresses()
         await self._parts.hosts.heartbeat()
         await self.pacer.settle()
+
+    def _addresses(self) -> dict[str, str]:
+        return {vm: listen_text(*where) for vm, where in self._listeners.addresses().items()}
+
+    def _cannot_listen(self, listen: str) -> str | None:
+        open_already = {self._kept.addresses[vm] for vm in self._kept.sockets}
+        return None if listen in open_already else cannot_listen(listen)
 
     async def wait(self) -> None:
         """Run for ever. Ends only by being canceled, or by what must not happen."""
@@ -172,6 +242,15 @@ class Emulator:
         await self._parts.writer.stop()
         await self._listeners.close()  # what a command that was under way has opened since
         self._parts.store.close()
+
+    def hand_over(self) -> Kept:
+        """What the next emulator needs. To be closed after this; what is taken must be used."""
+        return Kept(
+            sockets=self._listeners.hand_over(),
+            addresses={**self._kept.addresses, **self._at_first, **self._addresses()},
+            incarnations={**self._kept.incarnations, **self.faults.incarnations()},
+            turn=self._kept.turn + 1,
+        )
 
     def broke(self, error: BaseException) -> None:
         """Note an error of ours that no caller is told of otherwise, and wake those that wait."""
@@ -200,10 +279,11 @@ class Emulator:
         """Where each VM reads its document: scope by scope in the order of their names, and in
         each as the inventory has its VMs.
         """
-        addresses = self._listeners.addresses()
+        addresses = self._addresses()
+        addresses |= {vm: self._closed_at[vm] for vm in self._unheard if vm in self._closed_at}
         scopes = sorted(self._parts.fleet.scopes.values(), key=lambda scope: scope.name)
         return {
-            vm.name: f"http://{listen_text(*addresses[vm.name])}"
+            vm.name: f"http://{addresses[vm.name]}"
             for scope in scopes
             for vm in scope.vms
             if vm.name in addresses
@@ -250,17 +330,46 @@ class Emulator:
 
         return [
             *clock_routes(self.pacer, self.clock),
-            *fault_routes(self.faults),
+            *fault_routes(self.faults, self.pacer.settle),
             *scenario_routes(self.scenarios),
         ]
 
-    def _renumbered(self, scope: ShownScope) -> ShownScope:
-        """What a host shows of a scope, with what faults have skipped of it for all hosts."""
+    def _shown_as(self, scope: ShownScope) -> ShownScope:
+        """What a host shows of a scope, with what faults do to it for all hosts."""
         whole: Numbered = self._parts.fleet.scope(scope.name) or scope
-        return msgspec.structs.replace(scope, incarnation=self.faults.renumbered(whole))
+        return self._scope_faults.shown(scope, whole)
+
+    def _show_later(self, ms: int, scope: str, show: Callable[[], None]) -> None:
+        async def act() -> None:
+            show()
+
+        self.pacer.at(self.clock.now_ms() + ms, f"a late document of {scope} is shown", act)
+
+    def _spoil(self, vms: list[str]) -> Spoiled | None:
+        """How an action on these VMs goes wrong, if a fault says so."""
+        fault = self.faults.of_action(vms)
+        if fault is None:
+            return None
+        if fault.kind is FaultKind.ACTION_FAILS:
+            return Spoiled(failure=f"fault {fault.fault_id} has it fail")
+        hangs = fault.kind is FaultKind.ACTION_HANGS
+        return Spoiled(extra_ms=HANGS_MS if hangs else fault.order.delay_ms or 0)
 
     def _changed(self) -> None:
         self.pacer.changed()
+
+    def _asked(self, vm: str, ask: Ask) -> None:
+        self.visits.asked(vm, ask)
+        if ask is Ask.POLL:
+            self._agents.polled(vm)
+
+    def _guests_of(self, scope: str) -> Iterator[Guest]:
+        """The VMs of a scope that can read their document."""
+        found = self._parts.fleet.scope(scope)
+        for vm in found.vms if found else ():
+            guest = self._parts.documents.guest(vm.name)
+            if guest is not None:
+                yield guest
 
     def _vms(self) -> Collection[str]:
         return self._parts.documents.vms()
@@ -271,11 +380,40 @@ class Emulator:
             yield Instant(ends_ms, "a fault ends")
 
     async def _arrange(self) -> None:
+        self._follow_unheard()
         if self._parts.fleet_changed.is_set() and not self._closing:
             self._parts.fleet_changed.clear()
             await self._parts.arrange(self._listeners, self._listen)
 
-    def _listen(self, vm: Vm) -> str:
+    def _follow_unheard(self) -> None:
+        """Have listeners closed and opened as faults say."""
+        asked = any(fault.kind is FaultKind.NO_LISTENER for fault in self.faults.list())
+        if not asked and not self._unheard:
+            return
+        scope_of = self._parts.fleet.scope_of_vm
+        faults = {vm: self.faults.unheard(vm) for vm in scope_of}
+        unheard = {vm for vm, fault in faults.items() if fault is not None}
+        if unheard == self._unheard:
+            return
+        here = self._addresses()
+        for vm in unheard - self._unheard:
+            fault = faults[vm]
+            if vm in here and fault is not None:
+                self._closed_at[vm] = here[vm]
+                self.faults.refused(fault.fault_id, vm)
+        changed = unheard ^ self._unheard
+        self._unheard = unheard
+        self._parts.look_at_scopes({scope_of[vm] for vm in changed if vm in scope_of})
+
+    def _listen(self, vm: Vm) -> str | None:
+        if vm.name in self._unheard:
+            return None
+        closed_at = self._closed_at.get(vm.name)
+        if closed_at is not None:
+            return closed_at
+        before = self._kept.addresses.get(vm.name)
+        if before is not None and (vm.name in self._kept.sockets or cannot_listen(before) is None):
+            return before
         if vm.name == self._first_vm and vm.profile.listen in (None, ANY_PORT):
             return self._plan.listen
         return vm.profile.listen or ANY_PORT
@@ -298,6 +436,7 @@ class Running(Struct, frozen=True, kw_only=True):
     now_ms: int
     speed: int
     data: Path
+    seed: int
 
 
 async def run_emulator(
@@ -334,6 +473,7 @@ async def run_emulator(
                             now_ms=emulator.clock.now_ms(),
                             speed=plan.speed,
                             data=data,
+                            seed=emulator.seed,
                         )
                     )
                     await _first_of(stop.wait(), emulator.wait())

@@ -25,6 +25,7 @@ from forewarn.ports import (
 
 # Looks come soon after the end of an action; older ends are forgotten.
 REMEMBERED_MAX = 10_000
+HANGS_MS = 1 << 60  # longer than any clock runs
 HELD_MAX = 10_000  # events and operations; the oldest one is forgotten
 
 
@@ -32,6 +33,13 @@ class _Begun(Struct, frozen=True):
     action: WorkOrder
     ends_monotonic_ms: int
     failure: str
+
+
+class Spoiled(Struct, frozen=True, kw_only=True):
+    """How an action goes wrong: it fails when its time is over, or it takes longer; or for ever."""
+
+    failure: str = ""
+    extra_ms: int = 0
 
 
 class SimulatedHypervisor:
@@ -57,12 +65,31 @@ class SimulatedHypervisor:
         self._down: set[str] = set()  # VMs that went down with their host
         self._off: set[str] = set()  # VMs that their owners switched off
         self._changed: Callable[[], None] = lambda: None
+        self._hit: Callable[[WorkOrder, list[str], int], None] = lambda _action, _vms, _more: None
+        self._spoiled: Callable[[list[str]], Spoiled | None] = lambda _vms: None
+        self._lost: Callable[[list[str]], None] = lambda _vms: None
 
     # What a test or the emulator arranges.
 
     def on_change(self, ring: Callable[[], None]) -> None:
         """Call `ring` when an action has taken effect. One at a time."""
         self._changed = ring
+
+    def on_impact(
+        self,
+        *,
+        begun: Callable[[WorkOrder, list[str], int], None],
+        lost: Callable[[list[str]], None],
+    ) -> None:
+        """Call `begun` with each action that begins, the VMs that feel it and how many milliseconds
+        longer than announced it takes, and `lost` with the VMs that went down with their host.
+        One at a time.
+        """
+        self._hit, self._lost = begun, lost
+
+    def spoil(self, ask: Callable[[list[str]], Spoiled | None]) -> None:
+        """Ask, with the VMs that an action hits, whether it goes wrong. One at a time."""
+        self._spoiled = ask
 
     def place(self, vm: str, host: str) -> None:
         """Let a VM run on a host, if it does not run yet."""
@@ -109,12 +136,14 @@ class SimulatedHypervisor:
         self._settle()
         self._dead.add(host)
         here = {vm for vm, where in self._vms.items() if where == host}
-        self._down |= here - self._off
+        lost = here - self._off - self._down
+        self._down |= lost
         self._begun = {key: begun for key, begun in self._begun.items() if key[0] != host}
         self._done = {key: sight for key, sight in self._done.items() if key[0] != host}
         for key, begun in self._begun.items():
             if begun.action.target_host == host:
                 self._begun[key] = replace(begun, failure=_no_answer(host))
+        self._lost(sorted(lost))
 
     def boot_host(self, host: str) -> None:
         """Power the host on again: it has a new boot id."""
@@ -150,9 +179,10 @@ class SimulatedHypervisor:
     def under_way(self) -> list[tuple[int, WorkOrder]]:
         """Every action that was begun and not looked at since it ended, with its end.
 
-        The end is an instant of the clock's monotonic time, in milliseconds.
+        The end is an instant of the clock's monotonic time, in milliseconds. What hangs has none.
         """
-        return [(begun.ends_monotonic_ms, begun.action) for begun in self._begun.values()]
+        begun = [(one.ends_monotonic_ms, one.action) for one in self._begun.values()]
+        return [(ends_ms, action) for ends_ms, action in begun if ends_ms < HANGS_MS]
 
     # ports.Hypervisor.
 
@@ -193,9 +223,22 @@ class SimulatedHypervisor:
         if action.only_off and self.runs(name):
             raise SwitchedOn
         takes_ms = self._held_ms.get(_owner(action), max(0, action.duration_s) * SECOND_MS)
-        ends_ms = self._clock.monotonic_ms() + takes_ms + self._extra_ms.pop(name, 0)
-        self._begun[host, action.action_id] = _Begun(action, ends_ms, self._failures.pop(name, ""))
+        vms = self._feeling(host, action)
+        spoiled = self._spoiled(vms) or Spoiled(extra_ms=0)
+        extra_ms = self._extra_ms.pop(name, 0) + spoiled.extra_ms
+        failure = self._failures.pop(name, "") or spoiled.failure
+        ends_ms = self._clock.monotonic_ms() + takes_ms + extra_ms
+        self._begun[host, action.action_id] = _Begun(action, ends_ms, failure)
         self._first_end_ms = min(self._first_end_ms, ends_ms)
+        if not action.only_off:
+            self._hit(action, vms, extra_ms)
+
+    def _feeling(self, host: str, action: WorkOrder) -> list[str]:
+        """The VMs that feel an action: those that run, and the one that is started."""
+        if action.vm is None:
+            return sorted(vm for vm, at in self._vms.items() if at == host and self._is_up(vm))
+        up = self._is_up(action.vm) or action.kind is ActionKind.START_VM
+        return [action.vm] if up else []
 
     def _has(self, host: str, action: WorkOrder) -> bool:
         """Whether there is a VM to do it to: one that starts may have been anywhere before."""

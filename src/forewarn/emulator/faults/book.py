@@ -7,7 +7,7 @@ to a request what the book says. `kinds` says what each kind is, `orders` reads 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,11 +27,10 @@ FAULTS_OVER_KEPT_MAX = 1_000
 
 # The kinds of which at most one decides a request: the oldest that hits it. The others are rules
 # that hold beside them.
-ONE_PER_REQUEST = frozenset(KINDS) - {
-    FaultKind.SKIP,
-    FaultKind.UNQUOTED_ETAG,
-    FaultKind.RATE_LIMIT,
+ONE_PER_REQUEST = frozenset(row.kind for row in KINDS.values() if row.methods) - {
+    FaultKind.UNQUOTED_ETAG
 }
+OF_ACTIONS = frozenset({FaultKind.ACTION_FAILS, FaultKind.ACTION_HANGS, FaultKind.ACTION_SLOW})
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -67,7 +66,8 @@ class _Numbering(Struct):
 class FaultBook:
     """All faults, oldest first. The same seed and the same requests give the same choices.
 
-    `vms` gives the names of the VMs there are; without it every name is believed.
+    `vms` gives the names of the VMs there are; without it every name is believed. Incarnations go
+    on after those in `after`, by scope.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class FaultBook:
         seed: int,
         *,
         vms: Callable[[], Collection[str]] | None = None,
+        after: Mapping[str, int] | None = None,
     ) -> None:
+        self._after = after or {}
         self._now_ms = now_ms
         self._seed = seed
         self._vms = vms
@@ -84,6 +86,7 @@ class FaultBook:
         self._entries: dict[str, _Entry] = {}
         self._over: dict[str, Fault] = {}
         self._numbering: dict[str, _Numbering] = {}
+        self._hidden: set[str] = set()  # started events that no guest reads
 
     # What operators do.
 
@@ -194,27 +197,83 @@ class FaultBook:
         """
         numbering = self._numbering.get(scope.name)
         if numbering is None:
-            numbering = self._numbering[scope.name] = _Numbering(scope.incarnation)
-        for _ in range(scope.incarnation - numbering.seen):
+            numbering = self._numbering[scope.name] = _Numbering(
+                scope.incarnation, self._after.get(scope.name, 0)
+            )
+        for number in range(numbering.seen + 1, scope.incarnation + 1):
+            if self._starts_over(scope):
+                numbering.skipped = 1 - number
             numbering.skipped += self._skip(scope)
         numbering.seen = scope.incarnation
         return scope.incarnation + numbering.skipped
 
+    def hidden(self, scope: Numbered, started: Iterable[str]) -> frozenset[str]:
+        """Those of the started events of a scope that its guests must not read."""
+        for event_id in started:
+            if event_id not in self._hidden:
+                entry = next(self._of_scope(FaultKind.NEVER_STARTED, scope), None)
+                if entry is not None:
+                    self._hidden.add(event_id)
+                    self._hit(entry, scope.name)
+        return frozenset(self._hidden.intersection(started))
+
+    def late_ms(self, scope: Numbered) -> int:
+        """How late a change of this scope is shown, by the oldest fault; 0 if it is not."""
+        entry = next(self._of_scope(FaultKind.LATE_DOCUMENT, scope), None)
+        if entry is None:
+            return 0
+        self._hit(entry, scope.name)
+        return entry.fault.order.delay_ms or 0
+
+    def of_action(self, names: Collection[str]) -> Fault | None:
+        """The oldest fault that hits an action on one of these VMs, with the hit counted."""
+        self._end_due()
+        for entry in tuple(self._entries.values()):
+            order = entry.fault.order
+            if order.kind not in OF_ACTIONS or not (order.vm is None or order.vm in names):
+                continue
+            whom = order.vm or next(iter(names), "")
+            if self._chosen(entry, whom):
+                return self._hit(entry, whom)
+        return None
+
+    def unheard(self, vm: str) -> Fault | None:
+        """The oldest fault by which the VM has no listener; nothing is counted until `refused`."""
+        self._end_due()
+        found = (e.fault for e in self._entries.values() if e.fault.kind is FaultKind.NO_LISTENER)
+        return next((fault for fault in found if fault.order.vm in (None, vm)), None)
+
+    def incarnations(self) -> dict[str, int]:
+        """The last incarnation of each scope that guests were shown."""
+        return {name: one.seen + one.skipped for name, one in self._numbering.items()}
+
     # How.
+
+    def _of_scope(self, kind: FaultKind, scope: Numbered) -> Iterator[_Entry]:
+        """The faults of a kind that stand for a scope, or for one of its VMs."""
+        self._end_due()
+        names = {vm.name for vm in scope.vms}
+        for entry in tuple(self._entries.values()):
+            order = entry.fault.order
+            if order.kind is kind and (order.vm is None or order.vm in names):
+                yield entry
 
     def _skip(self, scope: Numbered) -> int:
         """How many incarnations one change of this scope skips."""
-        self._end_due()
-        names = {vm.name for vm in scope.vms}
         skipped = 0
-        for entry in tuple(self._entries.values()):
-            order = entry.fault.order
-            if order.kind is not FaultKind.SKIP or not (order.vm is None or order.vm in names):
-                continue
+        for entry in self._of_scope(FaultKind.SKIP, scope):
             if self._chosen(entry, scope.name):
-                skipped += order.by or 0
+                skipped += entry.fault.order.by or 0
                 self._hit(entry, scope.name)
         return skipped
+
+    def _starts_over(self, scope: Numbered) -> bool:
+        """Whether one change of this scope begins to count from 1 again."""
+        for entry in self._of_scope(FaultKind.START_OVER, scope):
+            if self._chosen(entry, scope.name):
+                self._hit(entry, scope.name)
+                return True
+        return False
 
     def _chosen(self, entry: _Entry, whom: str) -> bool:
         """Whether a fault with a share hits this time.
@@ -273,6 +332,7 @@ def fault_json(fault: Fault) -> dict[str, object]:
         "retry_after": order.retry_after_s,
         "by": order.by,
         "per_second": order.per_second,
+        "document": order.document,
         "added": time_text(fault.added_ms),
         "until": time_text(fault.until_ms),
         "hits": fault.hits,

@@ -8,16 +8,18 @@ they are refused as ever. Delays are seconds of the event loop, never of the emu
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 import sys
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
 from forewarn.core.model import SECOND_MS
-from forewarn.emulator.faults.book import Fault, FaultBook
+from forewarn.emulator.faults.book import ONE_PER_REQUEST, Fault, FaultBook
 from forewarn.emulator.faults.kinds import KINDS, FaultKind
-from forewarn.endpoint import routes
+from forewarn.endpoint import answers, routes
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
 from forewarn.endpoint.messages import Message
@@ -31,15 +33,36 @@ from forewarn.wire.problems import GuestProblem
 _END = b"\r\n\r\n"
 _ETAG = b'\r\nETag: "'
 _ETAG_ONLY = frozenset({FaultKind.UNQUOTED_ETAG})
+_AFTER = GuestProblem(
+    HTTPStatus.INTERNAL_SERVER_ERROR, "fault-error-after", "Internal Server Error"
+)
+_PAGE = (
+    b"<!DOCTYPE html>\n<html><head><title>Error</title></head>"
+    b"<body><h1>The page cannot be displayed</h1></body></html>\n"
+)
+# What is answered in the place of a document, and as what: G8, a proxy's page, half of it.
+_BODIES = {
+    FaultKind.EMPTY: (b"", answers.JSON),
+    FaultKind.HTML: (_PAGE, b"text/html; charset=utf-8"),
+    FaultKind.MALFORMED: (
+        b'{"DocumentIncarnation":2,"Events":[{"EventId":"602D9444-',
+        answers.JSON,
+    ),
+}
 # On, and no seconds: closing then sends a reset instead of an end.
 _LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+# VM, request, answer, and what a fault does to it.
+Answered = Callable[[str, Message, bytes, str], None]
 
 
 class FaultyEndpoint(Endpoint):
     """An Endpoint whose guests meet the faults of a book.
 
-    `asked` is told of every request of a guest, before a fault or an answer; `broke` is given the
-    errors of ours that a guest is only told as a 503.
+    `asked` is told of every request of a guest, before a fault or an answer; `answered` of each
+    request with its answer, and how a fault spoils it; `broke` is given the errors of ours that a
+    guest is only told as a 503.
     """
 
     def __init__(
@@ -53,6 +76,7 @@ class FaultyEndpoint(Endpoint):
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
+        answered: Answered = lambda *_: None,
         broke: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
         super().__init__(
@@ -65,6 +89,7 @@ class FaultyEndpoint(Endpoint):
         )
         self.faults = faults
         self.asked = asked
+        self.answered = answered
         self._broke = broke
         self._buckets: dict[str, tuple[str, Bucket]] = {}  # by VM, with the fault it is of
 
@@ -113,7 +138,16 @@ class FaultyConnection(Connection):
     leaves it alone, and what the client sends meanwhile waits.
     """
 
-    __slots__ = ("_closing_later", "_fault", "_faults", "_faulty_endpoint", "_later", "_real")
+    __slots__ = (
+        "_asking",
+        "_closing_later",
+        "_fault",
+        "_faults",
+        "_faulty_endpoint",
+        "_later",
+        "_note",
+        "_real",
+    )
 
     def __init__(self, endpoint: FaultyEndpoint, identify: Identify, faults: FaultBook) -> None:
         super().__init__(endpoint, identify)
@@ -122,6 +156,8 @@ class FaultyConnection(Connection):
         self._fault: Fault | None = None  # what is done to the answer of the request at hand
         self._later: asyncio.TimerHandle | None = None
         self._closing_later = False
+        self._note = ""  # the fault that it meets, for the record
+        self._asking: tuple[str, Message] | None = None  # who is answered next, and what
 
     # -- called by the transport, the endpoint and the guest -----------------------------------
 
@@ -150,25 +186,53 @@ class FaultyConnection(Connection):
         if guest is None:
             super()._handle(message)
             return
+        self._asking, self._note = (guest.name, message), ""
         self._faulty_endpoint.asked(guest.name, self._routed(message).ask)
         now_s = self._since_s = self._time_s()
         retry_s = self._faulty_endpoint.retry_s(guest.name, now_s)
         if retry_s:
             self._refuse_rate(retry_s, self._routed(message))
             return
-        fault = self._faults.pick(guest.name, message.head.method)
+        fault = self._faults.pick(guest.name, message.head.method, self._kinds(message))
+        self._note = "" if fault is None else f"fault {fault.kind.value}"
         if fault is None:
             super()._handle(message)
         elif KINDS[fault.kind].status is not None:
             self._refuse(_problem(fault), self._routed(message))
-        elif fault.kind is FaultKind.EMPTY:
-            self._answer(200, self._routed(message))  # G8
-        elif fault.kind is FaultKind.SLOW_FIRST:
+        elif fault.kind in _BODIES:
+            body, content_type = _BODIES[fault.kind]
+            self._answer(200, self._routed(message), content_type=content_type, body=body)
+        elif fault.kind is FaultKind.REPLAY:
+            self._replay(fault.order.document or "", self._routed(message))
+        elif fault.kind in (FaultKind.SLOW_FIRST, FaultKind.LATENCY):
             self._at = BUSY
             self._put_off(fault, lambda: self._handle_now(message))
         else:
             self._fault = fault
             super()._handle(message)
+
+    def _kinds(self, message: Message) -> frozenset[FaultKind]:
+        """The kinds that this request can meet: only polls are answered from elsewhere."""
+        poll = self._routed(message).ask is Ask.POLL
+        return ONE_PER_REQUEST if poll else ONE_PER_REQUEST - {FaultKind.REPLAY}
+
+    def _replay(self, document: str, request: Request) -> None:
+        endpoint = self._endpoint
+        endpoint.dates.now_ms()
+        close = self._closes(request)
+        tag = json.loads(document)["DocumentIncarnation"]
+        self._transport.write(
+            answers.plain(
+                200,
+                date=endpoint.dates.line,
+                body=document.encode(),
+                headers=(("ETag", f'"{tag}"'),),
+                close=close,
+                without_body=request.without_body,
+            )
+        )
+        if close:
+            self._close()
 
     def _handle_now(self, message: Message) -> None:
         self._at = IDLE
@@ -185,6 +249,7 @@ class FaultyConnection(Connection):
         if _has_tag(answer) and self._picks_tag():
             answer = _unquoted(answer)
         fault, self._fault = self._fault, None
+        self._tell(answer)
         if fault is None:
             self._real.write(answer)
         elif fault.kind is FaultKind.RESET:
@@ -192,8 +257,19 @@ class FaultyConnection(Connection):
         elif fault.kind is FaultKind.CUT:
             self._real.write(answer[: _middle(answer)])
             self._close()
+        elif fault.kind is FaultKind.ERROR_AFTER:
+            self._real.write(self._failed_after(answer))
+        elif fault.kind is FaultKind.LATE:
+            self._at = BUSY
+            self._put_off(fault, lambda: self._go_on(answer))
         else:
             self._stall(fault, answer)
+
+    def _tell(self, answer: bytes) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            vm, message = asking
+            self._faulty_endpoint.answered(vm, message, answer, self._note)
 
     def _picks_tag(self) -> bool:
         guest = self._guest
@@ -205,6 +281,13 @@ class FaultyConnection(Connection):
             pipe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         self.abort()
         self._close()
+
+    def _failed_after(self, answer: bytes) -> bytes:
+        """A 500 in the place of an answer; the connection is kept or closed as it would be."""
+        closes = b"\r\nConnection: close" in answer[: answer.index(_END)]
+        return answers.refusal(
+            _AFTER, date=self._endpoint.dates.line, close=closes, without_body=False
+        )
 
     def _stall(self, fault: Fault, answer: bytes) -> None:
         middle = _middle(answer)

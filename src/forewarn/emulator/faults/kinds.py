@@ -18,6 +18,13 @@ SLOW_FIRST_MS_MAX = 120 * SECOND_MS
 SLOW_FIRST_MS_DEFAULT = 60 * SECOND_MS
 STALL_MS_MAX = 600 * SECOND_MS
 STALL_MS_DEFAULT = 30 * SECOND_MS
+LATENCY_MS_DEFAULT = 1 * SECOND_MS
+# G10: a document appeared about a minute after what it tells.
+LATE_DOCUMENT_MS_DEFAULT = 60 * SECOND_MS
+LATE_DOCUMENT_MS_MAX = 3_600 * SECOND_MS
+SLOW_ACTION_MS_DEFAULT = 60 * SECOND_MS
+SLOW_ACTION_MS_MAX = 86_400 * SECOND_MS
+DOCUMENT_CHARS_MAX = 256 * 1024
 # E13: a 410 passes within 70 seconds; clients may give up after that.
 GONE_FOR_MS_MAX = 70 * SECOND_MS
 RETRY_AFTER_MS_MAX = 3_600 * SECOND_MS
@@ -43,6 +50,19 @@ class FaultKind(StrEnum):
     SKIP = "skip"
     UNQUOTED_ETAG = "unquoted-etag"
     RATE_LIMIT = "rate-limit"
+    LATENCY = "latency"
+    LATE = "late"
+    ERROR_AFTER = "error-after"
+    HTML = "html"
+    MALFORMED = "malformed"
+    REPLAY = "replay"
+    NEVER_STARTED = "never-started"
+    START_OVER = "start-over"
+    LATE_DOCUMENT = "late-document"
+    NO_LISTENER = "no-listener"
+    ACTION_FAILS = "action-fails"
+    ACTION_HANGS = "action-hangs"
+    ACTION_SLOW = "action-slow"
 
 
 class Method(StrEnum):
@@ -60,7 +80,8 @@ class KindOfFault(Struct, frozen=True, kw_only=True):
 
     `takes` are the words of its own, beyond the selectors that every kind has; `methods` those it
     can be kept to (none: it does not look at requests). `can_share`: it can hit a share of what it
-    looks at. `status`: it answers with this and the request is not carried out.
+    looks at, `can_count` that it is over after some hits. `status`: it answers with this and the
+    request is not carried out. `delay_ms` is what `seconds` is unless it is said, and at most.
     """
 
     kind: FaultKind
@@ -68,6 +89,9 @@ class KindOfFault(Struct, frozen=True, kw_only=True):
     takes: tuple[str, ...] = ()
     methods: tuple[Method, ...] = BOTH
     can_share: bool = True
+    can_count: bool = True
+    delay_ms: tuple[int, int] | None = None
+    needs: tuple[str, ...] = ()
     status: HTTPStatus | None = None
 
 
@@ -77,6 +101,7 @@ _ROWS = (
         sentence="The first request of each VM is carried out and answered after `seconds`"
         " (60 s, at most 120 s).",
         takes=("seconds",),
+        delay_ms=(SLOW_FIRST_MS_DEFAULT, SLOW_FIRST_MS_MAX),
     ),
     KindOfFault(
         kind=FaultKind.GONE,
@@ -124,6 +149,7 @@ _ROWS = (
         sentence="The request is carried out, an approval too; its answer stops in the middle for"
         " `seconds` (30 s, at most 600 s), then goes on.",
         takes=("seconds",),
+        delay_ms=(STALL_MS_DEFAULT, STALL_MS_MAX),
     ),
     KindOfFault(
         kind=FaultKind.SKIP,
@@ -144,6 +170,94 @@ _ROWS = (
         takes=("per_second",),
         methods=(),
         can_share=False,
+    ),
+    KindOfFault(
+        kind=FaultKind.LATENCY,
+        sentence="Every request is taken up after `seconds` (1 s, at most 600 s), then carried out"
+        " and answered.",
+        takes=("seconds",),
+        delay_ms=(LATENCY_MS_DEFAULT, STALL_MS_MAX),
+    ),
+    KindOfFault(
+        kind=FaultKind.LATE,
+        sentence="The request is carried out at once, an approval too; its whole answer comes after"
+        " `seconds` (30 s, at most 600 s).",
+        takes=("seconds",),
+        delay_ms=(STALL_MS_DEFAULT, STALL_MS_MAX),
+    ),
+    KindOfFault(
+        kind=FaultKind.ERROR_AFTER,
+        sentence="The request is carried out, an approval too; then the answer is 500 Internal"
+        " Server Error.",
+    ),
+    KindOfFault(
+        kind=FaultKind.HTML,
+        sentence="200 with a page of HTML, as a proxy gives it; the GET is not carried out.",
+        methods=(Method.GET,),
+    ),
+    KindOfFault(
+        kind=FaultKind.MALFORMED,
+        sentence="200 with whole HTTP around JSON that ends in the middle; the GET is not carried"
+        " out.",
+        methods=(Method.GET,),
+    ),
+    KindOfFault(
+        kind=FaultKind.REPLAY,
+        sentence="Polls are answered with `document`, a document that was captured elsewhere; they"
+        " are not carried out.",
+        takes=("document",),
+        needs=("document",),
+        methods=(Method.GET,),
+    ),
+    KindOfFault(
+        kind=FaultKind.NEVER_STARTED,
+        sentence="An event that starts leaves the document of its whole scope at once: no guest"
+        " reads it Started; `count` is of events.",
+        methods=(),
+        can_share=False,
+    ),
+    KindOfFault(
+        kind=FaultKind.START_OVER,
+        sentence="The next change of the document has the incarnation 1, for the whole scope, as"
+        " after the service was off (L6); `count` and `share` are of changes.",
+        methods=(),
+    ),
+    KindOfFault(
+        kind=FaultKind.LATE_DOCUMENT,
+        sentence="A change of the document is shown to its whole scope `seconds` (60 s, at most"
+        " 1 h) late on the emulator's clock (G10); what the change tells happens in time.",
+        takes=("seconds",),
+        methods=(),
+        can_share=False,
+        can_count=False,
+        delay_ms=(LATE_DOCUMENT_MS_DEFAULT, LATE_DOCUMENT_MS_MAX),
+    ),
+    KindOfFault(
+        kind=FaultKind.NO_LISTENER,
+        sentence="There is no listener: connections of the VM are closed, and new ones refused.",
+        methods=(),
+        can_share=False,
+        can_count=False,
+    ),
+    KindOfFault(
+        kind=FaultKind.ACTION_FAILS,
+        sentence="What a host does to the VM fails when its time is over, and so does the event;"
+        " `count` and `share` are of actions.",
+        methods=(),
+    ),
+    KindOfFault(
+        kind=FaultKind.ACTION_HANGS,
+        sentence="What a host does to the VM never ends: the event stays Started until it is given"
+        " up; `count` and `share` are of actions.",
+        methods=(),
+    ),
+    KindOfFault(
+        kind=FaultKind.ACTION_SLOW,
+        sentence="What a host does to the VM takes `seconds` (60 s, at most 1 day) longer on the"
+        " emulator's clock; `count` and `share` are of actions.",
+        takes=("seconds",),
+        methods=(),
+        delay_ms=(SLOW_ACTION_MS_DEFAULT, SLOW_ACTION_MS_MAX),
     ),
 )
 

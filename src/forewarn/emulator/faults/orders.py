@@ -7,6 +7,7 @@ takes is `kinds`' table.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from forewarn.text.tables import Fields, Mistakes, Table, refusal_of
 
 # What every kind can be narrowed with, and what only some kinds take.
 SELECTORS = ("vm", "method", "count", "share", "for")
-OF_SOME_KINDS = ("seconds", "retry_after", "by", "per_second")
+OF_SOME_KINDS = ("seconds", "retry_after", "by", "per_second", "document")
 WORDS = ("kind", *SELECTORS, *OF_SOME_KINDS)
 
 _NAME_CHARS_MAX = 256
@@ -33,7 +34,8 @@ _NAME_CHARS_MAX = 256
 class FaultOrder(Struct, frozen=True, kw_only=True):
     """A fault that can be. None in a selector is no limit: every VM, both methods, for ever.
 
-    `delay_ms` is how long an answer takes or stalls, in real time. `for_ms` is the emulator's.
+    `delay_ms` is how long an answer takes or stalls, in real time; of documents and actions it is
+    the emulator's, as `for_ms` is.
     """
 
     kind: FaultKind
@@ -46,6 +48,7 @@ class FaultOrder(Struct, frozen=True, kw_only=True):
     retry_after_s: int | None = None
     by: int | None = None
     per_second: float | None = None
+    document: str | None = None
 
 
 def read_order(words: Mapping[str, object]) -> FaultOrder:
@@ -71,7 +74,8 @@ def read_fault(words: object) -> FaultOrder:
     if not isinstance(words, Mapping):
         raise Wrong
     mistakes = Mistakes()
-    table = Table(_named(words, mistakes))
+    said = _named(words, mistakes)
+    table = Table(said)
     kind = table.written.get("kind")
     row = _row(kind)
     (_ANY if row is None else _FIELDS[row.kind]).read(table, mistakes)
@@ -79,6 +83,9 @@ def read_fault(words: object) -> FaultOrder:
         what = "kind is missing." if kind is None else f"there is no kind of fault {shown(kind)}."
         accepted = f"{', '.join(KINDS)}; or a status: {', '.join(BY_STATUS)}"
         mistakes.add(("kind",), f"{what} Accepted: {accepted}.")
+    missing = () if row is None else tuple(word for word in row.needs if word not in said)
+    for word in missing:
+        mistakes.add((word,), f"{word} is missing. Accepted: {_DOCUMENT_ACCEPTED}.")
     if row is None or mistakes.found:
         raise Wrong(inside=mistakes.found)
     return _order(row, table.values)
@@ -112,10 +119,8 @@ def _order(row: KindOfFault, said: Mapping[str, Any]) -> FaultOrder:
         values["method"] = row.methods[0]
     if row.kind is FaultKind.GONE and "count" not in values:
         values.setdefault("for_ms", kinds.GONE_FOR_MS_MAX)
-    if "seconds" in row.takes:
-        slow = row.kind is FaultKind.SLOW_FIRST
-        usual_ms = kinds.SLOW_FIRST_MS_DEFAULT if slow else kinds.STALL_MS_DEFAULT
-        values.setdefault("delay_ms", usual_ms)
+    if row.delay_ms is not None:
+        values.setdefault("delay_ms", row.delay_ms[0])
     if "by" in row.takes:
         values.setdefault("by", kinds.SKIPPED_AT_ONCE_DEFAULT)
     if "per_second" in row.takes:
@@ -138,12 +143,15 @@ def _fields_of(row: KindOfFault) -> Fields:
         "retry_after": _retry_after(),
         "by": _whole(kinds.SKIPPED_AT_ONCE_MAX),
         "per_second": _real(kinds.PER_SECOND_MAX),
+        "document": Field(_DOCUMENT_ACCEPTED, _document),
     }
     not_taken = {word for word in OF_SOME_KINDS if word not in row.takes}
     if not row.methods:
         not_taken.add("method")
     if not row.can_share:
         not_taken.add("share")
+    if not row.can_count:
+        not_taken.add("count")
     taken = {word: field for word, field in fields.items() if word not in not_taken}
     return Fields(fields=taken, elsewhere=WORDS)
 
@@ -171,8 +179,7 @@ def _for(row: KindOfFault) -> Field:
 
 
 def _seconds(row: KindOfFault) -> Field:
-    slow = row.kind is FaultKind.SLOW_FIRST
-    most_ms = kinds.SLOW_FIRST_MS_MAX if slow else kinds.STALL_MS_MAX
+    most_ms = kinds.STALL_MS_MAX if row.delay_ms is None else row.delay_ms[1]
     accepted = f'a length of time like "30s", more than 0s and at most {most_ms // SECOND_MS}s'
     return replace(duration(accepted, more_than_ms=0, most_ms=most_ms), to="delay_ms")
 
@@ -182,6 +189,24 @@ def _retry_after() -> Field:
     accepted = f"a length of time in whole seconds, at most {most_ms // SECOND_MS}s"
     whole = duration(accepted, most_ms=most_ms, unit_ms=SECOND_MS)
     return whole.then(lambda ms: ms // SECOND_MS, to="retry_after_s")
+
+
+_DOCUMENT_ACCEPTED = (
+    f"a document with DocumentIncarnation and Events, at most {kinds.DOCUMENT_CHARS_MAX} characters"
+)
+
+
+def _document(value: object) -> str:
+    """The document as it is sent: a text as it is, a table as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Wrong from None
+    whole = isinstance(found, dict) and {"DocumentIncarnation", "Events"} <= found.keys()
+    if not whole or len(text) > kinds.DOCUMENT_CHARS_MAX:
+        raise Wrong
+    return text
 
 
 def _whole(most: int) -> Field:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -35,6 +36,7 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     retry_after: _Duration | None = None
     by: int | None = None
     per_second: float | None = None
+    document: str | dict[str, Any] | None = None
 
 
 class FaultShown(msgspec.Struct):
@@ -50,6 +52,7 @@ class FaultShown(msgspec.Struct):
     retry_after: int | None
     by: int | None
     per_second: float | None
+    document: str | None
     added: str
     until: str | None
     hits: int
@@ -68,9 +71,18 @@ class FaultsQuery(msgspec.Struct, forbid_unknown_fields=True):
     all: bool = False
 
 
-def fault_routes(book: FaultBook) -> list[RouteSpec]:
-    """The routes of the faults of a book, which belongs to the same event loop."""
-    routes = _FaultRoutes(book)
+async def _nothing() -> None:
+    """Nothing follows from a fault."""
+
+
+def fault_routes(
+    book: FaultBook, settle: Callable[[], Awaitable[None]] = _nothing
+) -> list[RouteSpec]:
+    """The routes of the faults of a book, which belongs to the same event loop.
+
+    An order is answered after `settle`: what follows from it has happened.
+    """
+    routes = _FaultRoutes(book, settle)
     return [
         RouteSpec(
             method="GET",
@@ -110,19 +122,24 @@ def fault_routes(book: FaultBook) -> list[RouteSpec]:
 
 
 class _FaultRoutes:
-    def __init__(self, book: FaultBook) -> None:
+    def __init__(self, book: FaultBook, settle: Callable[[], Awaitable[None]]) -> None:
         self._book = book
+        self._settle = settle
 
     async def listed(self, request: Request) -> Response:
         asked = read_query(request, FaultsQuery)
         return _several(self._book.list(over=asked.all))
 
     async def add(self, _: Request, body: bytes) -> FaultShown:
-        return _shown(self._book.add(read_order(_words(body))))
+        added = self._book.add(read_order(_words(body)))
+        await self._settle()
+        return _shown(self._book.get(added.fault_id))
 
     async def clear(self, request: Request) -> Response:
         read_query(request, NoQuery)
-        return _several(self._book.clear(request.path_params.get("id")))
+        cleared = self._book.clear(request.path_params.get("id"))
+        await self._settle()
+        return _several(cleared)
 
 
 def _words(body: bytes) -> dict[str, object]:

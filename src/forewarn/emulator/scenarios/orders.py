@@ -135,8 +135,8 @@ def _lacks(needs: Needs, scope: Scope, vm: Vm, fleet: FleetReader) -> Iterator[t
         )
     if needs.spot and vm.profile.priority is not Priority.SPOT:
         yield (
-            f"it needs a spot VM, and {vm.name} is none",
-            'VMs of --vm and --scope are spot VMs; in an --inventory write priority = "spot".',
+            f"it needs a spot VM, and {vm.name} is a regular one",
+            f'`forewarn simulate --spot {vm.name}` has one; an inventory says priority = "spot".',
         )
 
 
