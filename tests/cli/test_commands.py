@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from forewarn.cli.main import app
+from forewarn.cli.main import app, mount
 from support.cli_runner import ask, forewarn
 from support.operator_world import FLEET, OperatorWorld, running
 
@@ -54,6 +54,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def test_every_command_takes_json() -> None:
+    mount([])
     without = [
         path
         for path, command in leaves(typer.main.get_command(app))
