@@ -1,8 +1,8 @@
 """`python -m bench`: measure, print one table, write bench/results.json.
 
 Exits with 0 only if every target that could be compared was reached. With names of measurements
-(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, guest, link, link_cost,
-reports, hosts, rig) only those are made, and the file is left alone.
+(polls, attacks, fleet, scale, inventories, waits, approvals, emulator, commands, guest, link,
+link_cost, reports, hosts, rig) only those are made, and the file is left alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import (
     approvals,
     attacks,
+    commands,
     emulator,
     figures,
     guest,
@@ -53,6 +54,7 @@ MEASUREMENTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "waits": waits.parked,
     "approvals": approvals.durable,
     "emulator": emulator.in_tests,
+    "commands": commands.of_operators,
     "guest": guest.in_a_vm,
     "link": link.of_many,
     "link_cost": link_cost.of_a_change,

@@ -84,6 +84,7 @@ DB = SeenVm(
         tags=(("owner", "shop"),),
         fault_domain=1,
         zone="3",
+        os_type="Windows",
         freeze_by_move=True,
         when_host_goes_down=WhenHostGoesDown.MOVE,
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from forewarn import settings
+from forewarn import folders, settings
 from forewarn.control.inventory import apply_at_once
 from forewarn.core.deadlines import DEADLINE_MS
 from forewarn.core.errors import BadInventory
@@ -376,3 +376,37 @@ def test_the_inventory_is_read_from_the_file_that_is_set(tmp_path: Path) -> None
     assert load(tmp_path, 'inventory = "fleet.toml"\n').inventory_text() == "# mine\n"
     with pytest.raises(BadInventory, match=r"gone\.toml cannot be read: No such file"):
         load(tmp_path, 'inventory = "gone.toml"\n').inventory_text()
+
+
+# What the command line looks at instead, when nothing but a folder can be meant.
+
+
+@pytest.mark.parametrize(
+    ("data", "environment"),
+    [
+        (None, {}),
+        (None, {"XDG_STATE_HOME": "/state"}),
+        (None, {"XDG_STATE_HOME": "state"}),
+        (None, {"FOREWARN_DATA": "below/here"}),
+        (None, {"FOREWARN_DATA": "~/data", "FOREWARN_SOCKET": "/run/one.sock"}),
+        (Path("given"), {"FOREWARN_DATA": "/other", "FOREWARN_TOKEN": "x", "FOREWARN_VM": "web"}),
+        (Path("/given"), {"FOREWARN_SOCKET": "a.sock", "FOREWARN_HOST_NAME": "h1"}),
+    ],
+)
+def test_the_folder_that_the_command_line_finds_alone_is_that_of_the_settings(
+    data: Path | None, environment: dict[str, str]
+) -> None:
+    environment = {"HOME": "/home/ada", **environment}
+    options = {"data": None if data is None else str(data)}
+    loaded = settings.load(file=None, environment=environment, options=options)
+    assert folders.told_plainly(data, environment) == loaded.folder()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"FOREWARN_DATA": ""}, {"FOREWARN_GUEST": "nonsense"}, {"FOREWARN_DATTA": "/a"}],
+)
+def test_the_command_line_asks_the_settings_where_something_may_be_wrong(
+    environment: dict[str, str],
+) -> None:
+    assert folders.told_plainly(None, {"HOME": "/home/ada", **environment}) is None

@@ -22,6 +22,7 @@ from forewarn import setting_values
 from forewarn.core.addresses import LISTEN_ACCEPTED, listen_text, read_listen
 from forewarn.core.suggestions import shown
 from forewarn.endpoint.routes import MetadataHeader
+from forewarn.folders import kept_folder
 from forewarn.setting_values import (
     FILE,
     FOLDER,
@@ -29,7 +30,6 @@ from forewarn.setting_values import (
     BadSettings,
     Keys,
     ServesGuests,
-    kept_folder,
     split_names,
 )
 from forewarn.text.attributes import NAME

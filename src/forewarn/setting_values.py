@@ -18,6 +18,7 @@ from msgspec import Struct
 from forewarn.core.suggestions import first_of, meant
 from forewarn.endpoint.browsers import known_names
 from forewarn.endpoint.routes import MetadataHeader, RequestRules
+from forewarn.folders import home_of, placed
 from forewarn.text import toml_lines
 from forewarn.text.fields import Field, choice, number, pattern, ruled, several
 from forewarn.text.tables import Fields, Mistakes, Table
@@ -64,10 +65,7 @@ class _Source(Struct, frozen=True, kw_only=True):
         """A path where this source means it; any other value as it is."""
         if not isinstance(value, Path):
             return value
-        text = str(written)
-        if text == "~" or text.startswith("~/"):
-            return self.home / text[2:]
-        return self.folder / text
+        return placed(str(written), self.folder, self.home)
 
 
 # What both programs can be told of guests.
@@ -183,19 +181,6 @@ def load(
     if mistakes:
         raise BadSettings(mistakes)
     return settings
-
-
-def home_of(environment: Mapping[str, str]) -> Path:
-    """The home folder of the user who started the program."""
-    return Path(environment.get("HOME") or Path.home())
-
-
-def kept_folder(environment: Mapping[str, str], name: str) -> Path:
-    """Where a program that is told nothing else keeps what it must find again."""
-    base = Path(environment.get("XDG_STATE_HOME", ""))
-    if not base.is_absolute():  # the specification of that variable says to ignore such a value
-        base = home_of(environment) / ".local" / "state"
-    return base / name
 
 
 def _from_options(options: Mapping[str, str | None], folder: Path, home: Path) -> _Source:

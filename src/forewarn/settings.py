@@ -27,6 +27,18 @@ from forewarn.core.principal import (
 )
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
 from forewarn.endpoint.routes import MetadataHeader
+from forewarn.folders import (
+    GUEST_PREFIX,
+    GUEST_VARIABLES,
+    HOST_PREFIX,
+    OPERATOR_TOKEN_FILE,
+    OPERATOR_URL_FILE,
+    OTHER_VARIABLES,
+    PREFIX,
+    ServiceFolder,
+    default_folder,
+    emulator_folder,
+)
 from forewarn.setting_values import (
     FOLDER,
     OF_GUESTS,
@@ -37,37 +49,23 @@ from forewarn.setting_values import (
     Keys,
     ServesGuests,
     Unreadable,
-    kept_folder,
     read_text,
 )
 from forewarn.text.fields import LISTEN, SWITCH, choice, number, pattern, ruled
 from forewarn.text.packaged import packaged_text
 
-__all__ = ["SETTINGS_FILE_BYTES_MAX", "BadSettings", "Settings", "load"]
-
-PREFIX = "FOREWARN_"
-# Ours, and read elsewhere: the command line's way to the service, and what tests are told.
-OTHER_VARIABLES = frozenset(
-    {
-        "FOREWARN_URL",
-        "FOREWARN_TOKEN",
-        "FOREWARN_TEST_DRAW",
-        "FOREWARN_TEST_SEEDS",
-        "FOREWARN_WRITE_GOLDEN",
-    }
-)
-# The guest's: where its endpoint is, and what its steps are told. A step may call this program.
-GUEST_VARIABLES = frozenset({"FOREWARN_ENDPOINT", "FOREWARN_VM", "FOREWARN_PART", "FOREWARN_STEP"})
-GUEST_PREFIX = "FOREWARN_EVENT_"
-# The host daemon's, read by `host_settings`.
-HOST_PREFIX = "FOREWARN_HOST_"
-
-# What a running service leaves in its data folder, so that the command line finds it.
-OPERATOR_URL_FILE = "operator.url"
-OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
-OPERATOR_SOCKET = Path("run") / "operator.sock"
-# Where the unit of `forewarn control` has its socket, for operators who may not see its data.
-SYSTEM_SOCKET = Path("/run/forewarn/operator.sock")
+__all__ = [
+    "SETTINGS_FILE_BYTES_MAX",
+    "BadSettings",
+    "Settings",
+    "load",
+    # Of `folders`, for those who need settings as well.
+    "GUEST_VARIABLES",
+    "OPERATOR_TOKEN_FILE",
+    "OPERATOR_URL_FILE",
+    "OTHER_VARIABLES",
+    "emulator_folder",
+]
 
 DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 # Below the deadlines of `core.notice`: a simulated impact that takes longer would fail as lost.
@@ -129,15 +127,14 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
         """Who orders what is ordered with the operator token."""
         return operator_named(self.operator_name)
 
-    @property
-    def usual_socket(self) -> Path:
-        """Where the command line looks that is told the data folder."""
-        return self.data / OPERATOR_SOCKET
+    def folder(self) -> ServiceFolder:
+        """Where it keeps its data, and where its operators find it."""
+        return ServiceFolder(data=self.data, socket=self.socket)
 
     @property
     def operator_socket(self) -> Path:
         """Where the operator's socket really is."""
-        return self.usual_socket if self.socket is None else self.socket
+        return self.folder().operator_socket
 
     def inventory_text(self) -> str:
         """The inventory as it is written: the file, or the demo fleet. Raises BadInventory."""
@@ -233,22 +230,6 @@ def need_given_token(settings: Settings, token: str | None) -> None:
         " and there; or listen on 127.0.0.1."
     )
     raise BadSettings([refused])
-
-
-def emulator_folder(environment: Mapping[str, str]) -> Path:
-    """Where an emulator leaves its URL and token unless it is told otherwise."""
-    return kept_folder(environment, "forewarn-simulate")
-
-
-def default_folder(environment: Mapping[str, str]) -> Path:
-    """The data folder of a service that is told nothing else."""
-    return kept_folder(environment, "forewarn")
-
-
-def usual_sockets(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where a service or an emulator has its socket that was told nothing else."""
-    folders = (default_folder(environment), emulator_folder(environment))
-    return (*(folder / OPERATOR_SOCKET for folder in folders), SYSTEM_SOCKET)
 
 
 def read_inventory(file: Path) -> str:

@@ -28,6 +28,7 @@ EVERYTHING = profiles.traits(
     tags=(("owner", "sh<>op"), ("quote", "\"'&")),
     fault_domain=2,
     zone="1",
+    os_type="Windows",
     freeze_by_move=True,
     when_host_goes_down=WhenHostGoesDown.MOVE,
 )

@@ -147,6 +147,21 @@ def test_the_journal_says_who_adopted_a_vm_and_what_they_said_of_it(place: Place
     assert line["detail"] == {"traits": {"scope": "web", "update_domain": 5, "zone": "1"}}
 
 
+def test_a_vm_is_adopted_with_its_os_and_guests_read_it(place: Place) -> None:
+    place.shows(web(0, os_type="Windows"), web(1))
+    shown = {one["name"]: one["os_type"] for one in place.world.get("/v1/vms")["items"]}
+    assert shown == {"web-0": "Windows", "web-1": "Linux"}
+    writing = place.writes()
+    answer = place.world.order("/v1/vms/web-1/adopt", {"os_type": "Windows"})
+    writing.result(WAIT_S)
+    assert answer["os_type"] == "Windows"
+    [adoption] = place.written
+    assert adoption.traits.os_type == "Windows"
+    refused = place.world.call("POST", "/v1/vms/web-1/adopt", {"os_type": "windows"})
+    assert refused.status == 400
+    assert b'"Linux" or "Windows"' in refused.body.replace(b'\\"', b'"')
+
+
 def test_an_adoption_that_may_have_been_written_is_in_the_journal_too(
     place: Place,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from forewarn.cli.main import app
+from forewarn.cli.main import app, mount
 from forewarn.cli.serve import say_where
 from forewarn.wiring.serve import Where
 from support.cli_runner import ask, forewarn
@@ -59,6 +59,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def test_every_command_takes_json() -> None:
+    mount([])
     without = [
         path
         for path, command in leaves(typer.main.get_command(app))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -273,6 +275,37 @@ def test_a_rate_limit_of_one_vm_leaves_the_others_alone(world: FaultyWorld) -> N
         assert world.statuses(5, POLL, "127.0.0.2") == [200] * 5
         world.get()
     assert world.statuses(3, POLL) == [200, 200, 429]
+
+
+# The order of events.
+
+
+def test_a_shuffled_document_has_the_same_events_under_the_same_tag() -> None:
+    orders = []
+    for seed in (7, 7, 8):
+        with Cloud(scopes=["web:4"], seed=seed) as cloud:
+            for number in range(4):
+                cloud.restart(f"web_{number}")
+            url = cloud.vm("web_0").document_url
+            plain = read_document(url)
+            fault = cloud.faults.add("shuffle", vm="web_0", count=20)
+            drawn = [read_document(url) for _ in range(20)]
+            cloud.expect_met(fault)
+            assert read_document(url) == plain
+            assert read_document(cloud.vm("web_1").document_url) == plain
+        names = [tuple(event["Resources"][0] for event in one["Events"]) for one, _ in drawn]
+        orders.append(names)
+        assert all(tag == plain[1] for _, tag in drawn)
+        assert {len(set(one)) for one in names} == {4}
+        assert len(set(names)) > 5
+    assert orders[0] == orders[1] != orders[2]
+
+
+def read_document(url: str) -> tuple[Any, str]:
+    """The document that a guest reads, and its ETag."""
+    request = urllib.request.Request(url, headers={"Metadata": "true"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer), answer.headers["ETag"]
 
 
 # The plain endpoint.

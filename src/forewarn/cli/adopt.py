@@ -34,6 +34,11 @@ class PriorityWord(StrEnum):
     SPOT = "spot"
 
 
+class OsWord(StrEnum):
+    LINUX = "Linux"
+    WINDOWS = "Windows"
+
+
 class GoesDown(StrEnum):
     """What becomes of a VM when its host is rebooted."""
 
@@ -79,6 +84,9 @@ def adopt_vm(
     ] = None,
     fault_domain: Annotated[int | None, typer.Option(metavar="N")] = None,
     zone: Annotated[str | None, typer.Option(metavar="TEXT")] = None,
+    os_type: Annotated[
+        OsWord | None, typer.Option(metavar="WORD", help="What runs in it: Linux, Windows.")
+    ] = None,
     freeze_by_move: Annotated[
         bool | None,
         typer.Option(
@@ -101,6 +109,7 @@ def adopt_vm(
         "tags": None if tag is None else _tags(tag),
         "fault_domain": fault_domain,
         "zone": zone,
+        "os_type": os_type,
         "freeze_by_move": freeze_by_move,
         "when_host_goes_down": when_host_goes_down,
     }

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from msgspec import Struct
 
-from forewarn import settings, unix_sockets
+from forewarn import folders, unix_sockets
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -74,16 +74,21 @@ class ServiceAddress(Struct, frozen=True, kw_only=True):
 
 def data_folder(data: Path | None, settings_file: Path | None) -> Path:
     """The data folder that the options, the environment and the settings file mean."""
-    return _settings(data, settings_file).data
+    return _service_folder(data, settings_file).data
 
 
-def _settings(data: Path | None, settings_file: Path | None) -> settings.Settings:
+def _service_folder(data: Path | None, settings_file: Path | None) -> folders.ServiceFolder:
+    plain = None if settings_file is not None else folders.told_plainly(data, os.environ)
+    if plain is not None:
+        return plain
+    from forewarn import settings  # noqa: PLC0415 - it imports half of the service
+
     try:
         return settings.load(
             file=settings_file,
             environment=os.environ,
             options={"data": None if data is None else str(data)},
-        )
+        ).folder()
     except settings.BadSettings as bad:
         raise Stop(EXIT_USAGE, str(bad)) from None
 
@@ -98,7 +103,7 @@ def find_service(data: Path | None, settings_file: Path | None) -> ServiceAddres
         raise Stop(
             EXIT_USAGE,
             "FOREWARN_URL is set and FOREWARN_TOKEN is not.",
-            f"Set it to what {settings.OPERATOR_TOKEN_FILE} in that service's data folder says.",
+            f"Set it to what {folders.OPERATOR_TOKEN_FILE} in that service's data folder says.",
         )
     if not _is_address(url):
         raise Stop(EXIT_USAGE, f"{url!r} is not the URL of a service.", "Give http://HOST:PORT.")
@@ -106,7 +111,7 @@ def find_service(data: Path | None, settings_file: Path | None) -> ServiceAddres
         raise Stop(
             EXIT_USAGE,
             "The operator's token has characters that no token has.",
-            f"Give what {settings.OPERATOR_TOKEN_FILE} in the service's data folder says.",
+            f"Give what {folders.OPERATOR_TOKEN_FILE} in the service's data folder says.",
         )
     return ServiceAddress(url=url.rstrip("/"), token=token)
 
@@ -116,12 +121,12 @@ def _socket(data: Path | None, settings_file: Path | None) -> Path:
 
     Several at once are never guessed between: an order meant for an emulator must not hit VMs.
     """
-    chosen = _settings(data, settings_file)
+    chosen = _service_folder(data, settings_file)
     if data is not None:
         return chosen.usual_socket
-    if chosen.socket is not None or chosen.data != settings.default_folder(os.environ):
+    if chosen.socket is not None or chosen.data != folders.default_folder(os.environ):
         return chosen.operator_socket
-    usual = {socket: unix_sockets.why_not(socket) for socket in settings.usual_sockets(os.environ)}
+    usual = {socket: unix_sockets.why_not(socket) for socket in folders.usual_sockets(os.environ)}
     running = [socket for socket, error in usual.items() if error is None]
     if len(running) > 1:
         named = " or ".join(f"FOREWARN_SOCKET={socket}" for socket in running)

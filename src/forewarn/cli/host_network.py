@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from forewarn.cli.client import Stop
@@ -20,6 +19,8 @@ def clear_network(*, as_json: AsJson = False) -> None:
     A daemon that is stopped leaves nothing, and one that is started replaces what it finds: this is
     for machines on which none is started again.
     """
+    import asyncio  # noqa: PLC0415 - other commands of hosts need none of it
+
     from forewarn.wiring.host_network import clear_network as clear  # noqa: PLC0415 - it is heavy
 
     try:

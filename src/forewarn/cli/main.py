@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from forewarn.cli import adopt, events, fleet, host, service, watch
 from forewarn.cli.client import Stop
 from forewarn.cli.session import AsJson, Session, flag, new_console, plain
 
@@ -22,19 +20,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Tells every VM what is about to happen to it, waits until it is ready, then does it.",
 )
-app.add_typer(adopt.vm, name="vm")
-app.add_typer(host.host, name="host")
-app.add_typer(events.event, name="event")
-app.add_typer(events.operation, name="operation")
-app.add_typer(fleet.scope, name="scope")
-app.command("journal")(service.journal)
-app.command("watch")(watch.watch)
-app.add_typer(service.inventory, name="inventory")
-app.command("backup")(service.backup)
-app.command("restore")(service.restore)
 
-# These import the whole service, the emulator or the conformance kit.
-_HEAVY = {
+# Each is imported when it is meant: a module with its function or group of commands.
+_COMMANDS = {
+    "vm": ("adopt", "vm"),
+    "host": ("host", "host"),
+    "event": ("events", "event"),
+    "operation": ("events", "operation"),
+    "scope": ("fleet", "scope"),
+    "journal": ("service", "journal"),
+    "watch": ("watch", "watch"),
+    "inventory": ("service", "inventory"),
+    "backup": ("service", "backup"),
+    "restore": ("service", "restore"),
     "serve": ("serve", "serve"),
     "control": ("control", "control"),
     "simulate": ("simulate", "simulate"),
@@ -43,10 +41,6 @@ _HEAVY = {
     "fault": ("faults", "fault"),
     "verify": ("verify", "verify"),
 }
-_LIGHT = frozenset(
-    {"vm", "host", "event", "operation", "scope", "journal"}
-    | {"watch", "inventory", "backup", "restore"}
-)
 _OF_ROOT = ("--data", "--settings")
 # They take these options themselves.
 _RUNNING = frozenset({"serve", "control", "simulate"})
@@ -69,6 +63,8 @@ def root(
 ) -> None:
     """Begin a session; the commands do the rest."""
     if version:
+        from importlib.metadata import version as version_of  # noqa: PLC0415 - it imports much
+
         number = version_of("forewarn")
         if as_json:
             Session.show_json({"version": number})
@@ -115,16 +111,15 @@ def _taken_out(arguments: Sequence[str], options: tuple[str, ...]) -> tuple[list
     return found, left
 
 
-def _mount(arguments: Sequence[str]) -> None:
-    """Add the commands that import much, unless others are plainly meant."""
+def mount(arguments: Sequence[str]) -> None:
+    """Add the command that is meant; for the help, and for what is no command, all of them."""
     meant = _command(arguments)
-    if meant in _LIGHT:
+    if not meant and "--version" in arguments:
         return
-    # All of them for the help, and for what is no command.
-    wanted = {meant} if meant in _HEAVY else _HEAVY.keys()
+    wanted = {meant} if meant in _COMMANDS else _COMMANDS.keys()
     mounted = {command.name for command in app.registered_commands}
     mounted.update(group.name for group in app.registered_groups)
-    for name, (module, attribute) in _HEAVY.items():
+    for name, (module, attribute) in _COMMANDS.items():
         if name not in wanted or name in mounted:
             continue
         found = getattr(import_module(f"forewarn.cli.{module}"), attribute)
@@ -137,7 +132,7 @@ def _mount(arguments: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 refused, 2 misused, 3 no service."""
     given = arranged(sys.argv[1:] if arguments is None else arguments)
-    _mount(given)
+    mount(given)
     try:
         app(given, prog_name="forewarn")
     except Stop as stop:

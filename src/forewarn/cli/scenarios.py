@@ -21,8 +21,7 @@ from forewarn.core.errors import Refusal
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.scenarios import answers, library
 from forewarn.emulator.scenarios.file import SCENARIO_BYTES_MAX, parse
-from forewarn.emulator.scenarios.runner import StepPhase
-from forewarn.emulator.scenarios.values import Needs, Scenario
+from forewarn.emulator.scenarios.values import Needs, Scenario, StepPhase
 
 scenario = typer.Typer(
     no_args_is_help=True, help="Scripts for the emulator: look at them, run them."

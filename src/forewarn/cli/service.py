@@ -12,13 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.cli import details, tables
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import BadInventory
-from forewarn.ports import StoreFailed
-from forewarn.settings import read_inventory
 
 INVENTORY_ANSWER_S = 1_800.0  # one of 200,000 VMs is answered when it was applied
 
@@ -99,6 +96,8 @@ def apply_inventory(
 ) -> None:
     """Make the fleet what the file says, whole or not at all."""
     session = session_of(context)
+    from forewarn.settings import read_inventory  # noqa: PLC0415 - it imports half of the service
+
     try:
         text = read_inventory(file)
     except BadInventory as bad:
@@ -144,7 +143,10 @@ def restore(
     """Make the database of a data folder from a backup, while no service runs on it."""
     session = session_of(context)
     folder = session.data_folder()
-    from forewarn.wiring.serve import restore as restored  # noqa: PLC0415 - the whole service
+    # These import the whole service.
+    from forewarn.adapters.sqlite.data_folder import DatabaseRefused  # noqa: PLC0415
+    from forewarn.ports import StoreFailed  # noqa: PLC0415
+    from forewarn.wiring.serve import restore as restored  # noqa: PLC0415
 
     try:
         done = restored(file, folder, force=force)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from forewarn.core.model import EventSource, EventType, Phase, ScheduledEvent, Scope
 
-# Everything of an event that the newest api-version shows, in no particular order.
+# Everything of an event that the newest api-version shows.
 Content = tuple[str, EventType, EventSource, bool, tuple[str, ...], int, str, int]
 
 
@@ -36,8 +36,20 @@ _looked_at: dict[tuple[int, int], _LookedAt] = {}
 
 
 def visible(scope: Scope) -> tuple[ScheduledEvent, ...]:
-    """The events in the scope's document, in the order they were scheduled."""
-    return tuple(event for event in scope.events if event.visible)
+    """The events of the scope's document in its order: Started first, then by NotBefore, then as
+    scheduled.
+
+    Clients that read only the first one read what is most urgent. The order follows from what the
+    document shows, so it moves only when that does: an approval moves nothing.
+    """
+    return tuple(sorted((event for event in scope.events if event.visible), key=_place))
+
+
+def _place(event: ScheduledEvent) -> tuple[bool, int]:
+    """Where an event stands among those of its scope; of a started one no NotBefore is shown."""
+    if event.phase is Phase.STARTED:
+        return False, 0
+    return True, event.not_before_ms
 
 
 def content(scope: Scope) -> tuple[Content, ...]:

@@ -32,4 +32,4 @@ class VmProfile(Struct, frozen=True, kw_only=True):
 NOTHING_SAID = VmProfile()
 ATTRIBUTES = VmProfile.__struct_fields__
 # Those that the metadata of a domain may say; an inventory file says all.
-IN_METADATA = ("priority", "address", "tags", "fault_domain", "zone")
+IN_METADATA = ("priority", "address", "tags", "fault_domain", "zone", "os_type")

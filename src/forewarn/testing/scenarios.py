@@ -48,7 +48,7 @@ class ScenarioRun:
     def refused(self) -> tuple[str, ...]:
         """Why steps were refused when their time had come; the other steps went on."""
 
-        from forewarn.emulator.scenarios.runner import StepPhase  # noqa: PLC0415 - see above
+        from forewarn.emulator.scenarios.values import StepPhase  # noqa: PLC0415 - see above
 
         async def work(_: Emulator) -> tuple[str, ...]:
             steps = [step for step in self._run.steps if step.phase is StepPhase.REFUSED]

@@ -13,7 +13,7 @@ import msgspec
 
 # Major and minor. Those of one major version understand each other: a minor one may add messages,
 # and fields that have a default. An unknown field is ignored, an unknown message refused by name.
-LINK_VERSION = "1.0"
+LINK_VERSION = "1.1"
 VERSION_HEADER = "forewarn-link"
 NOW_HEADER = "forewarn-now-ms"
 
@@ -84,8 +84,8 @@ class VmTraits(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the owner of a VM has said of it, in its domain. None (an empty scope) if not said.
 
     `scope_kind` is standalone, cloud-service, availability-set or placement-group; `priority`
-    regular or spot; `auto_approve` are types of events. `freeze_by_move`: a Freeze of its host
-    moves it away. `when_host_goes_down` is move or restart.
+    regular or spot; `auto_approve` are types of events; `os_type` is Linux or Windows.
+    `freeze_by_move`: a Freeze of its host moves it away. `when_host_goes_down` is move or restart.
     """
 
     scope: str = ""
@@ -98,6 +98,7 @@ class VmTraits(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: tuple[tuple[str, str], ...] = ()
     fault_domain: int | None = None
     zone: str = ""
+    os_type: str | None = None
     freeze_by_move: bool = False
     when_host_goes_down: str = "restart"
 

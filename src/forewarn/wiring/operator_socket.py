@@ -36,7 +36,7 @@ async def serving_socket(app: Starlette, settings: Settings) -> AsyncIterator[Pa
     Where that is outside of the data folder, a link at the usual place in the data folder leads to
     it. Raises ListenFailed or FolderUnusable. The caller holds the lock of the data folder.
     """
-    path, usual = settings.operator_socket, settings.usual_socket
+    path, usual = settings.operator_socket, settings.folder().usual_socket
     with _bound(path) as sock, _link(usual, to=path):
         async with running(GuardedServer(operator_config(app, SocketProtocol)), sock):
             yield path

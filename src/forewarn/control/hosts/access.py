@@ -145,9 +145,7 @@ def _prepare(scope: Scope, before: _Prepared | None = None) -> _Prepared:
     earlier: Mapping[str, ShownEvent] = {} if before is None else before.made
     made: dict[str, ShownEvent] = {}
     to_confirm: set[str] = set()
-    for event in scope.events:
-        if not event.visible:
-            continue
+    for event in document.visible(scope):
         shown = earlier.get(event.event_id)
         if shown is None or then[event.event_id] is not event:
             now = _as_shown(event)

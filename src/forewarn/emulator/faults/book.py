@@ -7,7 +7,7 @@ to a request what the book says. `kinds` says what each kind is, `orders` reads 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -247,6 +247,11 @@ class FaultBook:
         """The last incarnation of each scope that guests were shown."""
         return {name: one.seen + one.skipped for name, one in self._numbering.items()}
 
+    def drawn_order(self, fault: Fault, count: int) -> Sequence[int]:
+        """An order of so many things, drawn for this hit of the fault."""
+        words = f"{self._seed}\n{fault.fault_id}\n{fault.hits}".encode()
+        return sorted(range(count), key=lambda n: _drawn(words + b"\n%d" % n))
+
     # How.
 
     def _of_scope(self, kind: FaultKind, scope: Numbered) -> Iterator[_Entry]:
@@ -286,8 +291,7 @@ class FaultBook:
             return True
         turn = entry.looked[whom] = entry.looked.get(whom, 0) + 1
         words = f"{self._seed}\n{entry.fault.fault_id}\n{turn}\n{whom}".encode()
-        drawn = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big")
-        return drawn < share * 2**64
+        return _drawn(words) < share * 2**64
 
     def _hit(self, entry: _Entry, vm: str) -> Fault:
         fault = entry.fault = replace(entry.fault, hits=entry.fault.hits + 1)
@@ -312,6 +316,11 @@ class FaultBook:
         for fault in [entry.fault for entry in self._entries.values()]:
             if fault.until_ms is not None and now_ms >= fault.until_ms:
                 self._end(fault)
+
+
+def _drawn(words: bytes) -> int:
+    """A number below 2**64, always the same for the same words."""
+    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big")
 
 
 def _fits(order: FaultOrder, vm: str, method: str) -> bool:

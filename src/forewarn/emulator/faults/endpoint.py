@@ -16,6 +16,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
 
+import msgspec
+
 from forewarn.core.model import SECOND_MS
 from forewarn.emulator.faults.book import ONE_PER_REQUEST, Fault, FaultBook
 from forewarn.emulator.faults.kinds import KINDS, FaultKind
@@ -32,6 +34,7 @@ from forewarn.wire.problems import GuestProblem
 
 _END = b"\r\n\r\n"
 _ETAG = b'\r\nETag: "'
+_DOCUMENT = b'{"DocumentIncarnation":'
 _ETAG_ONLY = frozenset({FaultKind.UNQUOTED_ETAG})
 _AFTER = GuestProblem(
     HTTPStatus.INTERNAL_SERVER_ERROR, "fault-error-after", "Internal Server Error"
@@ -254,6 +257,8 @@ class FaultyConnection(Connection):
             self._real.write(answer)
         elif fault.kind is FaultKind.RESET:
             self._reset()
+        elif fault.kind is FaultKind.SHUFFLE:
+            self._real.write(self._shuffled(fault, answer))
         elif fault.kind is FaultKind.CUT:
             self._real.write(answer[: _middle(answer)])
             self._close()
@@ -270,6 +275,17 @@ class FaultyConnection(Connection):
         if asking is not None:
             vm, message = asking
             self._faulty_endpoint.answered(vm, message, answer, self._note)
+
+    def _shuffled(self, fault: Fault, answer: bytes) -> bytes:
+        """The answer with its events in a drawn order; as it is if it has none. As long as ever."""
+        head, end, body = answer.partition(_END)
+        if not body.startswith(_DOCUMENT):
+            return answer
+        document = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        events = msgspec.json.decode(document["Events"], type=list[msgspec.Raw])
+        order = self._faults.drawn_order(fault, len(events))
+        drawn = msgspec.Raw(msgspec.json.encode([events[place] for place in order]))
+        return head + end + msgspec.json.encode({**document, "Events": drawn})
 
     def _picks_tag(self) -> bool:
         guest = self._guest

@@ -49,6 +49,7 @@ class FaultKind(StrEnum):
     STALL = "stall"
     SKIP = "skip"
     UNQUOTED_ETAG = "unquoted-etag"
+    SHUFFLE = "shuffle"
     RATE_LIMIT = "rate-limit"
     LATENCY = "latency"
     LATE = "late"
@@ -157,6 +158,12 @@ _ROWS = (
         " usual, for the whole scope; `count` and `share` are of changes, not requests.",
         takes=("by",),
         methods=(),
+    ),
+    KindOfFault(
+        kind=FaultKind.SHUFFLE,
+        sentence="The events of the document are in an order that is drawn anew for each GET, under"
+        " the same incarnation and ETag.",
+        methods=(Method.GET,),
     ),
     KindOfFault(
         kind=FaultKind.UNQUOTED_ETAG,

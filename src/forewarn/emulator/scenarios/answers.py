@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from forewarn.core.model import ScheduledEvent
 from forewarn.emulator.scenarios import library
-from forewarn.emulator.scenarios.runner import Run, StepRun
 from forewarn.emulator.scenarios.values import Needs, Scenario, ScenarioStep
 from forewarn.text.durations import duration_text
 from forewarn.wire.instants import time_text
+
+if TYPE_CHECKING:  # the command line reads scripts without it, and it imports all of control
+    from forewarn.emulator.scenarios.runner import Run, StepRun
 
 
 class StepJson(msgspec.Struct):

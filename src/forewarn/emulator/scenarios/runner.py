@@ -7,7 +7,6 @@ the refusal; the other steps go on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -29,7 +28,7 @@ from forewarn.emulator.scenarios.orders import (
     orders_of,
     vms_meant,
 )
-from forewarn.emulator.scenarios.values import Scenario, ScenarioStep, Verb
+from forewarn.emulator.scenarios.values import Scenario, ScenarioStep, StepPhase, Verb
 from forewarn.ports import Store
 
 RUNS_MAX = 100  # at once, and in the record
@@ -66,15 +65,6 @@ class Faults(Protocol):
     def add(self, order: FaultOrder) -> Fault: ...
 
     def clear(self, fault_id: str | None = None) -> Sequence[Fault]: ...
-
-
-class StepPhase(StrEnum):
-    """How far a step has come."""
-
-    WAITING = "waiting"
-    DONE = "done"
-    REFUSED = "refused"
-    STOPPED = "stopped"
 
 
 class StepRun(Struct, eq=False):

@@ -15,6 +15,15 @@ from forewarn.emulator.faults.orders import FaultOrder
 from forewarn.text.durations import duration_text
 
 
+class StepPhase(StrEnum):
+    """How far a step has come."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    REFUSED = "refused"
+    STOPPED = "stopped"
+
+
 class Verb(StrEnum):
     """What a step can do."""
 
