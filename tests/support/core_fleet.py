@@ -202,8 +202,10 @@ class Cloud(InlineFleet):
 
     # Orders.
 
-    def order(self, vm_name: str, event_type: EventType, *, by: str = "owner") -> ScheduledEvent:
-        return self.event(self.run(ordered.order_vm(vm_name, event_type, by=by)))
+    def order(
+        self, vm_name: str, event_type: EventType, *, by: str = "owner", **more: Any
+    ) -> ScheduledEvent:
+        return self.event(self.run(ordered.order_vm(vm_name, event_type, by=by, **more)))
 
     def maintain(self, host: str, event_type: EventType, **more: Any) -> Operation:
         by = more.pop("by", "operator")

@@ -14,7 +14,14 @@ from starlette.requests import Request
 
 from forewarn.api import orders
 from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
-from forewarn.api.orders import DegradeRequest, EmptyRequest, FailRequest, MaintainRequest, words
+from forewarn.api.orders import (
+    DegradeRequest,
+    EmptyRequest,
+    FailRequest,
+    MaintainRequest,
+    VmOrderRequest,
+    words,
+)
 from forewarn.api.requests import (
     EventsQuery,
     JournalQuery,
@@ -94,6 +101,7 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             _vm(kind),
             command=kind,
             answer=answers.EventAnswer,
+            body=VmOrderRequest,
         )
         for verb, kind, summary in verbs
     ]
@@ -376,7 +384,9 @@ def _id(request: Request) -> str:
 
 
 def _vm(kind: type[OfVm]) -> MakeOrder:
-    return lambda by, request, body: _plain(body, kind(by=by, vm=_name(request)))
+    return lambda by, request, body: kind(
+        by=by, vm=_name(request), window=orders.window(words(body, VmOrderRequest).window)
+    )
 
 
 def _host(kind: type[OfHost]) -> MakeOrder:

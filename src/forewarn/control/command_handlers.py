@@ -80,6 +80,8 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.EndReport: report_commands.end_report,
     commands.StartEvents: ticker.start_events,
     commands.StartOperation: ticker.start_operation,
+    commands.WithdrawEvent: ticker.withdraw_event,
+    commands.WithdrawOperation: ticker.withdraw_operation,
     commands.TellNewcomers: ticker.tell_newcomers,
     commands.SettleOperation: ticker.settle_operation,
     commands.ExpireEvent: ticker.expire_event,

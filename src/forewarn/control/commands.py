@@ -19,7 +19,7 @@ from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -43,31 +43,35 @@ class Command(
     by: Principal
 
 
-# What operators order.
+# What operators order. Outside of the `window` of an order nothing of it starts.
 
 
 class RestartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Reboot a VM, as its owner. Answers the event, also if the same order was open already."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class RedeployVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Move a VM to another host, as its owner."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class DeleteVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Terminate a VM, as its owner."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class EvictVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Preempt a spot VM, as the platform."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class MaintainHost(Command[Operation], frozen=True, kw_only=True):
@@ -80,6 +84,7 @@ class MaintainHost(Command[Operation], frozen=True, kw_only=True):
     host: str
     event_type: EventType
     not_before: TimeInput | None = None
+    window: WindowInput | None = None
     duration_s: int | None = None
     description: str | None = None
     break_domains: bool = False
@@ -90,6 +95,7 @@ class DegradeHost(Command[Operation], frozen=True, kw_only=True):
 
     host: str
     not_before: TimeInput | None = None
+    window: WindowInput | None = None
 
 
 class HostFailed(msgspec.Struct, frozen=True):
@@ -473,6 +479,19 @@ class StartEvents(Command[bool], frozen=True, kw_only=True):
 
 class StartOperation(Command[bool], frozen=True, kw_only=True):
     """Start an operation, with all its events and in one transaction, if nothing holds it."""
+
+    operation_id: str
+
+
+class WithdrawEvent(Command[None], frozen=True, kw_only=True):
+    """End an event of its own that did not start before the window of its order closed."""
+
+    scope: str
+    event_id: str
+
+
+class WithdrawOperation(Command[None], frozen=True, kw_only=True):
+    """End what of an operation has not started before the window of its order closed."""
 
     operation_id: str
 

@@ -11,8 +11,8 @@ codes are in `wire.problems`, in one place.
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
-    |   +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
-    |   +-- NameTaken
+    |   +-- OperationExists, WindowTooShort, OtherWindow, StaleReport, InventoryConflict,
+    |   +-- IdempotencyMismatch, NameTaken
     +-- Forbidden           who asks may not ask that
         +-- NotInvited, NotMember, NotYours
     Unavailable             nothing wrong with the request; it could not be made durable
@@ -86,6 +86,14 @@ class HostHeard(Conflict):
 
 class OperationExists(Conflict):
     """The host already has an operation of that type."""
+
+
+class WindowTooShort(Conflict):
+    """The window of the order closes before the notice that is promised has been given."""
+
+
+class OtherWindow(Conflict):
+    """The same is already ordered, with another window or without one."""
 
 
 class StaleReport(Conflict):

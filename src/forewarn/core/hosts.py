@@ -34,6 +34,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Window,
 )
 
 HOST_FAILED = "the host has failed"
@@ -60,6 +61,7 @@ def degrade(
     fleet: Fleet,
     *,
     not_before_ms: int | None,
+    window: Window | None = None,
     by: str,
     operation_id: str,
     ids: Iterator[str],
@@ -68,18 +70,22 @@ def degrade(
 ) -> Decision:
     """The host's hardware is expected to fail: its VMs will be moved, a week ahead by default.
 
-    An owner who redeploys a VM before that avoids the event. The host takes no new VMs.
+    With a window they are moved in that, also if it is sooner. An owner who redeploys a VM before
+    avoids the event. The host takes no new VMs.
     """
     if host.health is not Health.OK:
         raise HostUnfit(
             f"Host {host.name} is already {host.health.value}.",
             f"`forewarn host repair {host.name}` when it is well again.",
         )
+    if not_before_ms is None and window is None:
+        not_before_ms = now_ms + notice.DEGRADED_NOTICE_MS
     order = scheduling.Order(
         event_type=EventType.REDEPLOY,
         cause=Cause.DEGRADED,
         by=by,
-        not_before_ms=not_before_ms or now_ms + notice.DEGRADED_NOTICE_MS,
+        not_before_ms=not_before_ms,
+        window=window,
     )
     fact = host_fact(FactKind.HOST_DEGRADED, host.name, now_ms, by=by)
     decision = scheduling.maintain(
