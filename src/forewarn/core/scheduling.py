@@ -7,7 +7,7 @@ changed nothing. Starting is elsewhere (`starting`), and so is everything about 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -322,17 +322,8 @@ def maintain(
     told = ((need_scope(fleet, group.scope), group) for group in groups)
     _refuse_outside_window(order, told, now_ms=now_ms, policy=policy)
     broken = placement.scopes_with_two_domains(host.name, fleet)
-    if whole_host and broken and not break_domains:
-        raise TwoDomainsOnHost(
-            f"{order.event_type.value} of host {host.name} would hit "
-            + "; ".join(
-                f"update domains {', '.join(map(str, domains))} of scope {name} at once"
-                for name, domains in broken.items()
-            )
-            + ".",
-            f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
-            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
-        )
+    if whole_host and not break_domains:
+        _refuse_two_domains(host, order, broken)
     operation = Operation(
         operation_id=operation_id,
         host=host.name,
@@ -362,6 +353,20 @@ def maintain(
     )
     announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
     return replace(announced, facts=(fact, *announced.facts))
+
+
+def _refuse_two_domains(host: Host, order: Order, broken: Mapping[str, tuple[int, ...]]) -> None:
+    if broken:
+        raise TwoDomainsOnHost(
+            f"{order.event_type.value} of host {host.name} would hit "
+            + "; ".join(
+                f"update domains {', '.join(map(str, domains))} of scope {name} at once"
+                for name, domains in broken.items()
+            )
+            + ".",
+            f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
+            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
+        )
 
 
 def _refuse_words(order: Order) -> None:
