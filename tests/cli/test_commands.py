@@ -248,6 +248,15 @@ def test_maintain_passes_time_and_consent_to_break_domains(world: OperatorWorld)
     assert ran.json["events"][0]["event_type"] == "Reboot"
 
 
+def test_a_vm_without_a_host_is_started_on_one_that_is_named(world: OperatorWorld) -> None:
+    ask(world, "host", "fail", "h1", "--fenced", "--force")
+    world.order("/v1/hosts/h3/close")
+    refused = ask(world, "vm", "start", "web-0", "--on", "h3")
+    assert (refused.code, "Host h3 cannot take web-0: closed" in joined(refused.err)) == (1, True)
+    ran = ask(world, "vm", "start", "web-0", "--on", "h2", "--break-domains", "--reason", "now")
+    assert (ran.code, "web-0 starts on h2." in ran.out) == (0, True)
+
+
 def test_every_order_passes_its_window(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     window = {"start": "2026-03-03T11:00:00.000Z", "end": "2026-03-03T14:00:00.000Z"}

@@ -53,6 +53,7 @@ SAMPLES: list[Command[Any]] = [
     commands.RedeployVm(**VM),
     commands.DeleteVm(**VM),
     commands.EvictVm(**VM, window=WindowInput(start=IN_AN_HOUR, end=IN_AN_HOUR)),
+    commands.StartVm(**VM, host="h2", break_domains=True, reason="there is no other"),
     commands.MaintainHost(
         **HOST,
         event_type=EventType.FREEZE,

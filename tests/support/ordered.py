@@ -53,6 +53,10 @@ def at(ms: int | None) -> TimeInput | None:
 # What operators order.
 
 
+def start_vm(vm: str, host: str, *, by: str, **more: Any) -> Command[ScheduledEvent]:
+    return commands.StartVm(by=operator(by), vm=vm, host=host, **more)
+
+
 def within(window: tuple[int, int] | None) -> WindowInput | None:
     """A window from one wall time in milliseconds to another."""
     if window is None:

@@ -38,6 +38,16 @@ class VmOrderRequest(msgspec.Struct, forbid_unknown_fields=True):
     window: WindowRequest | None = None
 
 
+class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a VM of a failed host starts. `break_domains` accepts another update domain of its
+    scope there, and needs a `reason`.
+    """
+
+    on: str
+    break_domains: bool = False
+    reason: str = ""
+
+
 class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """When the VMs of a degraded host are moved: without approval, from `not_before` on.
 
@@ -122,6 +132,12 @@ def maintain_host(host: str, said: MaintainRequest, by: Principal) -> commands.M
 def degrade_host(host: str, said: DegradeRequest, by: Principal) -> commands.DegradeHost:
     return commands.DegradeHost(
         by=by, host=host, not_before=_when(said.not_before), window=window(said.window)
+    )
+
+
+def start_vm(vm: str, said: StartRequest, by: Principal) -> commands.StartVm:
+    return commands.StartVm(
+        by=by, vm=vm, host=said.on, break_domains=said.break_domains, reason=said.reason
     )
 
 

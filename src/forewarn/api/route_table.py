@@ -19,6 +19,7 @@ from forewarn.api.orders import (
     EmptyRequest,
     FailRequest,
     MaintainRequest,
+    StartRequest,
     VmOrderRequest,
     words,
 )
@@ -105,7 +106,17 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
         )
         for verb, kind, summary in verbs
     ]
-    return [listed, shown, *ordered]
+    started = _order(
+        routes,
+        "/v1/vms/{name}/start",
+        "vm-start",
+        "Start a VM of a failed host, which has none, on a host that is named.",
+        lambda by, request, body: orders.start_vm(_name(request), words(body, StartRequest), by),
+        command=commands.StartVm,
+        answer=answers.EventAnswer,
+        body=StartRequest,
+    )
+    return [listed, shown, *ordered, started]
 
 
 def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:

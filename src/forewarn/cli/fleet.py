@@ -135,6 +135,30 @@ def evict_vm(
     _order_vm(context, name, "evict", window=window, as_json=as_json)
 
 
+@vm.command("start")
+def start_vm(
+    context: typer.Context,
+    *,
+    name: Name,
+    on: Annotated[str, typer.Option("--on", metavar="HOST", help="Where it starts.")],
+    break_domains: Annotated[
+        bool,
+        flag("--break-domains", help="Accept another update domain of its scope on that host."),
+    ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start a VM of a failed host, which has nowhere to start, on a host that you name."""
+    session = session_of(context)
+    body = {"on": on, "break_domains": break_domains, "reason": reason}
+    reply = session.client().order("vms", name, "start", body=body)
+    session.show(reply, details.ordered_event, as_json=as_json)
+    if not as_json:
+        session.console.print(f"{name} starts on {on}.")
+
+
 # Hosts.
 
 

@@ -41,12 +41,12 @@ def away(text: str | None, now: datetime) -> str:
 def window(start: str, end: str, now: datetime) -> str:
     """`22:00:00 to 23:00:00, opens in 3h 5m`."""
     if now < parse(start):
-        state = f"opens {away(start, now)}"
+        how = f"opens {away(start, now)}"
     elif now < parse(end):
-        state = f"open, closes {away(end, now)}"
+        how = f"open, closes {away(end, now)}"
     else:
-        state = "closed"
-    return f"{clock(start, now)} to {clock(end, now)}, {state}"
+        how = "closed"
+    return f"{clock(start, now)} to {clock(end, now)}, {how}"
 
 
 def both(text: str | None, now: datetime) -> str:

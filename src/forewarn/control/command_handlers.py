@@ -46,6 +46,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.RedeployVm: operator_commands.redeploy_vm,
     commands.DeleteVm: operator_commands.delete_vm,
     commands.EvictVm: operator_commands.evict_vm,
+    commands.StartVm: operator_commands.start_vm,
     commands.MaintainHost: operator_commands.maintain_host,
     commands.DegradeHost: operator_commands.degrade_host,
     commands.FailHost: operator_commands.fail_host,

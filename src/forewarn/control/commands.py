@@ -74,6 +74,18 @@ class EvictVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     window: WindowInput | None = None
 
 
+class StartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Start a VM of a failed host, which waits for a place, on this host.
+
+    `break_domains` accepts that another update domain of its scope is there; `reason` says why.
+    """
+
+    vm: str
+    host: str
+    break_domains: bool = False
+    reason: str = ""
+
+
 class MaintainHost(Command[Operation], frozen=True, kw_only=True):
     """Freeze or reboot a host, or move its VMs away (Redeploy).
 
@@ -572,6 +584,7 @@ Order = (
     | RedeployVm
     | DeleteVm
     | EvictVm
+    | StartVm
     | MaintainHost
     | DegradeHost
     | FailHost

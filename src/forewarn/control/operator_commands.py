@@ -65,6 +65,25 @@ def _order_vm(tx: Transaction, command: _OfVm, event_type: EventType) -> Schedul
     return need_event(tx, event_id)[1]
 
 
+def start_vm(tx: Transaction, command: commands.StartVm) -> ScheduledEvent:
+    scope, host = tx.need_scope_of_vm(command.vm), tx.need_host(command.host)
+    vm = scope.vm(command.vm)
+    if vm is None:
+        raise NotFound(f"There is no VM {command.vm}.", "`forewarn vm list` shows the names.")
+    decision, event_id = hosts.start_on(
+        scope,
+        vm,
+        host,
+        tx,
+        break_domains=command.break_domains,
+        reason=command.reason,
+        by=str(command.by),
+        now_ms=tx.now_ms,
+    )
+    tx.apply(decision)
+    return need_event(tx, event_id)[1]
+
+
 def _start_if_approved(tx: Transaction, scope_name: str, event_id: str) -> None:
     """An auto-approved order whose domain is free is never seen as Scheduled (L47)."""
     scope = tx.need_scope(scope_name)

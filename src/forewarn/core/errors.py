@@ -12,7 +12,7 @@ codes are in `wire.problems`, in one place.
     +-- Conflict            the words are fine, the state does not allow it
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
     |   +-- OperationExists, WindowTooShort, OtherWindow, StaleReport, InventoryConflict,
-    |   +-- IdempotencyMismatch, NameTaken
+    |   +-- IdempotencyMismatch, NameTaken, VmHasHost
     +-- Forbidden           who asks may not ask that
         +-- NotInvited, NotMember, NotYours
     Unavailable             nothing wrong with the request; it could not be made durable
@@ -78,6 +78,10 @@ class TwoDomainsOnHost(Conflict):
 
 class HostUnfit(Conflict):
     """The host's health does not allow the order."""
+
+
+class VmHasHost(Conflict):
+    """A host is named for a VM that does not wait for one."""
 
 
 class HostHeard(Conflict):

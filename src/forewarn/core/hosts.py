@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from forewarn.core import ending, notice, placement, scheduling, scope_edits, starting, whereabouts
-from forewarn.core.errors import HostHeard, HostUnfit
+from forewarn.core.errors import HostHeard, HostUnfit, Invalid, TwoDomainsOnHost, VmHasHost
 from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
@@ -38,6 +38,7 @@ from forewarn.core.model import (
 )
 
 HOST_FAILED = "the host has failed"
+REASON_CHARS_MAX = 200
 
 
 def close(host: Host, *, by: str, now_ms: int) -> Decision:
@@ -476,6 +477,85 @@ def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> De
     if not facts:
         return Decision()
     return Decision(scopes=(scope_edits.with_event(scope, event),), facts=tuple(facts))
+
+
+def start_on(
+    scope: Scope,
+    vm: Vm,
+    host: Host,
+    fleet: Fleet,
+    *,
+    break_domains: bool,
+    reason: str,
+    by: str,
+    now_ms: int,
+) -> tuple[Decision, str]:
+    """Start a VM of a failed host, which waits for a place, on the host that an operator names.
+
+    Returns the decision and the event's id. Only `break_domains`, with a reason, puts it beside
+    another update domain of its scope; nothing makes it start where it could run twice.
+    """
+    event, action = _waiting(scope, vm)
+    _refuse_running_twice(event, vm, fleet)
+    if host not in (place for place, _ in fleet.places()):
+        raise HostUnfit(
+            f"Host {host.name} cannot take {vm.name}: {placement.why_not(scope, host, fleet)}.",
+            "`forewarn host list` shows those that are open and have room.",
+        )
+    beside = placement.domains_beside(scope, vm, host.name, fleet)
+    if beside and not break_domains:
+        raise TwoDomainsOnHost(
+            f"Host {host.name} has update domain {', '.join(map(str, beside))} of {scope.name}"
+            f" already; {vm.name} is of domain {vm.update_domain}.",
+            "Name another host, or accept it with --break-domains and --reason TEXT.",
+        )
+    _refuse_reason(reason, needed=bool(beside))
+    fact = event_fact(
+        FactKind.ASSIGNED,
+        event,
+        now_ms,
+        host=host.name,
+        vm=vm.name,
+        by=by,
+        detail={"from": event.host, "broke_domains": list(beside), "reason": reason},
+    )
+    after = scope_edits.with_action(event, _at(action, vm, host.name))
+    return Decision(scopes=(scope_edits.with_event(scope, after),), facts=(fact,)), event.event_id
+
+
+def _waiting(scope: Scope, vm: Vm) -> tuple[ScheduledEvent, Action]:
+    for event in scope.events:
+        for action in event.actions if waits_for_place(event) else ():
+            if action.vm == vm.name and action.host is None and not action.ended:
+                return event, action
+    raise VmHasHost(
+        f"{vm.name} does not wait for a host: it is on {vm.host}.",
+        "Only a VM of a failed host is started so; `forewarn vm redeploy` moves one that runs.",
+    )
+
+
+def _refuse_running_twice(event: ScheduledEvent, vm: Vm, fleet: Fleet) -> None:
+    if not whereabouts.surely_off(event.host, fleet):
+        raise HostUnfit(
+            f"Host {event.host} may still run {vm.name}.",
+            f"Say `forewarn host fail {event.host} --fenced` once it is surely off.",
+        )
+    other = whereabouts.other_host(vm, fleet)
+    if other is not None:
+        raise HostUnfit(
+            f"{vm.name} was being moved to {other}, and may run there.",
+            f"Say `forewarn host repair {other}`, or `forewarn host fail {other} --fenced`.",
+        )
+
+
+def _refuse_reason(reason: str, *, needed: bool) -> None:
+    if needed and not reason.strip():
+        raise Invalid("The domain rule is broken only with a reason.", "Add --reason TEXT.")
+    if len(reason) > REASON_CHARS_MAX or not reason.isprintable():
+        raise Invalid(
+            "The reason is longer than one line of the journal, or holds control characters.",
+            f"Up to {REASON_CHARS_MAX} printable characters would be accepted.",
+        )
 
 
 def _placed(
