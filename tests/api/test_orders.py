@@ -283,7 +283,7 @@ def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
 
 
 def test_a_refused_order_is_not_remembered(world: OperatorWorld) -> None:
-    world.order("/v1/hosts/h1/fail")
+    world.order("/v1/hosts/h1/fail", {"force": True})
     headers = {"Idempotency-Key": "k"}
     body = {"event_type": "Reboot"}
     assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 409

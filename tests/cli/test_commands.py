@@ -339,7 +339,9 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWor
     assert ask(world, "host", "open", "h1", "--json").json["closed"] is False
     degraded = ask(world, "host", "degrade", "h1", "--not-before", "+1d", "--json").json
     assert degraded["ordered_not_before"] == "2026-03-04T10:00:00.000Z"
-    assert ask(world, "host", "fail", "h1", "--json").json["fenced"] is False
+    heard = ask(world, "host", "fail", "h1")
+    assert (heard.code, "Host h1 has not failed: it was heard" in heard.err) == (1, True)
+    assert ask(world, "host", "fail", "h1", "--force", "--json").json["fenced"] is False
     heard = ask(world, "host", "fail", "h1", "--fenced")
     assert (heard.code, "Host h1 is not off" in heard.err) == (1, True)
     assert "--force" in heard.err

@@ -245,7 +245,7 @@ class Run:
         soon = self.world.clock.now_ms() + 20 * MINUTE_MS
         commands: dict[str, Callable[[], Wanted[object]]] = {
             "degrade": lambda: ordered.degrade_host(host, by="op", not_before_ms=soon),
-            "repair": lambda: ordered.repair_host(host, by="op"),
+            "repair": lambda: ordered.repair_host(host, by="op", force=True),
             "close": lambda: ordered.close_host(host, by="op"),
             "open": lambda: ordered.open_host(host, by="op"),
         }
@@ -264,7 +264,7 @@ class Run:
             self.world.daemon_dies(self.world.hosts[host])
         if fenced or self.rng.random() < 0.5:
             self.world.hypervisor.inner.kill_host(host)
-        command = ordered.fail_host(host, by="op", fenced=fenced, force=fenced)
+        command = ordered.fail_host(host, by="op", fenced=fenced, force=True)
         if self.order(command, f"{'fenced' if fenced else 'fail'} {host}"):
             self.world.declared(host)
 
@@ -323,7 +323,7 @@ class Run:
         self.ensure_up()
         for host in sorted(self.world.failed):
             self.revive(host)
-            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+            self.order(ordered.repair_host(host, by="op", force=True), f"repair {host}")
         self.world.pass_time(15_000)
         self.begin_a_move()
         inner = self.world.hypervisor.inner
@@ -514,7 +514,7 @@ class Run:
                 world.join(one)
         for host in world.hosts:
             self.revive(host)
-            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+            self.order(ordered.repair_host(host, by="op", force=True), f"repair {host}")
             self.order(ordered.open_host(host, by="op"), f"open {host}")
         for _ in range(HEALING_HOURS * 4):
             if not self.open_events() and not self.open_operations():

@@ -215,10 +215,10 @@ class Cloud(InlineFleet):
         return self.run(ordered.degrade_host(host, by="operator", **more))
 
     def fail(self, host: str, *, fenced: bool = False) -> None:
-        self.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
+        self.run(ordered.fail_host(host, by="operator", fenced=fenced, force=True))
 
     def repair(self, host: str) -> None:
-        self.run(ordered.repair_host(host, by="operator"))
+        self.run(ordered.repair_host(host, by="operator", force=True))
 
     def cancel(self, event: ScheduledEvent) -> None:
         self.run(ordered.cancel_event(event.event_id, by="operator"))

@@ -108,8 +108,8 @@ def fail_host(
     return commands.FailHost(by=operator(by), host=host, fenced=fenced, force=force)
 
 
-def repair_host(host: str, *, by: str) -> Command[Host]:
-    return commands.RepairHost(by=operator(by), host=host)
+def repair_host(host: str, *, by: str, force: bool = False) -> Command[Host]:
+    return commands.RepairHost(by=operator(by), host=host, force=force)
 
 
 def close_host(host: str, *, by: str) -> Command[Host]:

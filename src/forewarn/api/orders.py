@@ -58,10 +58,16 @@ class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
     window: WindowRequest | None = None
 
 
+class RepairRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A host that is not heard is not taken for well, unless `force`."""
+
+    force: bool = False
+
+
 class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 
-    A host that was heard just now says otherwise, and is believed unless `force`.
+    A host that was heard just now says otherwise, fenced or not, and is believed unless `force`.
     """
 
     fenced: bool = False
@@ -150,6 +156,10 @@ def window(said: WindowRequest | None) -> WindowInput | None:
     if said is None:
         return None
     return WindowInput(start=parse_instant(said.start), end=parse_instant(said.end))
+
+
+def repair_host(host: str, said: RepairRequest, by: Principal) -> commands.RepairHost:
+    return commands.RepairHost(by=by, host=host, force=said.force)
 
 
 def _when(text: str | None) -> TimeInput | None:

@@ -19,6 +19,7 @@ from forewarn.api.orders import (
     EmptyRequest,
     FailRequest,
     MaintainRequest,
+    RepairRequest,
     StartRequest,
     VmOrderRequest,
     words,
@@ -35,7 +36,7 @@ from forewarn.control import commands
 from forewarn.wire import operator_answers as answers
 
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
-OfHost = commands.RepairHost | commands.CloseHost | commands.OpenHost
+OfHost = commands.CloseHost | commands.OpenHost
 OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
@@ -199,9 +200,12 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/repair",
             "host-repair",
             "Say that the host is well again.",
-            _host(commands.RepairHost),
+            lambda by, request, body: orders.repair_host(
+                _name(request), words(body, RepairRequest), by
+            ),
             command=commands.RepairHost,
             answer=answers.HostJson,
+            body=RepairRequest,
         ),
     ]
 

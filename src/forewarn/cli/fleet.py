@@ -225,9 +225,7 @@ def fail_host(
     fenced: Annotated[
         bool, flag("--fenced", help="It is surely off: its VMs may start elsewhere.")
     ] = False,
-    force: Annotated[
-        bool, flag("--force", help="With --fenced: also if it was heard seconds ago.")
-    ] = False,
+    force: Annotated[bool, flag("--force", help="Also if it was heard seconds ago.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say that the host has failed: its VMs are down."""
@@ -235,9 +233,15 @@ def fail_host(
 
 
 @host.command("repair")
-def repair_host(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def repair_host(
+    context: typer.Context,
+    *,
+    name: Name,
+    force: Annotated[bool, flag("--force", help="Also if it is not heard.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say that a degraded or failed host is well again."""
-    _order_host(context, name, "repair", as_json=as_json)
+    _order_host(context, name, "repair", body={"force": force}, as_json=as_json)
 
 
 @host.command("maintain")

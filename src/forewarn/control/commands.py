@@ -120,8 +120,8 @@ class HostFailed(msgspec.Struct, frozen=True):
 class FailHost(Command[HostFailed], frozen=True, kw_only=True):
     """Say that a host has failed, and with `fenced` that it is surely off.
 
-    The power of a simulated host is cut first, so that it is. Any other that is heard is not off:
-    HostHeard, unless `force`.
+    The power of a simulated host is cut first, so that it is. Any other that is heard has not
+    failed: HostHeard, unless `force`.
     """
 
     host: str
@@ -130,9 +130,13 @@ class FailHost(Command[HostFailed], frozen=True, kw_only=True):
 
 
 class RepairHost(Command[Host], frozen=True, kw_only=True):
-    """Say that a degraded or failed host is well again; a simulated one gets its power back."""
+    """Say that a degraded or failed host is well again; a simulated one gets its power back.
+
+    Any other that is not heard: HostSilent, unless `force`.
+    """
 
     host: str
+    force: bool = False
 
 
 class CloseHost(Command[Host], frozen=True, kw_only=True):

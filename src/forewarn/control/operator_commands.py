@@ -193,8 +193,13 @@ def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFaile
 
 def repair_host(tx: Transaction, command: commands.RepairHost) -> Host:
     host, by = command.host, str(command.by)
-    tx.apply(hosts.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
-    tx.restore_power(host)
+    before = tx.need_host(host)
+    switched_on = tx.restore_power(host)
+    tx.apply(
+        hosts.repair(
+            before, tx, by=by, now_ms=tx.now_ms, force=command.force, switched_on=switched_on
+        )
+    )
     return tx.need_host(host)
 
 

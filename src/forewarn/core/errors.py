@@ -11,8 +11,8 @@ codes are in `wire.problems`, in one place.
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
-    |   +-- OperationExists, WindowTooShort, OtherWindow, StaleReport, InventoryConflict,
-    |   +-- IdempotencyMismatch, NameTaken, VmHasHost
+    |   +-- HostSilent, OperationExists, WindowTooShort, OtherWindow, StaleReport,
+    |   +-- InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
     +-- Forbidden           who asks may not ask that
         +-- NotInvited, NotMember, NotYours
     Unavailable             nothing wrong with the request; it could not be made durable
@@ -85,7 +85,11 @@ class VmHasHost(Conflict):
 
 
 class HostHeard(Conflict):
-    """A host is said to be off, and it speaks."""
+    """A host is said to have failed or to be off, and it speaks."""
+
+
+class HostSilent(Conflict):
+    """A host is said to be well, and it is not heard."""
 
 
 class OperationExists(Conflict):

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from forewarn.core import ending, notice, placement, scheduling, scope_edits, starting, whereabouts
-from forewarn.core.errors import HostHeard, HostUnfit, Invalid, TwoDomainsOnHost, VmHasHost
+from forewarn.core.errors import (
+    HostHeard,
+    HostSilent,
+    HostUnfit,
+    Invalid,
+    TwoDomainsOnHost,
+    VmHasHost,
+)
 from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
@@ -113,12 +120,15 @@ def fail(
     """The host has failed. What ran there has ended badly; its VMs are declared Started.
 
     `fenced` says that the host is surely off, so that its VMs may start elsewhere. It may be said
-    later, by declaring the failure again. A host that control hears is not off, whatever the caller
-    says: raises HostHeard, unless `force` overrides it, which the journal keeps.
+    later, by declaring the failure again. A host that control hears has neither failed nor is it
+    off, whatever the caller says: raises HostHeard, unless `force` overrides it, which the journal
+    keeps.
     """
-    forced = _forced(host.name, fleet, force=force) if fenced else {}
+    if host.health is Health.FAILED and not fenced:
+        return Decision()
+    forced = _forced(host.name, fleet, fenced=fenced, force=force)
     if host.health is Health.FAILED:
-        if not fenced or host.fenced:
+        if host.fenced:
             return Decision()
         fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=forced)
         return Decision(
@@ -160,18 +170,21 @@ def fail(
     )
 
 
-def _forced(host: str, fleet: Fleet, *, force: bool) -> dict[str, object]:
-    """What the journal says of the force that it took to take the host for off; often nothing.
+def _forced(host: str, fleet: Fleet, *, fenced: bool, force: bool) -> dict[str, object]:
+    """What the journal says of the force that it took to take the host for failed; often nothing.
 
-    Raises HostHeard for one that speaks, or may: its VMs would run twice.
+    Raises HostHeard for one that speaks; if it is to be `fenced` also for one that may: its VMs
+    would run twice.
     """
-    if not fleet.may_be_on(host):
+    if not (fleet.may_be_on(host) if fenced else fleet.alive(host)):
         return {}
     if force:
         return {"forced": True}
     silent_s = notice.HOST_SILENT_AFTER_MS // SECOND_MS
-    if fleet.alive(host):
-        ago_s = fleet.silent_ms(host) // SECOND_MS
+    ago_s = fleet.silent_ms(host) // SECOND_MS
+    if not fenced:
+        refused = f"Host {host} has not failed: it was heard {ago_s} s ago."
+    elif fleet.alive(host):
         refused = f"Host {host} is not off: it was heard {ago_s} s ago, and its VMs may run."
     else:
         refused = (
@@ -364,15 +377,37 @@ def arrived(
     return Decision(scopes=(scope,), facts=(*moved, *facts))
 
 
-def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
-    """The host is well again. What was announced only because it was degraded is canceled."""
+def repair(
+    host: Host,
+    fleet: Fleet,
+    *,
+    by: str,
+    now_ms: int,
+    force: bool = False,
+    switched_on: bool = False,
+) -> Decision:
+    """The host is well again. What was announced only because it was degraded is canceled.
+
+    Raises HostSilent for one that is not heard, unless it was just `switched_on` or `force`
+    overrides it, which the journal keeps.
+    """
     if host.health is Health.OK:
         return Decision()
+    unheard = not switched_on and not fleet.alive(host.name)
+    if unheard and not force:
+        raise HostSilent(
+            f"Host {host.name} is not heard: nothing says that it is well.",
+            "Say it again once `forewarn host list` shows its heartbeat, or with --force.",
+        )
     scopes: dict[str, Scope] = {}
     operations: list[Operation] = []
     facts = [
         host_fact(
-            FactKind.HOST_REPAIRED, host.name, now_ms, by=by, detail={"was": host.health.value}
+            FactKind.HOST_REPAIRED,
+            host.name,
+            now_ms,
+            by=by,
+            detail={"was": host.health.value, **({"forced": True} if unheard else {})},
         )
     ]
     for operation in fleet.operations_on(host.name):
