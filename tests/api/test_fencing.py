@@ -31,7 +31,7 @@ def test_vms_of_a_host_that_is_heard_are_not_started_elsewhere_unless_it_is_forc
             assert (shown["health"], shown["fenced"]) == ("ok", False)
 
             # That it has failed may be said of any host: nothing starts twice by that.
-            assert (await world.order("/v1/hosts/h1/fail"))["health"] == "failed"
+            assert (await world.order("/v1/hosts/h1/fail", {"force": True}))["health"] == "failed"
             forced = await world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
             assert forced["fenced"] is True
 

@@ -60,7 +60,7 @@ def test_delivered_notice_is_a_histogram_by_event_type(world: OperatorWorld) -> 
 def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: OperatorWorld) -> None:
     world.order("/v1/vms/lonely/restart")
     world.tick()
-    world.order("/v1/hosts/h2/fail")
+    world.order("/v1/hosts/h2/fail", {"force": True})
 
     found = numbers(world)
 

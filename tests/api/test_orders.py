@@ -283,7 +283,7 @@ def test_the_same_key_for_another_order_is_refused_and_nothing_is_done(
 
 
 def test_a_refused_order_is_not_remembered(world: OperatorWorld) -> None:
-    world.order("/v1/hosts/h1/fail")
+    world.order("/v1/hosts/h1/fail", {"force": True})
     headers = {"Idempotency-Key": "k"}
     body = {"event_type": "Reboot"}
     assert world.call("POST", "/v1/hosts/h1/maintain", body, headers=headers).status == 409
@@ -379,3 +379,58 @@ def test_canceling_one_event_of_an_operation_names_every_event_it_took_along(
     assert len(members) > 1
     canceled = world.order(f"/v1/events/{members[0]}/cancel")
     assert sorted(canceled["canceled"]) == sorted(members)
+
+
+WINDOW = {"start": "+1h", "end": "2026-03-03T13:00:00+01:00"}  # 11:00 to 12:00, and it is 10:00
+
+
+@pytest.mark.parametrize("path", ["/v1/vms/web-0/restart", "/v1/hosts/h1/maintain"])
+def test_an_approval_before_the_window_opens_is_answered_200_and_waits(
+    world: OperatorWorld, path: str
+) -> None:
+    world.polls("web", "web-0")
+    body = {"event_type": "Reboot"} if "hosts" in path else {}
+    answer = world.order(path, {**body, "window": WINDOW})
+    opens, closes = "2026-03-03T11:00:00.000Z", "2026-03-03T12:00:00.000Z"
+    assert answer["window"] == {"start": opens, "end": closes}
+    events = answer.get("events", [answer])
+    assert {event["not_before"] for event in events} == {opens}
+    for event in events:
+        world.order(f"/v1/events/{event['event_id']}/approve")
+    told = next(event for event in events if event["scope"] == "web")
+    holds = world.get(f"/v1/events/{told['event_id']}/explain")["holds"]
+    assert [(hold["reason"], hold["until"]) for hold in holds] == [("window-closed", opens)]
+    (listed,) = world.get("/v1/events?scope=web")["items"]
+    assert (listed["phase"], listed["earliest_start"]) == ("scheduled", opens)
+
+
+def test_the_receipt_of_what_was_withdrawn_says_so(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart", {"window": WINDOW})["event_id"]
+    world.clock.pass_ms(2 * 3_600_000)
+    world.tick()
+    shown = world.get(f"/v1/events/{event_id}")
+    said = "withdrawn: its window closed before it could start"
+    assert (shown["phase"], shown["outcome"]) == ("canceled", said)
+    assert shown["earliest_start"] is None
+    receipt = shown["receipt"]
+    assert (receipt["kept"], receipt["why"]) == ("not-applicable", f"it was {said}")
+
+
+@pytest.mark.parametrize(
+    ("window", "status", "code"),
+    [
+        ({"start": "+1h", "end": "+1h"}, 400, "invalid"),
+        ({"start": "tomorrow", "end": "+1h"}, 400, "invalid"),
+        ({"start": "+1h"}, 400, "invalid"),
+        ("+1h/+2h", 400, "invalid"),
+        ({"start": "+0s", "end": "+5m"}, 409, "window-too-short"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(
+    world: OperatorWorld, window: object, status: int, code: str
+) -> None:
+    world.polls("web", "web-0")
+    answer = world.call("POST", "/v1/vms/web-0/restart", {"window": window})
+    assert (answer.status, answer.json["code"]) == (status, code)
+    assert world.get("/v1/events")["items"] == []

@@ -146,7 +146,7 @@ def test_the_receipt_of_a_silent_event_says_that_nobody_was_told(world: Operator
 
 def test_the_receipt_of_a_failure_promises_nothing(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
-    event = world.order("/v1/hosts/h1/fail")["events"][0]
+    event = world.order("/v1/hosts/h1/fail", {"force": True})["events"][0]
 
     receipt = world.get(f"/v1/events/{event['event_id']}")["receipt"]
 

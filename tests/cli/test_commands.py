@@ -254,6 +254,83 @@ def test_maintain_passes_time_and_consent_to_break_domains(world: OperatorWorld)
     assert ran.json["events"][0]["event_type"] == "Reboot"
 
 
+def test_a_vm_without_a_host_is_started_on_one_that_is_named(world: OperatorWorld) -> None:
+    ask(world, "host", "fail", "h1", "--fenced", "--force")
+    world.order("/v1/hosts/h3/close")
+    refused = ask(world, "vm", "start", "web-0", "--on", "h3")
+    assert (refused.code, "Host h3 cannot take web-0: closed" in joined(refused.err)) == (1, True)
+    ran = ask(world, "vm", "start", "web-0", "--on", "h2", "--break-domains", "--reason", "now")
+    assert (ran.code, "web-0 starts on h2." in ran.out) == (0, True)
+
+
+def test_every_order_passes_its_window(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    window = {"start": "2026-03-03T11:00:00.000Z", "end": "2026-03-03T14:00:00.000Z"}
+    said = ("--window", "+1h/2026-03-03T15:00:00+01:00")
+    for order in (
+        ("vm", "restart", "web-0"),
+        ("vm", "redeploy", "web-0"),
+        ("vm", "delete", "web-0"),
+        ("vm", "evict", "spotty"),
+        ("host", "maintain", "h1", "--type", "Reboot"),
+        ("host", "degrade", "h1"),
+    ):
+        assert ask(world, *order, *said, "--json").json["window"] == window
+
+
+@pytest.mark.parametrize("window", ["+1h", "+1h/", "/+1h", "+1h/+2h/+3h"])
+def test_a_window_that_is_no_window_is_refused_with_an_example(
+    world: OperatorWorld, window: str
+) -> None:
+    ran = ask(world, "vm", "restart", "web-0", "--window", window)
+    assert ran.code == 2
+    assert "START/END" in ran.err
+    assert world.get("/v1/events")["items"] == []
+
+
+def test_an_approval_in_front_of_the_window_says_when_it_opens(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    ordered = ask(world, "vm", "restart", "web-0", "--window", "+1h/+2h")
+    assert "but only in its window, 11:00:00 to 12:00:00, opens in 1h" in joined(ordered.out)
+    (event,) = world.get("/v1/events")["items"]
+    approved = ask(world, "event", "approve", event["event_id"])
+    assert "It starts when its window opens (11:00:00 to 12:00:00, opens in 1h" in joined(
+        approved.out
+    )
+    shown = ask(world, "event", "show", event["event_id"])
+    assert "11:00:00 to 12:00:00, opens in 1h" in joined(shown.out)
+
+
+def joined(text: str) -> str:
+    """The words of a text, without the line breaks of a terminal."""
+    return " ".join(text.split())
+
+
+def test_a_time_that_is_raised_to_the_minimum_notice_is_said(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    order = ("host", "maintain", "h1", "--type", "Reboot", "--not-before")
+    ran = ask(world, *order, "+5m")
+    said = "raised from 10:05:00 to 10:15:00: the minimum notice is 15m"
+    assert said in joined(ran.out)
+    event = next(e for e in world.get("/v1/events")["items"] if e["scope"] == "web")
+    assert said in joined(ask(world, "event", "show", event["event_id"]).out)
+    ask(world, "event", "cancel", event["event_id"])
+    assert "raised" not in ask(world, *order, "+20m").out
+
+
+def test_the_earliest_start_that_has_moved_stands_in_the_list_and_in_show(
+    world: OperatorWorld,
+) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.clock.pass_ms(60_000)  # nobody showed it meanwhile
+    world.hosts_beat()
+    (until,) = {h["until"] for h in world.get(f"/v1/events/{event_id}/explain")["holds"]}
+    assert until == "2026-03-03T10:16:00.000Z"
+    assert "but starts from 10:16:00" in joined(ask(world, "event", "list").out)
+    assert "starts from 10:16:00, in 15m" in joined(ask(world, "event", "show", event_id).out)
+
+
 def test_maintain_passes_the_length_and_the_description_of_a_freeze(world: OperatorWorld) -> None:
     order = ("host", "maintain", "h1", "--type", "Freeze")
 
@@ -268,7 +345,9 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWor
     assert ask(world, "host", "open", "h1", "--json").json["closed"] is False
     degraded = ask(world, "host", "degrade", "h1", "--not-before", "+1d", "--json").json
     assert degraded["ordered_not_before"] == "2026-03-04T10:00:00.000Z"
-    assert ask(world, "host", "fail", "h1", "--json").json["fenced"] is False
+    heard = ask(world, "host", "fail", "h1")
+    assert (heard.code, "Host h1 has not failed: it was heard" in heard.err) == (1, True)
+    assert ask(world, "host", "fail", "h1", "--force", "--json").json["fenced"] is False
     heard = ask(world, "host", "fail", "h1", "--fenced")
     assert (heard.code, "Host h1 is not off" in heard.err) == (1, True)
     assert "--force" in heard.err

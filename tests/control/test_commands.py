@@ -21,7 +21,7 @@ from forewarn.core.inventory.entries import Applied, NameChanges
 from forewarn.core.inventory.host_report import Power, SeenVm
 from forewarn.core.model import EventType, Outcome
 from forewarn.core.principal import OPERATOR, TICKER, the_host, the_vm
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 from support import ordered
 from support.core_fleet import WEB, Cloud, scope, spot
 from support.profiles import traits
@@ -52,11 +52,13 @@ SAMPLES: list[Command[Any]] = [
     commands.RestartVm(**VM),
     commands.RedeployVm(**VM),
     commands.DeleteVm(**VM),
-    commands.EvictVm(**VM),
+    commands.EvictVm(**VM, window=WindowInput(start=IN_AN_HOUR, end=IN_AN_HOUR)),
+    commands.StartVm(**VM, host="h2", break_domains=True, reason="there is no other"),
     commands.MaintainHost(
         **HOST,
         event_type=EventType.FREEZE,
         not_before=IN_AN_HOUR,
+        window=WindowInput(start=IN_AN_HOUR, end=IN_AN_HOUR),
         duration_s=5,
         description="a new kernel",
         break_domains=True,
@@ -111,6 +113,8 @@ SAMPLES: list[Command[Any]] = [
     commands.EndReport(**SAID, number=1),
     commands.StartEvents(by=TICKER, scope="web", event_ids=("E", "F")),
     commands.StartOperation(by=TICKER, operation_id="O"),
+    commands.WithdrawEvent(by=TICKER, scope="web", event_id="E"),
+    commands.WithdrawOperation(by=TICKER, operation_id="O"),
     commands.TellNewcomers(by=TICKER, operation_id="O"),
     commands.SettleOperation(by=TICKER, operation_id="O"),
     commands.ExpireEvent(by=TICKER, scope="web", event_id="E"),

@@ -138,7 +138,7 @@ def test_a_host_that_leaves_the_fleet_while_it_is_off_has_power_when_it_comes_ba
 
 def test_no_power_is_cut_of_hosts_that_are_machines_of_their_own() -> None:
     cloud = Cloud(scope("web", WEB))
-    cloud.run(ordered.fail_host("h1", by="op", fenced=False))
+    cloud.run(ordered.fail_host("h1", by="op", fenced=False, force=True))
     assert cloud.observed.power is None
     assert cloud.observed.alive("h1")
 

@@ -107,9 +107,9 @@ class Anything:
             silent.symmetric_difference_update({host})
         elif what == 1:
             fenced = self.rng.random() < 0.5
-            self.fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
+            self.fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=True))
         else:
-            self.fleet.run(ordered.repair_host(host, by="operator"))
+            self.fleet.run(ordered.repair_host(host, by="operator", force=True))
 
     def file(self) -> None:
         self.fleet.apply(self.rng.choice(FILES))

@@ -236,7 +236,7 @@ def test_a_silent_or_failed_host_proves_nothing_about_its_vms(fleet: ReportingFl
     fleet.later(10 * GRACE_S)
     fleet.shows("h2")
     assert fleet.names() == ["web-0"]
-    fleet.run(ordered.fail_host("h1", by="operator", fenced=False))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=False, force=True))
     for _ in range(3):
         assert fleet.shows("h1") == {}
         fleet.later(GRACE_S)

@@ -200,7 +200,7 @@ def test_a_new_vm_is_not_placed_on_a_closed_degraded_or_failed_host(fleet: Inven
     fleet.apply(BOTH)
     fleet.run(ordered.close_host("h1", by="op"))
     fleet.run(ordered.degrade_host("h2", by="op"))
-    fleet.run(ordered.fail_host("h3", by="op", fenced=False))
+    fleet.run(ordered.fail_host("h3", by="op", fenced=False, force=True))
 
     text = BOTH + vm("a") + vm("b", host="h2") + vm("c", host="h3")
     message = refusal(fleet, text)

@@ -119,7 +119,7 @@ def test_every_order_says_in_the_journal_who_gave_it(cloud: Cloud) -> None:
     cloud.run(ordered.order_vm("web_0", EventType.REBOOT, by="owner"))
     cloud.maintain("h2", EventType.FREEZE, by="ann")
     cloud.run(ordered.close_host("h3", by="bob"))
-    cloud.run(ordered.fail_host("h1", by="eve", fenced=False))
+    cloud.run(ordered.fail_host("h1", by="eve", fenced=False, force=True))
     kinds = (FactKind.SCHEDULED, FactKind.ORDERED, FactKind.HOST_CLOSED, FactKind.HOST_FAILED)
     named = [{fact.by for fact in cloud.facts(kind)} for kind in kinds]
     assert named == [{"owner", "ann", "eve"}, {"ann"}, {"bob"}, {"eve"}]

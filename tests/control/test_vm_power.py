@@ -213,7 +213,7 @@ def test_what_is_off_for_an_operation_of_its_host_does_not_count(fleet: Reportin
 
 def test_a_failed_host_proves_nothing(fleet: ReportingFleet) -> None:
     fleet.shows("h1", web(0))
-    fleet.run(ordered.fail_host("h1", by="operator", fenced=False))
+    fleet.run(ordered.fail_host("h1", by="operator", fenced=False, force=True))
     shows_for(fleet, 120, OFF)
     assert not fleet.vm("web-0").off
 

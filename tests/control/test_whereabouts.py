@@ -55,7 +55,7 @@ def lost(fleet: ReportingFleet, *silent: str) -> str:
 
 
 def fail(fleet: ReportingFleet, host: str, *, fenced: bool = False) -> None:
-    fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
+    fleet.run(ordered.fail_host(host, by="operator", fenced=fenced, force=True))
     fleet.tick()
 
 

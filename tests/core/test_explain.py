@@ -202,6 +202,14 @@ def unclaimed() -> list[Hold]:
     return cloud.holds(event)
 
 
+def window_closed() -> list[Hold]:
+    cloud = web()
+    window = (START_MS + HOUR_MS, START_MS + 2 * HOUR_MS)
+    event = cloud.order("web_0", EventType.REBOOT, window=window)
+    cloud.start(event)
+    return cloud.holds(event)
+
+
 def running() -> list[Hold]:
     cloud = web()
     event = cloud.order("web_0", EventType.REBOOT)
@@ -213,6 +221,7 @@ def running() -> list[Hold]:
 # Reason: (how it comes about, names, since, until, way out). None: nobody can know.
 EXPLAINED: dict[HoldReason, tuple[Callable[[], list[Hold]], str, int | None, int | None, str]] = {
     HoldReason.CONSENT: (consent, "scope web", 0, minutes(15), "event approve"),
+    HoldReason.WINDOW_CLOSED: (window_closed, "not opened yet", 0, HOUR_MS, "Nothing but time"),
     HoldReason.CLOCK: (clock, "the order named", 0, HOUR_MS, "event approve"),
     HoldReason.NOT_YET_SERVED: (not_yet_served, "host h1", 0, None, "next heartbeat"),
     HoldReason.VM_BUSY: (vm_busy, "web_0", 0, minutes(30), "ends by itself"),

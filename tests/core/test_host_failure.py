@@ -7,7 +7,7 @@ import pytest
 from forewarn.control.command_handlers import decide
 from forewarn.control.transaction import Transaction
 from forewarn.core import document, notice
-from forewarn.core.errors import HostHeard
+from forewarn.core.errors import HostHeard, HostSilent
 from forewarn.core.model import (
     DAY_MS,
     HOUR_MS,
@@ -68,7 +68,7 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
     with pytest.raises(HostHeard, match=r"Host h1 is not off.*silent.*--force"):
         cloud.run(fencing)
     assert cloud.host("h1").health is Health.OK
-    cloud.fail("h1")  # that it has failed may be said of any host: nothing starts twice by that
+    cloud.fail("h1")
     with pytest.raises(HostHeard):
         cloud.run(fencing)
     assert not cloud.host("h1").fenced
@@ -76,6 +76,41 @@ def test_a_host_that_is_heard_is_not_fenced_unless_it_is_forced(cloud: Cloud) ->
     assert cloud.host("h1").fenced
     (fact,) = cloud.facts(FactKind.HOST_FENCED)
     assert (fact.by, fact.detail) == ("ann", {"forced": True})
+
+
+def test_a_host_that_is_heard_has_not_failed_unless_it_is_forced(cloud: Cloud) -> None:
+    failing = ordered.fail_host("h1", by="ann", fenced=False)
+    with pytest.raises(HostHeard, match=r"Host h1 has not failed: it was heard 0 s ago.*--force"):
+        cloud.run(failing)
+    assert (cloud.host("h1").health, declared(cloud)) == (Health.OK, [])
+    cloud.run(ordered.fail_host("h1", by="ann", fenced=False, force=True))
+    (fact,) = cloud.facts(FactKind.HOST_FAILED)
+    assert fact.detail == {"fenced": False, "forced": True}
+    cloud.run(failing)  # it is what is known already
+    assert len(cloud.facts(FactKind.HOST_FAILED)) == 1
+
+
+def test_a_host_that_is_silent_has_failed_without_force(cloud: Cloud) -> None:
+    cloud.hearing.falls_silent("h1")
+    cloud.run(ordered.fail_host("h1", by="ann", fenced=False))
+    (fact,) = cloud.facts(FactKind.HOST_FAILED)
+    assert fact.detail == {"fenced": False}
+
+
+def test_a_host_that_is_silent_is_not_repaired_unless_it_is_forced(cloud: Cloud) -> None:
+    cloud.hearing.falls_silent("h1")
+    cloud.fail("h1")
+    repairing = ordered.repair_host("h1", by="ann")
+    with pytest.raises(HostSilent, match=r"Host h1 is not heard.*--force"):
+        cloud.run(repairing)
+    assert cloud.host("h1").health is Health.FAILED
+    cloud.hearing.returns("h1")
+    cloud.run(repairing)
+    cloud.fail("h1")
+    cloud.hearing.falls_silent("h1")
+    cloud.run(ordered.repair_host("h1", by="ann", force=True))
+    details = [fact.detail for fact in cloud.facts(FactKind.HOST_REPAIRED)]
+    assert details == [{"was": "failed"}, {"was": "failed", "forced": True}]
 
 
 def test_a_host_that_is_silent_is_fenced_without_force(cloud: Cloud) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forewarn.control import inventory
+from forewarn.control.inventory import file_reader
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import HOUR_MS, EventType
 from forewarn.core.vm_profile import Priority
@@ -222,10 +222,10 @@ def test_two_runs_without_a_seed_share_no_event_id_and_one_can_be_played_again()
 
 
 def test_vms_are_regular_unless_they_are_said_to_be_spot() -> None:
-    fleet = inventory.parse(inventory_text(vms=["a", "b"], scopes=["web:2"], spot=["b", "web"]))
+    fleet = file_reader.parse(inventory_text(vms=["a", "b"], scopes=["web:2"], spot=["b", "web"]))
     spot = {vm.name for vm in fleet.vms if vm.profile.priority is Priority.SPOT}
     assert spot == {"b", "web_0", "web_1"}
-    (alone,) = inventory.parse(inventory_text()).vms
+    (alone,) = file_reader.parse(inventory_text()).vms
     assert alone.profile.priority is Priority.REGULAR
     with pytest.raises(Invalid, match=r"no VM or scope .wep. to be Spot.*web"):
         inventory_text(scopes=["web:2"], spot=["wep"])

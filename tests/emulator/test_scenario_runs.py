@@ -164,6 +164,21 @@ def test_a_step_may_name_the_earliest_start_from_its_own_time(web: Stage) -> Non
     ]
 
 
+def test_a_step_may_have_a_window_outside_of_which_nothing_starts(web: Stage) -> None:
+    run = web.script(
+        'at = "5m"\ndo = "restart"\nas = "r"\nwindow = "1h/2h"',
+        'at = "5m"\ndo = "maintain"\ntype = "Freeze"\non = "host of vm 2"\nwindow = "1h/2h"',
+        'at = "6m"\ndo = "approve"\nof = "r"',
+        on="web",
+    )
+    web.advance(65 * MINUTE_MS - 1)
+    assert {event["phase"] for event in web.look(run)["events"]} == {"scheduled"}
+    web.advance(1)
+    restarted = next(e for e in web.look(run)["events"] if e["event_type"] == "Reboot")
+    assert restarted["started"] == restarted["not_before"] == "2026-01-01T01:05:00.000Z"
+    assert "in a window from 1h to 2h from then" in run["steps"][0]["what"]
+
+
 def test_a_host_with_two_domains_is_hit_only_by_a_step_that_accepts_it() -> None:
     scope = '[[scope]]\nname = "s"\nkind = "availability-set"\n'
     first = ONE_HOST.replace("[[vm]]", '[[vm]]\nscope = "s"\nupdate_domain = 0')

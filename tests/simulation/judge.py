@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from forewarn.core.inventory.host_report import SeenVm
-from forewarn.core.model import ActionKind, EventType, Phase, ScheduledEvent
+from forewarn.core.model import ActionKind, Cause, EventType, Phase, ScheduledEvent
 from forewarn.ports import WorkOrder
 from forewarn.wire import link as wire
 from simulation.sim_clock import SimClock
@@ -120,6 +120,8 @@ class Judge:
         self.on_unheard: set[str] = set()  # switched on, and no host has shown it yet
         self.unsure_off: set[str] = set()  # perhaps the service is still at work on it
         self.given_up: set[str] = set()  # a hypervisor has refused to start it
+        # By the id of an event or operation: the window that it was ordered with, as wall time.
+        self.windows: dict[str, tuple[int, int]] = {}
         self.stats: dict[str, int] = {}
         for seen in vms:
             self.meets(seen)
@@ -237,6 +239,15 @@ class Judge:
             return  # nobody is asked; who was just switched on must not be hit
         if not event.approved and wall_ms < event.not_before_ms:
             raise Broken(f"I1: {event.event_id} started before its NotBefore")
+
+    def begins(self, event: ScheduledEvent, wall_ms: int) -> None:
+        """An event has started, told or silent; by which order it exists is all that is asked."""
+        window = self.windows.get(event.operation_id or event.event_id)
+        if window is None or event.cause is Cause.FAILURE:
+            return
+        self.count("started in a window")
+        if not window[0] <= wall_ms < window[1]:
+            raise Broken(f"I14: {event.event_id} started outside of the window of its order")
 
     # What guests read and say.
 

@@ -26,6 +26,32 @@ PLANTED = (
         first=5,
     ),
     Planted(
+        "I14",
+        "what is approved does not wait for its window",
+        (
+            SILENCED_CHECK,
+            (
+                "core/windows.py",
+                "    return window is None or window.start_ms <= now_ms < window.end_ms\n",
+                "    return window is None or now_ms < window.end_ms\n",
+            ),
+        ),
+        first=9,
+    ),
+    Planted(
+        "I14",
+        "the window of an operation is not that of its events",
+        (
+            SILENCED_CHECK,
+            (
+                "core/scheduling.py",
+                "        window=operation.window,\n        duration_s=operation.duration_s,\n",
+                "        duration_s=operation.duration_s,\n",
+            ),
+        ),
+        first=14,
+    ),
+    Planted(
         "I2",
         "a start does not look at other update domains",
         (

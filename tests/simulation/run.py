@@ -16,7 +16,14 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.writer import Wanted
 from forewarn.core.errors import Refusal, Unavailable
 from forewarn.core.explain import explain_event
-from forewarn.core.model import MINUTE_MS, EventType, Health, Phase
+from forewarn.core.model import (
+    MINUTE_MS,
+    EventType,
+    Health,
+    Operation,
+    Phase,
+    ScheduledEvent,
+)
 from forewarn.core.starting import HoldReason
 from forewarn.ports import WorkOrder
 from simulation import seeds
@@ -46,6 +53,8 @@ class Run:
         self.unlucky = seeds.unlucky(seed)
         self.powerless = seeds.powerless(seed)
         self.restarting = seeds.RESTARTING_FROM <= seed < seeds.RESTARTING_TO
+        self.windowed = seeds.windowed(seed)
+        self.answer: object = None
 
     def play(self) -> SimulationWorld:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -95,7 +104,7 @@ class Run:
 
     def order(self, command: Given[object], what: str) -> bool:
         try:
-            self.world.submit(command)
+            self.answer = self.world.submit(command)
         except (Refusal, Unavailable) as refusal:
             self.world.say(f"  {what}: {refusal}")
             return False
@@ -151,14 +160,34 @@ class Run:
             [EventType.REBOOT, EventType.REDEPLOY, EventType.TERMINATE, EventType.PREEMPT],
             [5, 4, 1, 1],
         )[0]
+        window = self.some_window()
         self.world.judge.ordered([vm], wanted.value)
-        self.order(ordered.order_vm(vm, wanted, by="owner"), f"{wanted} {vm}")
+        command = ordered.order_vm(vm, wanted, by="owner", window=window)
+        if self.order(command, f"{wanted} {vm} in {window}"):
+            self.keep_window(window)
+
+    def some_window(self) -> tuple[int, int] | None:
+        """A window as somebody would order it, open already or later; often none."""
+        if not self.windowed or self.rng.random() < 0.4:
+            return None
+        opens_ms = self.world.clock.now_ms() + self.rng.choice([-5, 0, 10, 30, 90]) * MINUTE_MS
+        return opens_ms, opens_ms + self.rng.choice([12, 25, 40, 120]) * MINUTE_MS
+
+    def keep_window(self, window: tuple[int, int] | None) -> None:
+        """The judge knows what was ordered with which window, whatever the service makes of it."""
+        if window is None:
+            return
+        self.world.judge.count("windows")
+        match self.answer:
+            case ScheduledEvent(event_id=ordered_id) | Operation(operation_id=ordered_id):
+                self.world.judge.windows[ordered_id] = window
 
     def operator_maintains(self) -> None:
         host = self.rng.choice(list(self.world.hosts))
         wanted = self.rng.choice([EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY])
         later = self.rng.choice([None, None, 30 * MINUTE_MS])
         force = self.rng.random() < 0.3
+        window = self.some_window()
         self.world.judge.ordered(self.world.hypervisor.vms_on(host), wanted.value)
         accepted = self.order(
             ordered.maintain_host(
@@ -167,9 +196,12 @@ class Run:
                 by="operator",
                 not_before_ms=self.world.clock.now_ms() + later if later else None,
                 break_domains=force,
+                window=window,
             ),
-            f"maintain {host} {wanted}",
+            f"maintain {host} {wanted} in {window}",
         )
+        if accepted:
+            self.keep_window(window)
         kept = accepted or self.world.service is None  # it may have died after its commit
         if kept and force and wanted is not EventType.REDEPLOY:
             self.world.judge.broke_domains.add(host)
@@ -213,7 +245,7 @@ class Run:
         soon = self.world.clock.now_ms() + 20 * MINUTE_MS
         commands: dict[str, Callable[[], Wanted[object]]] = {
             "degrade": lambda: ordered.degrade_host(host, by="op", not_before_ms=soon),
-            "repair": lambda: ordered.repair_host(host, by="op"),
+            "repair": lambda: ordered.repair_host(host, by="op", force=True),
             "close": lambda: ordered.close_host(host, by="op"),
             "open": lambda: ordered.open_host(host, by="op"),
         }
@@ -232,7 +264,7 @@ class Run:
             self.world.daemon_dies(self.world.hosts[host])
         if fenced or self.rng.random() < 0.5:
             self.world.hypervisor.inner.kill_host(host)
-        command = ordered.fail_host(host, by="op", fenced=fenced, force=fenced)
+        command = ordered.fail_host(host, by="op", fenced=fenced, force=True)
         if self.order(command, f"{'fenced' if fenced else 'fail'} {host}"):
             self.world.declared(host)
 
@@ -291,7 +323,7 @@ class Run:
         self.ensure_up()
         for host in sorted(self.world.failed):
             self.revive(host)
-            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+            self.order(ordered.repair_host(host, by="op", force=True), f"repair {host}")
         self.world.pass_time(15_000)
         self.begin_a_move()
         inner = self.world.hypervisor.inner
@@ -482,7 +514,7 @@ class Run:
                 world.join(one)
         for host in world.hosts:
             self.revive(host)
-            self.order(ordered.repair_host(host, by="op"), f"repair {host}")
+            self.order(ordered.repair_host(host, by="op", force=True), f"repair {host}")
             self.order(ordered.open_host(host, by="op"), f"open {host}")
         for _ in range(HEALING_HOURS * 4):
             if not self.open_events() and not self.open_operations():

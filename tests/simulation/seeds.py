@@ -61,6 +61,11 @@ def powerless(seed: int) -> bool:
     return seed >= UNLUCKY_FROM and seed % 4 == 1
 
 
+def windowed(seed: int) -> bool:
+    """Every fifth world: operators and owners order with windows there, now and then."""
+    return seed % 5 == 4
+
+
 def drawn(count: int, number: str) -> tuple[int, ...]:
     """The other half, from the number that was drawn."""
     # Not for secrets.

@@ -186,9 +186,16 @@ class SimulationWorld:
     def _committed(self, changes: Sequence[Change]) -> None:
         """After a commit and before anybody is answered: the judge is told."""
         for change in changes:
-            for _, after in change.scopes:
+            for before, after in change.scopes:
+                self._judge_starts(before, after)
                 self._observe(after)
                 self._forget_ended(after)
+
+    def _judge_starts(self, before: Scope | None, after: Scope) -> None:
+        for event in after.events:
+            known = before.event(event.event_id) if before else None
+            if event.started_ms is not None and (known is None or known.started_ms is None):
+                self.judge.begins(event, self.clock.now_ms())
 
     def _observe(self, scope: Scope) -> None:
         text = render(scope, NEWEST).decode()

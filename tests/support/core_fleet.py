@@ -202,8 +202,10 @@ class Cloud(InlineFleet):
 
     # Orders.
 
-    def order(self, vm_name: str, event_type: EventType, *, by: str = "owner") -> ScheduledEvent:
-        return self.event(self.run(ordered.order_vm(vm_name, event_type, by=by)))
+    def order(
+        self, vm_name: str, event_type: EventType, *, by: str = "owner", **more: Any
+    ) -> ScheduledEvent:
+        return self.event(self.run(ordered.order_vm(vm_name, event_type, by=by, **more)))
 
     def maintain(self, host: str, event_type: EventType, **more: Any) -> Operation:
         by = more.pop("by", "operator")
@@ -213,10 +215,10 @@ class Cloud(InlineFleet):
         return self.run(ordered.degrade_host(host, by="operator", **more))
 
     def fail(self, host: str, *, fenced: bool = False) -> None:
-        self.run(ordered.fail_host(host, by="operator", fenced=fenced, force=fenced))
+        self.run(ordered.fail_host(host, by="operator", fenced=fenced, force=True))
 
     def repair(self, host: str) -> None:
-        self.run(ordered.repair_host(host, by="operator"))
+        self.run(ordered.repair_host(host, by="operator", force=True))
 
     def cancel(self, event: ScheduledEvent) -> None:
         self.run(ordered.cancel_event(event.event_id, by="operator"))

@@ -14,7 +14,7 @@ from forewarn.control.transaction import Transaction
 from forewarn.control.writer import LoggedByCaller, Timed, Wanted
 from forewarn.core.model import EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import CLOCK, TICKER, Principal, PrincipalKind, the_host, the_vm
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 from forewarn.wire.link import Turn
 
 T = TypeVar("T")
@@ -53,8 +53,22 @@ def at(ms: int | None) -> TimeInput | None:
 # What operators order.
 
 
-def order_vm(vm: str, event_type: EventType, *, by: str) -> Command[ScheduledEvent]:
-    return commands.VM_ORDERS[event_type](by=operator(by), vm=vm)
+def start_vm(vm: str, host: str, *, by: str, **more: Any) -> Command[ScheduledEvent]:
+    return commands.StartVm(by=operator(by), vm=vm, host=host, **more)
+
+
+def within(window: tuple[int, int] | None) -> WindowInput | None:
+    """A window from one wall time in milliseconds to another."""
+    if window is None:
+        return None
+    start, end = (TimeInput(said=f"{ms} ms", at_ms=ms) for ms in window)
+    return WindowInput(start=start, end=end)
+
+
+def order_vm(
+    vm: str, event_type: EventType, *, by: str, window: tuple[int, int] | None = None
+) -> Command[ScheduledEvent]:
+    return commands.VM_ORDERS[event_type](by=operator(by), vm=vm, window=within(window))
 
 
 def maintain_host(
@@ -63,15 +77,29 @@ def maintain_host(
     *,
     by: str,
     not_before_ms: int | None = None,
+    window: tuple[int, int] | None = None,
     **more: Any,
 ) -> Command[Operation]:
     return commands.MaintainHost(
-        by=operator(by), host=host, event_type=event_type, not_before=at(not_before_ms), **more
+        by=operator(by),
+        host=host,
+        event_type=event_type,
+        not_before=at(not_before_ms),
+        window=within(window),
+        **more,
     )
 
 
-def degrade_host(host: str, *, by: str, not_before_ms: int | None = None) -> Command[Operation]:
-    return commands.DegradeHost(by=operator(by), host=host, not_before=at(not_before_ms))
+def degrade_host(
+    host: str,
+    *,
+    by: str,
+    not_before_ms: int | None = None,
+    window: tuple[int, int] | None = None,
+) -> Command[Operation]:
+    return commands.DegradeHost(
+        by=operator(by), host=host, not_before=at(not_before_ms), window=within(window)
+    )
 
 
 def fail_host(
@@ -80,8 +108,8 @@ def fail_host(
     return commands.FailHost(by=operator(by), host=host, fenced=fenced, force=force)
 
 
-def repair_host(host: str, *, by: str) -> Command[Host]:
-    return commands.RepairHost(by=operator(by), host=host)
+def repair_host(host: str, *, by: str, force: bool = False) -> Command[Host]:
+    return commands.RepairHost(by=operator(by), host=host, force=force)
 
 
 def close_host(host: str, *, by: str) -> Command[Host]:

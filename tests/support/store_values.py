@@ -27,6 +27,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Window,
 )
 
 T = TypeVar("T", bound=Struct)
@@ -85,7 +86,12 @@ class Values:
             return self.rng.choice(WORDS)
         if isinstance(hint, type) and issubclass(hint, StrEnum):
             return self.rng.choice(list(hint))
-        return self.filled(hint)
+        return self._window() if hint is Window else self.filled(hint)
+
+    def _window(self) -> Window:
+        """The one value whose fields depend on each other."""
+        start_ms = self.any(int)
+        return Window(start_ms=start_ms, end_ms=start_ms + 1 + self.any(int))
 
     def filled(self, kind: type[T], **given: Any) -> T:
         """A struct with every field that was not given filled from its type."""

@@ -87,6 +87,17 @@ def test_every_order_makes_its_event(cloud: Cloud) -> None:
     assert str(made["freeze"]) == f"Freeze {made['freeze'].event_id[:8]} of web_0"
 
 
+def test_a_window_binds_an_approved_event_and_the_clock_stops_where_it_opens(cloud: Cloud) -> None:
+    window = (timedelta(hours=2), "+3h")
+    event = cloud.restart("vm0", window=window)
+    opens = cloud.clock.now + timedelta(hours=2)
+    cloud.approve(event)
+    assert cloud.event(event).phase is Phase.SCHEDULED
+    assert cloud.clock.upcoming()[0].at == opens
+    cloud.clock.advance(hours=2)
+    assert cloud.event(event).started == opens
+
+
 def test_a_failed_host_is_an_event_that_has_started_and_a_repaired_one_ends_it(
     cloud: Cloud,
 ) -> None:

@@ -15,7 +15,7 @@ from forewarn.control.commands import Answer
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.model import EventType
 from forewarn.core.principal import Principal
-from forewarn.wire.instants import TimeInput, parse_instant
+from forewarn.wire.instants import TimeInput, WindowInput, parse_instant
 from forewarn.wire.operator_answers import InventoryApplied
 
 BODY_BYTES_MAX = 64 * 1_024
@@ -25,16 +25,49 @@ class EmptyRequest(msgspec.Struct, forbid_unknown_fields=True):
     """An order that its path says whole."""
 
 
+class WindowRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """When the order may start at all: from `start` on and before `end`, approved or not."""
+
+    start: str
+    end: str
+
+
+class VmOrderRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What an order for a VM may say beside its path."""
+
+    window: WindowRequest | None = None
+
+
+class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a VM of a failed host starts. `break_domains` accepts another update domain of its
+    scope there, and needs a `reason`.
+    """
+
+    on: str
+    break_domains: bool = False
+    reason: str = ""
+
+
 class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Instant the VMs of a degraded host are moved at the earliest; a week ahead by default."""
+    """When the VMs of a degraded host are moved: without approval, from `not_before` on.
+
+    That is a week ahead by default, or when the window opens.
+    """
 
     not_before: str | None = None
+    window: WindowRequest | None = None
+
+
+class RepairRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A host that is not heard is not taken for well, unless `force`."""
+
+    force: bool = False
 
 
 class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 
-    A host that was heard just now says otherwise, and is believed unless `force`.
+    A host that was heard just now says otherwise, fenced or not, and is believed unless `force`.
     """
 
     fenced: bool = False
@@ -42,15 +75,16 @@ class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MaintainRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What is done to a host and when at the earliest.
+    """What is done to a host, and when.
 
-    `duration_seconds` is how long a Freeze lasts, and only a Freeze may have it; `description` is
-    what guests read. `break_domains` accepts that a Freeze or Reboot hits two update domains of
-    one scope at once.
+    `not_before` is the earliest start without approval. `duration_seconds` is how long a Freeze
+    lasts, and only a Freeze may have it; `description` is what guests read. `break_domains` accepts
+    that a Freeze or Reboot hits two update domains of one scope at once.
     """
 
     event_type: Literal["Freeze", "Reboot", "Redeploy"]
     not_before: str | None = None
+    window: WindowRequest | None = None
     duration_seconds: int | None = None
     description: str | None = None
     break_domains: bool = False
@@ -94,6 +128,7 @@ def maintain_host(host: str, said: MaintainRequest, by: Principal) -> commands.M
         host=host,
         event_type=EventType(said.event_type),
         not_before=_when(said.not_before),
+        window=window(said.window),
         duration_s=said.duration_seconds,
         description=said.description,
         break_domains=said.break_domains,
@@ -101,11 +136,30 @@ def maintain_host(host: str, said: MaintainRequest, by: Principal) -> commands.M
 
 
 def degrade_host(host: str, said: DegradeRequest, by: Principal) -> commands.DegradeHost:
-    return commands.DegradeHost(by=by, host=host, not_before=_when(said.not_before))
+    return commands.DegradeHost(
+        by=by, host=host, not_before=_when(said.not_before), window=window(said.window)
+    )
+
+
+def start_vm(vm: str, said: StartRequest, by: Principal) -> commands.StartVm:
+    return commands.StartVm(
+        by=by, vm=vm, host=said.on, break_domains=said.break_domains, reason=said.reason
+    )
 
 
 def fail_host(host: str, said: FailRequest, by: Principal) -> commands.FailHost:
     return commands.FailHost(by=by, host=host, fenced=said.fenced, force=said.force)
+
+
+def window(said: WindowRequest | None) -> WindowInput | None:
+    """The window that a body names. Raises Invalid."""
+    if said is None:
+        return None
+    return WindowInput(start=parse_instant(said.start), end=parse_instant(said.end))
+
+
+def repair_host(host: str, said: RepairRequest, by: Principal) -> commands.RepairHost:
+    return commands.RepairHost(by=by, host=host, force=said.force)
 
 
 def _when(text: str | None) -> TimeInput | None:

@@ -14,7 +14,16 @@ from starlette.requests import Request
 
 from forewarn.api import orders
 from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
-from forewarn.api.orders import DegradeRequest, EmptyRequest, FailRequest, MaintainRequest, words
+from forewarn.api.orders import (
+    DegradeRequest,
+    EmptyRequest,
+    FailRequest,
+    MaintainRequest,
+    RepairRequest,
+    StartRequest,
+    VmOrderRequest,
+    words,
+)
 from forewarn.api.requests import (
     EventsQuery,
     JournalQuery,
@@ -27,7 +36,7 @@ from forewarn.control import commands
 from forewarn.wire import operator_answers as answers
 
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
-OfHost = commands.RepairHost | commands.CloseHost | commands.OpenHost
+OfHost = commands.CloseHost | commands.OpenHost
 OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
@@ -94,10 +103,21 @@ def _vm_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             _vm(kind),
             command=kind,
             answer=answers.EventAnswer,
+            body=VmOrderRequest,
         )
         for verb, kind, summary in verbs
     ]
-    return [listed, shown, *ordered]
+    started = _order(
+        routes,
+        "/v1/vms/{name}/start",
+        "vm-start",
+        "Start a VM of a failed host, which has none, on a host that is named.",
+        lambda by, request, body: orders.start_vm(_name(request), words(body, StartRequest), by),
+        command=commands.StartVm,
+        answer=answers.EventAnswer,
+        body=StartRequest,
+    )
+    return [listed, shown, *ordered, started]
 
 
 def _host_routes(routes: OperatorRoutes) -> list[RouteSpec]:
@@ -180,9 +200,12 @@ def _host_judgements(routes: OperatorRoutes, at: str) -> list[RouteSpec]:
             f"{at}/repair",
             "host-repair",
             "Say that the host is well again.",
-            _host(commands.RepairHost),
+            lambda by, request, body: orders.repair_host(
+                _name(request), words(body, RepairRequest), by
+            ),
             command=commands.RepairHost,
             answer=answers.HostJson,
+            body=RepairRequest,
         ),
     ]
 
@@ -376,7 +399,9 @@ def _id(request: Request) -> str:
 
 
 def _vm(kind: type[OfVm]) -> MakeOrder:
-    return lambda by, request, body: _plain(body, kind(by=by, vm=_name(request)))
+    return lambda by, request, body: kind(
+        by=by, vm=_name(request), window=orders.window(words(body, VmOrderRequest).window)
+    )
 
 
 def _host(kind: type[OfHost]) -> MakeOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from forewarn.cli import tables, times
-from forewarn.text.durations import span
+from forewarn.core.model import SECOND_MS
+from forewarn.text.durations import duration_text, span
 
 Json = dict[str, Any]
 Rows = Iterable[tuple[str, RenderableType]]
@@ -57,7 +58,9 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             ("VMs", ", ".join(shown["resources"])),
             ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
             ("host", shown["host"]),
-            ("not before", times.both(shown["not_before"], now)),
+            ("not before", times.both(shown["not_before"], now) + _raised([shown], now)),
+            ("starts from", times.both(tables.moved_start(shown), now)),
+            ("window", _window(shown, now)),
             ("ordered by", shown["ordered_by"]),
             ("operation", shown["operation_id"] or ""),
             ("description", shown["description"]),
@@ -277,7 +280,11 @@ def operation(shown: Json, now: datetime) -> RenderableType:
             ("phase", tables.phase(shown["phase"])),
             ("outcome", shown["outcome"]),
             ("ordered", f"{times.both(shown['ordered'], now)} by {shown['ordered_by']}"),
-            ("not before", times.both(shown["ordered_not_before"], now)),
+            (
+                "not before",
+                times.both(shown["ordered_not_before"], now) + _raised(shown["events"], now),
+            ),
+            ("window", _window(shown, now)),
             (
                 "domains",
                 f"broken by {shown['broke_domains_by']}" if shown["broke_domains_by"] else "",
@@ -290,6 +297,29 @@ def operation(shown: Json, now: datetime) -> RenderableType:
     parts: list[RenderableType] = [_title(f"Operation {shown['operation_id']}"), fields]
     events = [Text(), tables.events(shown["events"], now)] if shown["events"] else []
     return Group(*parts, *events, *silence(shown))
+
+
+def _window(shown: Json, now: datetime) -> str:
+    window = shown["window"]
+    return times.window(window["start"], window["end"], now) if window else ""
+
+
+def _raised(events: list[Json], now: datetime) -> str:
+    """That the earliest start which an order named was raised, and why; else nothing."""
+    last = max(events, key=lambda event: str(event["not_before"]), default=None)
+    if last is None or last["ordered_not_before"] is None:
+        return ""
+    told, named = (times.parse(last[key]) for key in ("not_before", "ordered_not_before"))
+    if told - named < timedelta(seconds=1):  # it is a whole second
+        return ""
+    window = last["window"]
+    opens = window is not None and times.parse(window["start"]) > named + timedelta(seconds=1)
+    notice = duration_text(round(last["minimum_notice_seconds"] * SECOND_MS))
+    why = f"the minimum notice is {notice}"
+    if opens and told - times.parse(window["start"]) < timedelta(seconds=1):
+        why = "its window opens then"
+    raised = f"raised from {times.clock(last['ordered_not_before'], now)}"
+    return f" ({raised} to {times.clock(last['not_before'], now)}: {why})"
 
 
 def silence(answer: Json) -> list[RenderableType]:
@@ -322,11 +352,16 @@ def ordered_event(answer: Json, now: datetime) -> RenderableType:
 
 
 def _start(answer: Json, now: datetime) -> str:
+    window = answer["window"]
+    soon = "as soon as nothing else holds it"
+    if window and now < times.parse(window["start"]):
+        soon = f"when its window opens ({_window(answer, now)}) and nothing else holds it"
     if answer["approved"]:
-        return f"as soon as nothing else holds it: {answer['approved_by']} approved it"
+        return f"{soon}: {answer['approved_by']} approved it"
     if answer["silent"]:
-        return "as soon as nothing else holds it"
-    return f"at {times.both(answer['not_before'], now)}, or once it is approved"
+        return soon
+    told = f"at {times.both(answer['not_before'], now)}, or once it is approved"
+    return f"{told}, but only in its window, {_window(answer, now)}" if window else told
 
 
 def ordered_host(answer: Json, now: datetime) -> RenderableType:

@@ -24,9 +24,32 @@ When = Annotated[
     typer.Option(
         "--not-before",
         metavar="T",
-        help="The earliest start: a time with its zone (2026-03-03T10:15:00Z), or from now (+2h).",
+        help="The earliest start without approval: a time with its zone (2026-03-03T10:15:00Z), or"
+        " from now (+2h). The minimum notice can make it later, an approval sooner.",
     ),
 ]
+InWindow = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="START/END",
+        help="Outside of it nothing starts, approved or not: two times as for --not-before.",
+    ),
+]
+
+
+def window_body(said: str | None) -> dict[str, str] | None:
+    """The window of an order, as the API takes it."""
+    if said is None:
+        return None
+    start, slash, end = said.partition("/")
+    if not start or not slash or not end or "/" in end:
+        raise typer.BadParameter(
+            f"{said!r} is not START/END, like 2026-03-03T22:00:00Z/2026-03-04T04:00:00Z or"
+            " +1h/+5h, both from now.",
+            param_hint="--window",
+        )
+    return {"start": start, "end": end}
 
 
 class HostWork(StrEnum):
@@ -72,34 +95,68 @@ def show_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> N
     session.show(session.client().get("vms", name), details.vm, as_json=as_json)
 
 
-def _order_vm(context: typer.Context, name: str, verb: str, *, as_json: bool) -> None:
+def _order_vm(
+    context: typer.Context, name: str, verb: str, *, window: str | None, as_json: bool
+) -> None:
     session = session_of(context)
-    reply = session.client().order("vms", name, verb)
+    reply = session.client().order("vms", name, verb, body={"window": window_body(window)})
     session.show(reply, details.ordered_event, as_json=as_json)
 
 
 @vm.command("restart")
-def restart_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def restart_vm(
+    context: typer.Context, *, name: Name, window: InWindow = None, as_json: AsJson = False
+) -> None:
     """Restart a VM, as its owner: a Reboot event."""
-    _order_vm(context, name, "restart", as_json=as_json)
+    _order_vm(context, name, "restart", window=window, as_json=as_json)
 
 
 @vm.command("redeploy")
-def redeploy_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def redeploy_vm(
+    context: typer.Context, *, name: Name, window: InWindow = None, as_json: AsJson = False
+) -> None:
     """Move a VM to another host, as its owner: a Redeploy event."""
-    _order_vm(context, name, "redeploy", as_json=as_json)
+    _order_vm(context, name, "redeploy", window=window, as_json=as_json)
 
 
 @vm.command("delete")
-def delete_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def delete_vm(
+    context: typer.Context, *, name: Name, window: InWindow = None, as_json: AsJson = False
+) -> None:
     """Delete a VM, as its owner: a Terminate event."""
-    _order_vm(context, name, "delete", as_json=as_json)
+    _order_vm(context, name, "delete", window=window, as_json=as_json)
 
 
 @vm.command("evict")
-def evict_vm(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def evict_vm(
+    context: typer.Context, *, name: Name, window: InWindow = None, as_json: AsJson = False
+) -> None:
     """Evict a spot VM, as the platform: a Preempt event."""
-    _order_vm(context, name, "evict", as_json=as_json)
+    _order_vm(context, name, "evict", window=window, as_json=as_json)
+
+
+@vm.command("start")
+def start_vm(
+    context: typer.Context,
+    *,
+    name: Name,
+    on: Annotated[str, typer.Option("--on", metavar="HOST", help="Where it starts.")],
+    break_domains: Annotated[
+        bool,
+        flag("--break-domains", help="Accept another update domain of its scope on that host."),
+    ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start a VM of a failed host, which has nowhere to start, on a host that you name."""
+    session = session_of(context)
+    body = {"on": on, "break_domains": break_domains, "reason": reason}
+    reply = session.client().order("vms", name, "start", body=body)
+    session.show(reply, details.ordered_event, as_json=as_json)
+    if not as_json:
+        session.console.print(f"{name} starts on {on}.")
 
 
 # Hosts.
@@ -126,7 +183,7 @@ def _order_host(
     verb: str,
     *,
     as_json: bool,
-    body: dict[str, object] | None = None,
+    body: Mapping[str, object] | None = None,
 ) -> None:
     session = session_of(context)
     reply = session.client().order("hosts", name, verb, body=body)
@@ -148,10 +205,16 @@ def open_host(context: typer.Context, *, name: Name, as_json: AsJson = False) ->
 
 @host.command("degrade")
 def degrade_host(
-    context: typer.Context, *, name: Name, not_before: When = None, as_json: AsJson = False
+    context: typer.Context,
+    *,
+    name: Name,
+    not_before: When = None,
+    window: InWindow = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say that the host is expected to fail: its VMs move, a week ahead by default."""
-    _order_host(context, name, "degrade", body={"not_before": not_before}, as_json=as_json)
+    body = {"not_before": not_before, "window": window_body(window)}
+    _order_host(context, name, "degrade", body=body, as_json=as_json)
 
 
 @host.command("fail")
@@ -162,9 +225,7 @@ def fail_host(
     fenced: Annotated[
         bool, flag("--fenced", help="It is surely off: its VMs may start elsewhere.")
     ] = False,
-    force: Annotated[
-        bool, flag("--force", help="With --fenced: also if it was heard seconds ago.")
-    ] = False,
+    force: Annotated[bool, flag("--force", help="Also if it was heard seconds ago.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say that the host has failed: its VMs are down."""
@@ -172,9 +233,15 @@ def fail_host(
 
 
 @host.command("repair")
-def repair_host(context: typer.Context, *, name: Name, as_json: AsJson = False) -> None:
+def repair_host(
+    context: typer.Context,
+    *,
+    name: Name,
+    force: Annotated[bool, flag("--force", help="Also if it is not heard.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say that a degraded or failed host is well again."""
-    _order_host(context, name, "repair", as_json=as_json)
+    _order_host(context, name, "repair", body={"force": force}, as_json=as_json)
 
 
 @host.command("maintain")
@@ -184,6 +251,7 @@ def maintain_host(
     name: Name,
     work: Annotated[HostWork, typer.Option("--type", help="What is done to the host.")],
     not_before: When = None,
+    window: InWindow = None,
     duration: Annotated[
         int | None,
         typer.Option(metavar="SECONDS", help="How long a Freeze lasts; Freeze only."),
@@ -203,6 +271,7 @@ def maintain_host(
     body: dict[str, object] = {
         "event_type": work.value,
         "not_before": not_before,
+        "window": window_body(window),
         "duration_seconds": duration,
         "description": description,
         "break_domains": break_domains,

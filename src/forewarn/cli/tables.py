@@ -185,7 +185,22 @@ def _when(event: dict[str, Any], now: datetime) -> Text:
         if event[what]:
             when = f"{what} {times.clock(event[what], now)}\n{times.away(event[what], now)}"
             return Text(when, style="dim" if what == "ended" else "")
-    return Text(f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}")
+    when = f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}"
+    later = moved_start(event)
+    if later:
+        when += f"\nbut starts from {times.clock(later, now)}, {times.away(later, now)}"
+    return Text(when)
+
+
+def moved_start(event: dict[str, Any]) -> str | None:
+    """The earliest start of an event, if it is later than guests were told; else None.
+
+    It could not be read for its minimum notice by then, or its window opens later.
+    """
+    earliest, told = event["earliest_start"], event["not_before"]
+    if earliest is None or event["phase"] != "scheduled":
+        return None
+    return earliest if times.parse(earliest) > times.parse(told) else None
 
 
 def operations(items: Items, now: datetime) -> RenderableType:

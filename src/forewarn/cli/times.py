@@ -38,6 +38,17 @@ def away(text: str | None, now: datetime) -> str:
     return f"in {span(ceil(left.total_seconds()))}"  # no less than is left
 
 
+def window(start: str, end: str, now: datetime) -> str:
+    """`22:00:00 to 23:00:00, opens in 3h 5m`."""
+    if now < parse(start):
+        how = f"opens {away(start, now)}"
+    elif now < parse(end):
+        how = f"open, closes {away(end, now)}"
+    else:
+        how = "closed"
+    return f"{clock(start, now)} to {clock(end, now)}, {how}"
+
+
 def both(text: str | None, now: datetime) -> str:
     """`10:15:00, in 14m 32s`."""
     return "" if text is None else f"{clock(text, now)}, {away(text, now)}"

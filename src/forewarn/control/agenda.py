@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from forewarn.control.fleet_reader import FleetReader
-from forewarn.core import document, lost_time, notice, starting
+from forewarn.core import document, lost_time, notice, starting, windows
 from forewarn.core import hosts as host_rules
 from forewarn.core.model import Phase, Scope
 from forewarn.ports import Change
@@ -30,7 +30,9 @@ def instants(scope: Scope) -> Iterator[int]:
             unasked = someone_off and starting.unasked(scope, event)
             due_ms = notice.due_from_ms(event, unasked=unasked)
             if due_ms is not None:
-                yield due_ms
+                yield max(due_ms, windows.opens_ms(event.window))
+            if event.window is not None:
+                yield event.window.end_ms
         elif event.phase is Phase.STARTED and event.deadline_ms is not None:
             yield event.deadline_ms
 
@@ -45,7 +47,8 @@ def _waits(scope: Scope, now_ms: int) -> bool:
             return True
         if event.phase is Phase.SCHEDULED:
             unasked = someone_off and starting.unasked(scope, event)
-            if notice.due(event, now_ms, unasked=unasked):
+            opened = windows.is_open(event.window, now_ms)
+            if opened and notice.due(event, now_ms, unasked=unasked):
                 return True
     return False
 

@@ -19,7 +19,7 @@ from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -43,31 +43,47 @@ class Command(
     by: Principal
 
 
-# What operators order.
+# What operators order. Outside of the `window` of an order nothing of it starts.
 
 
 class RestartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Reboot a VM, as its owner. Answers the event, also if the same order was open already."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class RedeployVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Move a VM to another host, as its owner."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class DeleteVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Terminate a VM, as its owner."""
 
     vm: str
+    window: WindowInput | None = None
 
 
 class EvictVm(Command[ScheduledEvent], frozen=True, kw_only=True):
     """Preempt a spot VM, as the platform."""
 
     vm: str
+    window: WindowInput | None = None
+
+
+class StartVm(Command[ScheduledEvent], frozen=True, kw_only=True):
+    """Start a VM of a failed host, which waits for a place, on this host.
+
+    `break_domains` accepts that another update domain of its scope is there; `reason` says why.
+    """
+
+    vm: str
+    host: str
+    break_domains: bool = False
+    reason: str = ""
 
 
 class MaintainHost(Command[Operation], frozen=True, kw_only=True):
@@ -80,6 +96,7 @@ class MaintainHost(Command[Operation], frozen=True, kw_only=True):
     host: str
     event_type: EventType
     not_before: TimeInput | None = None
+    window: WindowInput | None = None
     duration_s: int | None = None
     description: str | None = None
     break_domains: bool = False
@@ -90,6 +107,7 @@ class DegradeHost(Command[Operation], frozen=True, kw_only=True):
 
     host: str
     not_before: TimeInput | None = None
+    window: WindowInput | None = None
 
 
 class HostFailed(msgspec.Struct, frozen=True):
@@ -102,8 +120,8 @@ class HostFailed(msgspec.Struct, frozen=True):
 class FailHost(Command[HostFailed], frozen=True, kw_only=True):
     """Say that a host has failed, and with `fenced` that it is surely off.
 
-    The power of a simulated host is cut first, so that it is. Any other that is heard is not off:
-    HostHeard, unless `force`.
+    The power of a simulated host is cut first, so that it is. Any other that is heard has not
+    failed: HostHeard, unless `force`.
     """
 
     host: str
@@ -112,9 +130,13 @@ class FailHost(Command[HostFailed], frozen=True, kw_only=True):
 
 
 class RepairHost(Command[Host], frozen=True, kw_only=True):
-    """Say that a degraded or failed host is well again; a simulated one gets its power back."""
+    """Say that a degraded or failed host is well again; a simulated one gets its power back.
+
+    Any other that is not heard: HostSilent, unless `force`.
+    """
 
     host: str
+    force: bool = False
 
 
 class CloseHost(Command[Host], frozen=True, kw_only=True):
@@ -477,6 +499,19 @@ class StartOperation(Command[bool], frozen=True, kw_only=True):
     operation_id: str
 
 
+class WithdrawEvent(Command[None], frozen=True, kw_only=True):
+    """End an event of its own that did not start before the window of its order closed."""
+
+    scope: str
+    event_id: str
+
+
+class WithdrawOperation(Command[None], frozen=True, kw_only=True):
+    """End what of an operation has not started before the window of its order closed."""
+
+    operation_id: str
+
+
 class TellNewcomers(Command[None], frozen=True, kw_only=True):
     """Give VMs that arrived at an operation's host their own event and full notice."""
 
@@ -553,6 +588,7 @@ Order = (
     | RedeployVm
     | DeleteVm
     | EvictVm
+    | StartVm
     | MaintainHost
     | DegradeHost
     | FailHost

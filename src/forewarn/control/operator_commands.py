@@ -23,39 +23,64 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
     Scope,
+    Window,
 )
-from forewarn.core.principal import Principal
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 from forewarn.wire.link_values import vm_traits
 
 EVENT_TYPES_OF_HOSTS = (EventType.FREEZE, EventType.REBOOT, EventType.REDEPLOY)
+_OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
 
 
 def restart_vm(tx: Transaction, command: commands.RestartVm) -> ScheduledEvent:
-    return _order_vm(tx, command.vm, EventType.REBOOT, command.by)
+    return _order_vm(tx, command, EventType.REBOOT)
 
 
 def redeploy_vm(tx: Transaction, command: commands.RedeployVm) -> ScheduledEvent:
-    return _order_vm(tx, command.vm, EventType.REDEPLOY, command.by)
+    return _order_vm(tx, command, EventType.REDEPLOY)
 
 
 def delete_vm(tx: Transaction, command: commands.DeleteVm) -> ScheduledEvent:
-    return _order_vm(tx, command.vm, EventType.TERMINATE, command.by)
+    return _order_vm(tx, command, EventType.TERMINATE)
 
 
 def evict_vm(tx: Transaction, command: commands.EvictVm) -> ScheduledEvent:
-    return _order_vm(tx, command.vm, EventType.PREEMPT, command.by)
+    return _order_vm(tx, command, EventType.PREEMPT)
 
 
-def _order_vm(tx: Transaction, vm: str, event_type: EventType, by: Principal) -> ScheduledEvent:
+def _order_vm(tx: Transaction, command: _OfVm, event_type: EventType) -> ScheduledEvent:
     cause = Cause.EVICTION if event_type is EventType.PREEMPT else Cause.ORDER
-    scope = tx.need_scope_of_vm(vm)
-    order = scheduling.Order(event_type=event_type, cause=cause, by=str(by))
+    scope = tx.need_scope_of_vm(command.vm)
+    order = scheduling.Order(
+        event_type=event_type,
+        cause=cause,
+        by=str(command.by),
+        window=_window(tx, command.window),
+    )
     decision, event_id = scheduling.order_for_vm(
-        scope, vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
+        scope, command.vm, order, event_id=tx.new_id(), now_ms=tx.now_ms, policy=tx.policy
     )
     tx.apply(decision)
     _start_if_approved(tx, scope.name, event_id)
+    return need_event(tx, event_id)[1]
+
+
+def start_vm(tx: Transaction, command: commands.StartVm) -> ScheduledEvent:
+    scope, host = tx.need_scope_of_vm(command.vm), tx.need_host(command.host)
+    vm = scope.vm(command.vm)
+    if vm is None:
+        raise NotFound(f"There is no VM {command.vm}.", "`forewarn vm list` shows the names.")
+    decision, event_id = hosts.start_on(
+        scope,
+        vm,
+        host,
+        tx,
+        break_domains=command.break_domains,
+        reason=command.reason,
+        by=str(command.by),
+        now_ms=tx.now_ms,
+    )
+    tx.apply(decision)
     return need_event(tx, event_id)[1]
 
 
@@ -95,6 +120,7 @@ def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
         cause=Cause.MAINTENANCE,
         by=str(command.by),
         not_before_ms=_to_come_ms(tx, command.not_before),
+        window=_window(tx, command.window),
         duration_s=command.duration_s,
         description=command.description,
     )
@@ -121,6 +147,7 @@ def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
             tx.need_host(command.host),
             tx,
             not_before_ms=_to_come_ms(tx, command.not_before),
+            window=_window(tx, command.window),
             by=str(command.by),
             operation_id=operation_id,
             ids=tx.ids(),
@@ -133,6 +160,10 @@ def degrade_host(tx: Transaction, command: commands.DegradeHost) -> Operation:
 
 def _to_come_ms(tx: Transaction, when: TimeInput | None) -> int | None:
     return None if when is None else when.to_come_ms(tx.now_ms)
+
+
+def _window(tx: Transaction, said: WindowInput | None) -> Window | None:
+    return None if said is None else said.window(tx.now_ms)
 
 
 def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFailed:
@@ -162,8 +193,13 @@ def fail_host(tx: Transaction, command: commands.FailHost) -> commands.HostFaile
 
 def repair_host(tx: Transaction, command: commands.RepairHost) -> Host:
     host, by = command.host, str(command.by)
-    tx.apply(hosts.repair(tx.need_host(host), tx, by=by, now_ms=tx.now_ms))
-    tx.restore_power(host)
+    before = tx.need_host(host)
+    switched_on = tx.restore_power(host)
+    tx.apply(
+        hosts.repair(
+            before, tx, by=by, now_ms=tx.now_ms, force=command.force, switched_on=switched_on
+        )
+    )
     return tx.need_host(host)
 
 

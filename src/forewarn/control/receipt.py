@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from forewarn.core import notice
+from forewarn.core import notice, windows
 from forewarn.core.model import Cause, Phase, ScheduledEvent
 from forewarn.core.notice import NoticeVerdict
 
@@ -40,9 +40,10 @@ def judge(event: ScheduledEvent) -> Verdict:
         return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
     if event.started_ms is None:
         if event.phase is Phase.CANCELED:
-            return Verdict(
-                kept=NoticeVerdict.NOT_APPLICABLE, why="it was canceled before it started"
-            )
+            why = "it was canceled before it started"
+            if event.outcome.startswith(windows.WITHDRAWN):
+                why = f"it was {event.outcome}"
+            return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
         return Verdict(kept=NoticeVerdict.NOT_YET, why="it has not started")
     return _judge_started(event, event.started_ms)
 

@@ -27,6 +27,7 @@ from forewarn.core import (
     placement,
     scheduling,
     starting,
+    windows,
 )
 from forewarn.core.errors import Refusal
 from forewarn.core.model import (
@@ -112,6 +113,8 @@ def _of_scope(fleet: FleetLook, scope: Scope) -> Iterator[Command[Any]]:
     for event in scope.events:
         if _expired(fleet, event):
             yield commands.ExpireEvent(by=TICKER, scope=scope.name, event_id=event.event_id)
+        elif _withdrawn(fleet, event):
+            yield commands.WithdrawEvent(by=TICKER, scope=scope.name, event_id=event.event_id)
         elif _has_place(fleet, scope, event):
             yield commands.AssignPlace(by=TICKER, scope=scope.name, event_id=event.event_id)
 
@@ -131,6 +134,23 @@ def _expired(fleet: FleetLook, event: ScheduledEvent) -> bool:
     return fleet.now_ms >= event.deadline_ms and not explain.whole_host(operation)
 
 
+def _withdrawn(fleet: FleetLook, event: ScheduledEvent) -> bool:
+    """True for an event of its own whose window has closed; an operation withdraws its events."""
+    if event.phase is not Phase.SCHEDULED:
+        return False
+    if not windows.closed_for_good(event.window, fleet.now_ms):
+        return False
+    return event.operation_id is None or fleet.operation(event.operation_id) is None
+
+
+def _operation_withdrawn(fleet: FleetLook, operation: Operation) -> bool:
+    """True if something of an operation has not started, and its window has closed."""
+    begun = explain.whole_host(operation) and operation.phase is not OperationPhase.WAITING
+    if begun or operation.outcome:
+        return False
+    return windows.closed_for_good(operation.window, fleet.now_ms)
+
+
 def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
     for operation in sorted(fleet.operations.values(), key=lambda o: o.ordered_ms):
         whole_host = explain.whole_host(operation)
@@ -138,6 +158,8 @@ def _of_operations(fleet: FleetLook) -> Iterator[Command[Any]]:
             yield commands.ExpireOperation(by=TICKER, operation_id=operation.operation_id)
         elif whole_host and operation.phase is OperationPhase.STARTED:
             continue
+        elif _operation_withdrawn(fleet, operation):
+            yield commands.WithdrawOperation(by=TICKER, operation_id=operation.operation_id)
         elif _not_told_yet(fleet, operation):
             yield commands.TellNewcomers(by=TICKER, operation_id=operation.operation_id)
         elif not whole_host and _has_ended(fleet, operation):
@@ -152,7 +174,8 @@ def _has_ended(fleet: FleetLook, operation: Operation) -> bool:
 def _not_told_yet(fleet: FleetLook, operation: Operation) -> tuple[placement.Group, ...]:
     """VMs that came to the host of an operation after it was announced, as groups.
 
-    A Redeploy tells each VM once; whether its move then failed is for the operator to see.
+    A Redeploy tells each VM once; whether its move then failed is for the operator to see. Who can
+    be told too late for the window is not told: nothing would come of it.
     """
     if operation.outcome:  # canceled: no VM is told of it any more
         return ()
@@ -177,6 +200,7 @@ def _not_told_yet(fleet: FleetLook, operation: Operation) -> tuple[placement.Gro
                 and not (v.off and explain.whole_host(operation))
             ),
         )
+        if scheduling.can_be_told(operation, scope, group, now_ms=fleet.now_ms, policy=fleet.policy)
     )
 
 
@@ -215,6 +239,8 @@ def _event_starts(fleet: FleetLook, scope: Scope) -> Iterator[Start]:
 def _operation_starts(fleet: FleetLook) -> Iterator[Start]:
     for operation in fleet.operations.values():
         if operation.phase is not OperationPhase.WAITING or not explain.whole_host(operation):
+            continue
+        if not windows.is_open(operation.window, fleet.now_ms):
             continue
         if not _notice_given(fleet, operation):  # most that wait; cheaper than all their holds
             continue
@@ -279,6 +305,18 @@ def start_operation(tx: Transaction, command: commands.StartOperation) -> bool:
         return False
     tx.apply(starting.start_operation(operation, tx, now_ms=tx.now_ms, policy=tx.policy))
     return True
+
+
+def withdraw_event(tx: Transaction, command: commands.WithdrawEvent) -> None:
+    scope, event = _open_event(tx, command.scope, command.event_id)
+    if scope is not None and event is not None and _withdrawn(tx, event):
+        tx.apply(scheduling.withdraw_event(scope, event, tx.now_ms))
+
+
+def withdraw_operation(tx: Transaction, command: commands.WithdrawOperation) -> None:
+    operation = tx.operation(command.operation_id)
+    if operation is not None and _operation_withdrawn(tx, operation):
+        tx.apply(scheduling.withdraw_operation(operation, tx, tx.now_ms))
 
 
 def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:

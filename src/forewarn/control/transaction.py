@@ -183,12 +183,16 @@ class Transaction(FleetLook):
             power.cut(host)
             self.on_take_back(lambda: power.restore(host))
 
-    def restore_power(self, host: str) -> None:
-        """Give a simulated host its power back; it is heard again once it has booted."""
+    def restore_power(self, host: str) -> bool:
+        """Give a simulated host its power back; it is heard again once it has booted.
+
+        False for others: their power is not ours.
+        """
         power = self._heard.power
         if power is not None and not power.on(host):
             power.restore(host)
             self.on_take_back(lambda: power.cut(host))
+        return power is not None
 
     def note(self, *facts: Fact) -> None:
         """Add facts that belong to no decision."""

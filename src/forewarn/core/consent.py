@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from forewarn.core import notice, placement, scope_edits
+from forewarn.core import notice, placement, scope_edits, windows
 from forewarn.core.errors import NotFound, UnknownEventIds
 from forewarn.core.facts import approved_fact, event_fact
 from forewarn.core.lifecycle import Move, move
@@ -49,19 +49,28 @@ def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
 
 
 def appears(event: ScheduledEvent, now_ms: int) -> tuple[ScheduledEvent, Fact]:
-    """A silent event as guests see it from now on, with its full minimum notice."""
-    not_before_ms = max(now_ms + event.minimum_notice_ms, event.ordered_not_before_ms or 0)
-    shown = replace(event, silent=False, not_before_ms=scope_edits.whole_second_ms(not_before_ms))
+    """A silent event as guests see it from now on, with its full minimum notice.
+
+    One whose window closes before that notice has ended is withdrawn: it can be told, and must be.
+    """
+    not_before_ms = scope_edits.whole_second_ms(
+        max(
+            now_ms + event.minimum_notice_ms,
+            event.ordered_not_before_ms or 0,
+            windows.opens_ms(event.window),
+        )
+    )
+    if not windows.is_open(event.window, not_before_ms):
+        return windows.withdrawn(event, windows.TOLD_TOO_LATE, now_ms)
+    shown = replace(event, silent=False, not_before_ms=not_before_ms)
     detail = {"not_before_ms": shown.not_before_ms}
     return shown, event_fact(FactKind.APPEARED, event, now_ms, detail=detail)
 
 
 def _may_appear(event: ScheduledEvent) -> bool:
-    return (
-        event.silent
-        and event.phase is Phase.SCHEDULED
-        and event.event_source is EventSource.PLATFORM
-    )
+    """True for silent ones that wait. A user event waits for nothing, unless it has a window."""
+    waits = event.event_source is EventSource.PLATFORM or event.window is not None
+    return event.silent and event.phase is Phase.SCHEDULED and waits
 
 
 def polled(scope: Scope, polled_ms: int) -> Decision:

@@ -11,8 +11,8 @@ codes are in `wire.problems`, in one place.
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
     |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
-    |   +-- OperationExists, StaleReport, InventoryConflict, IdempotencyMismatch
-    |   +-- NameTaken
+    |   +-- HostSilent, OperationExists, WindowTooShort, OtherWindow, StaleReport,
+    |   +-- InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
     +-- Forbidden           who asks may not ask that
         +-- NotInvited, NotMember, NotYours
     Unavailable             nothing wrong with the request; it could not be made durable
@@ -80,12 +80,28 @@ class HostUnfit(Conflict):
     """The host's health does not allow the order."""
 
 
+class VmHasHost(Conflict):
+    """A host is named for a VM that does not wait for one."""
+
+
 class HostHeard(Conflict):
-    """A host is said to be off, and it speaks."""
+    """A host is said to have failed or to be off, and it speaks."""
+
+
+class HostSilent(Conflict):
+    """A host is said to be well, and it is not heard."""
 
 
 class OperationExists(Conflict):
     """The host already has an operation of that type."""
+
+
+class WindowTooShort(Conflict):
+    """The window of the order closes before the notice that is promised has been given."""
+
+
+class OtherWindow(Conflict):
+    """The same is already ordered, with another window or without one."""
 
 
 class StaleReport(Conflict):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from forewarn.core import starting, whereabouts
+from forewarn.core import placement, starting, whereabouts
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
     Action,
@@ -22,6 +22,7 @@ from forewarn.core.model import (
     Phase,
     ScheduledEvent,
     Scope,
+    Vm,
 )
 from forewarn.core.starting import Hold, HoldReason
 
@@ -107,6 +108,17 @@ def _action_holds(
             )
 
 
+def _accept_domains(scope: Scope, vm: Vm, fleet: Fleet) -> str:
+    """The order that takes a place which only the rule of domains denies; empty if none does."""
+    held = placement.held_by_domains(scope, vm, fleet)
+    if not held:
+        return ""
+    return (
+        f" Or accept two update domains of {scope.name} on one host: `forewarn vm start {vm.name}"
+        f" --on {held[0]} --break-domains --reason TEXT`."
+    )
+
+
 def _no_host_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
     scope = fleet.scope(event.scope)
     vm = scope.vm(action.vm or "") if scope else None
@@ -130,6 +142,9 @@ def _no_host_hold(action: Action, event: ScheduledEvent, fleet: Fleet) -> Hold:
         )
     else:
         remedy = "An open host with a free place: `forewarn host list`, `forewarn host open NAME`."
+        if scope is not None and vm is not None:
+            words += f" ({placement.why_no_target(scope, vm, fleet)})"
+            remedy += _accept_domains(scope, vm, fleet)
     return Hold(
         reason=HoldReason.NO_HOST,
         what=words,

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from forewarn.core import ending, notice, placement, scheduling, scope_edits, starting, whereabouts
-from forewarn.core.errors import HostHeard, HostUnfit
+from forewarn.core.errors import (
+    HostHeard,
+    HostSilent,
+    HostUnfit,
+    Invalid,
+    TwoDomainsOnHost,
+    VmHasHost,
+)
 from forewarn.core.facts import event_fact, host_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.model import (
@@ -34,9 +41,11 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
     Vm,
+    Window,
 )
 
 HOST_FAILED = "the host has failed"
+REASON_CHARS_MAX = 200
 
 
 def close(host: Host, *, by: str, now_ms: int) -> Decision:
@@ -60,6 +69,7 @@ def degrade(
     fleet: Fleet,
     *,
     not_before_ms: int | None,
+    window: Window | None = None,
     by: str,
     operation_id: str,
     ids: Iterator[str],
@@ -68,18 +78,22 @@ def degrade(
 ) -> Decision:
     """The host's hardware is expected to fail: its VMs will be moved, a week ahead by default.
 
-    An owner who redeploys a VM before that avoids the event. The host takes no new VMs.
+    With a window they are moved in that, also if it is sooner. An owner who redeploys a VM before
+    avoids the event. The host takes no new VMs.
     """
     if host.health is not Health.OK:
         raise HostUnfit(
             f"Host {host.name} is already {host.health.value}.",
             f"`forewarn host repair {host.name}` when it is well again.",
         )
+    if not_before_ms is None and window is None:
+        not_before_ms = now_ms + notice.DEGRADED_NOTICE_MS
     order = scheduling.Order(
         event_type=EventType.REDEPLOY,
         cause=Cause.DEGRADED,
         by=by,
-        not_before_ms=not_before_ms or now_ms + notice.DEGRADED_NOTICE_MS,
+        not_before_ms=not_before_ms,
+        window=window,
     )
     fact = host_fact(FactKind.HOST_DEGRADED, host.name, now_ms, by=by)
     decision = scheduling.maintain(
@@ -106,12 +120,15 @@ def fail(
     """The host has failed. What ran there has ended badly; its VMs are declared Started.
 
     `fenced` says that the host is surely off, so that its VMs may start elsewhere. It may be said
-    later, by declaring the failure again. A host that control hears is not off, whatever the caller
-    says: raises HostHeard, unless `force` overrides it, which the journal keeps.
+    later, by declaring the failure again. A host that control hears has neither failed nor is it
+    off, whatever the caller says: raises HostHeard, unless `force` overrides it, which the journal
+    keeps.
     """
-    forced = _forced(host.name, fleet, force=force) if fenced else {}
+    if host.health is Health.FAILED and not fenced:
+        return Decision()
+    forced = _forced(host.name, fleet, fenced=fenced, force=force)
     if host.health is Health.FAILED:
-        if not fenced or host.fenced:
+        if host.fenced:
             return Decision()
         fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=forced)
         return Decision(
@@ -153,18 +170,21 @@ def fail(
     )
 
 
-def _forced(host: str, fleet: Fleet, *, force: bool) -> dict[str, object]:
-    """What the journal says of the force that it took to take the host for off; often nothing.
+def _forced(host: str, fleet: Fleet, *, fenced: bool, force: bool) -> dict[str, object]:
+    """What the journal says of the force that it took to take the host for failed; often nothing.
 
-    Raises HostHeard for one that speaks, or may: its VMs would run twice.
+    Raises HostHeard for one that speaks; if it is to be `fenced` also for one that may: its VMs
+    would run twice.
     """
-    if not fleet.may_be_on(host):
+    if not (fleet.may_be_on(host) if fenced else fleet.alive(host)):
         return {}
     if force:
         return {"forced": True}
     silent_s = notice.HOST_SILENT_AFTER_MS // SECOND_MS
-    if fleet.alive(host):
-        ago_s = fleet.silent_ms(host) // SECOND_MS
+    ago_s = fleet.silent_ms(host) // SECOND_MS
+    if not fenced:
+        refused = f"Host {host} has not failed: it was heard {ago_s} s ago."
+    elif fleet.alive(host):
         refused = f"Host {host} is not off: it was heard {ago_s} s ago, and its VMs may run."
     else:
         refused = (
@@ -357,15 +377,37 @@ def arrived(
     return Decision(scopes=(scope,), facts=(*moved, *facts))
 
 
-def repair(host: Host, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
-    """The host is well again. What was announced only because it was degraded is canceled."""
+def repair(
+    host: Host,
+    fleet: Fleet,
+    *,
+    by: str,
+    now_ms: int,
+    force: bool = False,
+    switched_on: bool = False,
+) -> Decision:
+    """The host is well again. What was announced only because it was degraded is canceled.
+
+    Raises HostSilent for one that is not heard, unless it was just `switched_on` or `force`
+    overrides it, which the journal keeps.
+    """
     if host.health is Health.OK:
         return Decision()
+    unheard = not switched_on and not fleet.alive(host.name)
+    if unheard and not force:
+        raise HostSilent(
+            f"Host {host.name} is not heard: nothing says that it is well.",
+            "Say it again once `forewarn host list` shows its heartbeat, or with --force.",
+        )
     scopes: dict[str, Scope] = {}
     operations: list[Operation] = []
     facts = [
         host_fact(
-            FactKind.HOST_REPAIRED, host.name, now_ms, by=by, detail={"was": host.health.value}
+            FactKind.HOST_REPAIRED,
+            host.name,
+            now_ms,
+            by=by,
+            detail={"was": host.health.value, **({"forced": True} if unheard else {})},
         )
     ]
     for operation in fleet.operations_on(host.name):
@@ -470,6 +512,85 @@ def assign(scope: Scope, event: ScheduledEvent, fleet: Fleet, now_ms: int) -> De
     if not facts:
         return Decision()
     return Decision(scopes=(scope_edits.with_event(scope, event),), facts=tuple(facts))
+
+
+def start_on(
+    scope: Scope,
+    vm: Vm,
+    host: Host,
+    fleet: Fleet,
+    *,
+    break_domains: bool,
+    reason: str,
+    by: str,
+    now_ms: int,
+) -> tuple[Decision, str]:
+    """Start a VM of a failed host, which waits for a place, on the host that an operator names.
+
+    Returns the decision and the event's id. Only `break_domains`, with a reason, puts it beside
+    another update domain of its scope; nothing makes it start where it could run twice.
+    """
+    event, action = _waiting(scope, vm)
+    _refuse_running_twice(event, vm, fleet)
+    if host not in (place for place, _ in fleet.places()):
+        raise HostUnfit(
+            f"Host {host.name} cannot take {vm.name}: {placement.why_not(scope, host, fleet)}.",
+            "`forewarn host list` shows those that are open and have room.",
+        )
+    beside = placement.domains_beside(scope, vm, host.name, fleet)
+    if beside and not break_domains:
+        raise TwoDomainsOnHost(
+            f"Host {host.name} has update domain {', '.join(map(str, beside))} of {scope.name}"
+            f" already; {vm.name} is of domain {vm.update_domain}.",
+            "Name another host, or accept it with --break-domains and --reason TEXT.",
+        )
+    _refuse_reason(reason, needed=bool(beside))
+    fact = event_fact(
+        FactKind.ASSIGNED,
+        event,
+        now_ms,
+        host=host.name,
+        vm=vm.name,
+        by=by,
+        detail={"from": event.host, "broke_domains": list(beside), "reason": reason},
+    )
+    after = scope_edits.with_action(event, _at(action, vm, host.name))
+    return Decision(scopes=(scope_edits.with_event(scope, after),), facts=(fact,)), event.event_id
+
+
+def _waiting(scope: Scope, vm: Vm) -> tuple[ScheduledEvent, Action]:
+    for event in scope.events:
+        for action in event.actions if waits_for_place(event) else ():
+            if action.vm == vm.name and action.host is None and not action.ended:
+                return event, action
+    raise VmHasHost(
+        f"{vm.name} does not wait for a host: it is on {vm.host}.",
+        "Only a VM of a failed host is started so; `forewarn vm redeploy` moves one that runs.",
+    )
+
+
+def _refuse_running_twice(event: ScheduledEvent, vm: Vm, fleet: Fleet) -> None:
+    if not whereabouts.surely_off(event.host, fleet):
+        raise HostUnfit(
+            f"Host {event.host} may still run {vm.name}.",
+            f"Say `forewarn host fail {event.host} --fenced` once it is surely off.",
+        )
+    other = whereabouts.other_host(vm, fleet)
+    if other is not None:
+        raise HostUnfit(
+            f"{vm.name} was being moved to {other}, and may run there.",
+            f"Say `forewarn host repair {other}`, or `forewarn host fail {other} --fenced`.",
+        )
+
+
+def _refuse_reason(reason: str, *, needed: bool) -> None:
+    if needed and not reason.strip():
+        raise Invalid("The domain rule is broken only with a reason.", "Add --reason TEXT.")
+    if len(reason) > REASON_CHARS_MAX or not reason.isprintable():
+        raise Invalid(
+            "The reason is longer than one line of the journal, or holds control characters.",
+            f"Up to {REASON_CHARS_MAX} printable characters would be accepted.",
+        )
 
 
 def _placed(

@@ -53,7 +53,12 @@ def _check_move(earlier: ScheduledEvent | None, event: ScheduledEvent) -> None:
     if earlier is None:
         if event.phase not in (Phase.SCHEDULED, Phase.STARTED):
             raise InvariantBroken(f"I3: {event.event_id} began as {event.phase.value}")
+        _check_not_before_in_window(event)
         return
+    if earlier.window != event.window:
+        raise InvariantBroken(f"the window of {event.event_id} changed")
+    if earlier.silent and not event.silent:
+        _check_not_before_in_window(event)
     if earlier.phase is not event.phase and event.phase not in _reachable(earlier.phase):
         raise InvariantBroken(
             f"I3: {event.event_id} went from {earlier.phase.value} to {event.phase.value}"
@@ -64,6 +69,16 @@ def _check_move(earlier: ScheduledEvent | None, event: ScheduledEvent) -> None:
         raise InvariantBroken(f"I5: the approval of {event.event_id} was lost")
     if earlier.event_type is not event.event_type or earlier.scope != event.scope:
         raise InvariantBroken(f"I3: {event.event_id} became another event")
+
+
+def _check_not_before_in_window(event: ScheduledEvent) -> None:
+    waits = event.phase is Phase.SCHEDULED and not event.silent
+    if waits and not _in_window(event, event.not_before_ms):
+        raise InvariantBroken(f"NotBefore of {event.event_id} is not in its window")
+
+
+def _in_window(event: ScheduledEvent, at_ms: int) -> bool:
+    return event.window is None or event.window.start_ms <= at_ms < event.window.end_ms
 
 
 def _reachable(phase: Phase) -> set[Phase]:
@@ -79,6 +94,8 @@ def _reachable(phase: Phase) -> set[Phase]:
 def _check_start(after: Scope, event: ScheduledEvent, now_ms: int) -> None:
     if event.cause is Cause.FAILURE:
         return
+    if not _in_window(event, now_ms):
+        raise InvariantBroken(f"I14: {event.event_id} starts outside of its window")
     approved = event.approved_ms is not None
     waits_for_nobody = event.event_type in RULED and _impacts_nobody(after, event)
     if not event.silent and not approved and not waits_for_nobody:

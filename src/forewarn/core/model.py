@@ -162,6 +162,13 @@ class Action(Struct, frozen=True, kw_only=True):
         return self.phase is ActionPhase.ENDED
 
 
+class Window(Struct, frozen=True, kw_only=True):
+    """When an order may start at all: from `start_ms` on and before `end_ms`, by the wall clock."""
+
+    start_ms: int
+    end_ms: int
+
+
 class ScheduledEvent(Struct, frozen=True, kw_only=True):
     """One entry of a scope's document, with what the rules need to know beyond the wire.
 
@@ -169,6 +176,7 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
     once the event is visible. A silent event is never shown (`document.visible`).
     `shown_ms` is when the host confirmed that it shows the event, None while that is not known;
     `unreadable_ms` corrects the time since then for steps and outages (signed, see `notice`).
+    `window` is that of its order: outside of it the event does not start, approved or not.
     """
 
     event_id: str
@@ -187,6 +195,7 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
     duration_s: int = -1
     silent: bool = False
     ordered_not_before_ms: int | None = None
+    window: Window | None = None
     ordered_by: str = ""
     operation_id: str | None = None
     breaks_domains: bool = False
@@ -275,8 +284,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     Freeze and Reboot are done once, by `action`, when every event is due. Redeploy only groups
     its events: each starts by itself and the operation ends with the last of them.
     `members` are (scope, event id), in the order they were added; `named` are all VMs that the
-    operation ever announced itself to. `duration_s` and `description` are what the order said of
-    its events, None where it said nothing.
+    operation ever announced itself to. `window`, `duration_s` and `description` are what the order
+    said of its events, None where it said nothing.
     """
 
     operation_id: str
@@ -288,6 +297,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     revision: int = 0
     ordered_by: str = ""
     ordered_not_before_ms: int | None = None
+    window: Window | None = None
     duration_s: int | None = None
     description: str | None = None
     broke_domains_by: str | None = None

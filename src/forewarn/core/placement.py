@@ -164,14 +164,31 @@ def choose_target(scope: Scope, vm: Vm, fleet: Fleet, planned: Mapping[str, int]
     return best[1] if best else None
 
 
+def held_by_domains(scope: Scope, vm: Vm, fleet: Fleet) -> tuple[str, ...]:
+    """Hosts that could take the VM, were another update domain of its scope not there."""
+    return tuple(
+        host.name
+        for host, _ in fleet.places()
+        if host.name != vm.host and domains_beside(scope, vm, host.name, fleet)
+    )
+
+
+def domains_beside(scope: Scope, vm: Vm, host: str, fleet: Fleet) -> tuple[int, ...]:
+    """The other update domains of its scope that the VM would meet on that host."""
+    there = {o.update_domain for o in scope.vms if o.host == host and o.name != vm.name}
+    coming = {o.update_domain for name, o in fleet.arriving(host) if name == scope.name}
+    return tuple(sorted((there | coming) - {vm.update_domain}))
+
+
 def why_no_target(scope: Scope, vm: Vm, fleet: Fleet) -> str:
     """Why the other hosts cannot take a VM, host by host, as far as there is room to say it."""
     others = (host for host in fleet.hosts() if host.name != vm.host)
-    named = [f"{h.name}: {_why_not(scope, h, fleet)}" for h in islice(others, HOSTS_NAMED_MAX)]
+    named = [f"{h.name}: {why_not(scope, h, fleet)}" for h in islice(others, HOSTS_NAMED_MAX)]
     return ", ".join(named) + (", ..." if len(named) == HOSTS_NAMED_MAX else "")
 
 
-def _why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
+def why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
+    """Why a host that is no place for a VM of the scope is none."""
     found = placement(host, fleet)
     if found == "hypervisor-unreachable":
         return "its hypervisor does not answer"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from forewarn.core import consent, placement, scheduling, scope_edits
+from forewarn.core import consent, placement, scheduling, scope_edits, windows
 from forewarn.core.facts import vm_fact
 from forewarn.core.model import (
     SECOND_MS,
@@ -100,6 +100,7 @@ def spared(
         cause=event.cause,
         by=event.ordered_by,
         not_before_ms=event.ordered_not_before_ms,
+        window=event.window,
         description=event.description,
     )
     group = placement.Group(
@@ -108,6 +109,8 @@ def spared(
     told = scheduling.new_event(
         scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy
     )
+    if not windows.is_open(told.window, told.not_before_ms):
+        return on  # its window closes before a notice from now has ended
     scope, facts = scheduling.put(scope, told)
     return Decision(scopes=(scope,), facts=(*on.facts, *facts))
 

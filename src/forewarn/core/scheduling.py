@@ -7,12 +7,12 @@ changed nothing. Starting is elsewhere (`starting`), and so is everything about 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import deadlines, notice, placement, scope_edits
+from forewarn.core import deadlines, notice, placement, scope_edits, windows
 from forewarn.core.errors import (
     AlreadyStarted,
     Conflict,
@@ -42,8 +42,9 @@ from forewarn.core.model import (
     Policy,
     ScheduledEvent,
     Scope,
+    Window,
 )
-from forewarn.core.principal import POLICY
+from forewarn.core.principal import POLICY, TICKER
 from forewarn.core.vm_profile import Priority
 
 EVENTS_PER_SCOPE_MAX = 1_000
@@ -72,14 +73,16 @@ DESCRIPTIONS: dict[tuple[Cause, EventType], str] = {
 class Order(Struct, frozen=True, kw_only=True):
     """Who asks for what, why, and when at the earliest.
 
-    `duration_s` is how long a Freeze of a host lasts, `description` what guests read; where they
-    are None, the policy and the contract's words decide.
+    `not_before_ms` is the earliest start without approval; outside of `window` nothing starts,
+    approved or not. `duration_s` is how long a Freeze of a host lasts, `description` what guests
+    read; where they are None, the policy and the contract's words decide.
     """
 
     event_type: EventType
     cause: Cause
     by: str
     not_before_ms: int | None = None
+    window: Window | None = None
     duration_s: int | None = None
     description: str | None = None
 
@@ -103,6 +106,26 @@ def description(order: Order) -> str:
     return DESCRIPTIONS.get((order.cause, order.event_type), "")
 
 
+def _untold(scope: Scope, group: placement.Group, policy: Policy) -> bool:
+    """True if no guest is told: the VM is off, or no VM of its scope polls."""
+    return group.off or not is_enabled(scope, policy)
+
+
+def not_before_ms(
+    scope: Scope, order: Order, group: placement.Group, *, now_ms: int, policy: Policy
+) -> int:
+    """The order's time, when its window opens, or the minimum notice from now: what is latest.
+
+    A silent event has no notice to give, and so has a failure; then nothing is rounded for the
+    wire either.
+    """
+    named_ms = max(order.not_before_ms or 0, windows.opens_ms(order.window))
+    if order.cause is Cause.FAILURE or _untold(scope, group, policy):
+        return max(now_ms, named_ms)
+    least_ms = notice.minimum_notice_ms(scope, order.event_type)
+    return scope_edits.whole_second_ms(max(now_ms + least_ms, named_ms))
+
+
 def new_event(
     scope: Scope,
     order: Order,
@@ -116,17 +139,10 @@ def new_event(
 ) -> ScheduledEvent:
     """An event for VMs of one update domain on one host, scheduled or declared as the order says.
 
-    NotBefore is the order's time or the minimum notice from now, whichever is later. A silent
-    event has no notice to give; it gets one if it appears (`consent.enable`).
+    A silent event has no notice to give; it gets one if it appears (`consent.enable`).
     """
     source = EventSource.USER if order.cause is Cause.ORDER else EventSource.PLATFORM
-    least_ms = notice.minimum_notice_ms(scope, order.event_type)
-    silent = group.off or not is_enabled(scope, policy)
     declared = order.cause is Cause.FAILURE
-    noticed_ms = max(now_ms + least_ms, order.not_before_ms or 0)
-    not_before_ms = scope_edits.whole_second_ms(noticed_ms)
-    if silent or declared:  # there is no notice to give, and nothing to round for the wire
-        not_before_ms = max(now_ms, order.not_before_ms or 0)
     approved = source is EventSource.USER and order.event_type in scope.auto_approve
     return ScheduledEvent(
         event_id=event_id,
@@ -138,13 +154,14 @@ def new_event(
         update_domain=group.update_domain,
         host=group.host,
         resources=group.vm_names,
-        not_before_ms=not_before_ms,
-        minimum_notice_ms=least_ms,
+        not_before_ms=not_before_ms(scope, order, group, now_ms=now_ms, policy=policy),
+        minimum_notice_ms=notice.minimum_notice_ms(scope, order.event_type),
         scheduled_ms=now_ms,
         description=description(order),
         duration_s=duration_s(order, policy),
-        silent=silent,
+        silent=_untold(scope, group, policy),
         ordered_not_before_ms=order.not_before_ms,
+        window=order.window,
         ordered_by=order.by,
         operation_id=operation_id,
         breaks_domains=breaks_domains,
@@ -174,8 +191,16 @@ def scheduled_fact(event: ScheduledEvent) -> Fact:
             "update_domain": event.update_domain,
             "not_before_ms": event.not_before_ms,
             "silent": event.silent,
+            **window_detail(event.window),
         },
     )
+
+
+def window_detail(window: Window | None) -> dict[str, object]:
+    """What the journal says of the window of an order; nothing where it has none."""
+    if window is None:
+        return {}
+    return {"window_start_ms": window.start_ms, "window_end_ms": window.end_ms}
 
 
 def schedule(scope: Scope, event: ScheduledEvent) -> tuple[Scope, tuple[Fact, ...]]:
@@ -215,6 +240,8 @@ def order_for_vm(
         )
     existing = _same_order(scope, vm_name, order)
     if existing is not None:
+        if existing.phase is Phase.SCHEDULED:
+            windows.refuse_other(existing, order.window)
         return Decision(), existing.event_id
     if order.cause is Cause.ORDER:
         _refuse_too_many_user_events(scope, policy)
@@ -225,9 +252,28 @@ def order_for_vm(
         vm_names=(vm.name,),
         off=vm.off and order.event_type in _NOTHING_TO_ONE_THAT_IS_OFF,
     )
+    _refuse_outside_window(order, ((scope, group),), now_ms=now_ms, policy=policy)
     event = new_event(scope, order, group, event_id=event_id, now_ms=now_ms, policy=policy)
     scope, facts = schedule(scope, event)
     return Decision(scopes=(scope,), facts=facts), event_id
+
+
+def _refuse_outside_window(
+    order: Order,
+    groups: Iterable[tuple[Scope, placement.Group]],
+    *,
+    now_ms: int,
+    policy: Policy,
+) -> None:
+    for scope, group in groups:
+        windows.refuse_too_short(
+            order.window,
+            order.event_type,
+            ordered_not_before_ms=order.not_before_ms,
+            not_before_ms=not_before_ms(scope, order, group, now_ms=now_ms, policy=policy),
+            whom=f"{', '.join(group.vm_names)} of scope {scope.name}",
+            now_ms=now_ms,
+        )
 
 
 def _same_order(scope: Scope, vm_name: str, order: Order) -> ScheduledEvent | None:
@@ -273,18 +319,11 @@ def maintain(
     _refuse_unfit_host(host, order, fleet)
     whole_host = order.event_type is not EventType.REDEPLOY
     groups = placement.plan(host.name, fleet, with_off=not whole_host)
+    told = ((need_scope(fleet, group.scope), group) for group in groups)
+    _refuse_outside_window(order, told, now_ms=now_ms, policy=policy)
     broken = placement.scopes_with_two_domains(host.name, fleet)
-    if whole_host and broken and not break_domains:
-        raise TwoDomainsOnHost(
-            f"{order.event_type.value} of host {host.name} would hit "
-            + "; ".join(
-                f"update domains {', '.join(map(str, domains))} of scope {name} at once"
-                for name, domains in broken.items()
-            )
-            + ".",
-            f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
-            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
-        )
+    if whole_host and not break_domains:
+        _refuse_two_domains(host, order, broken)
     operation = Operation(
         operation_id=operation_id,
         host=host.name,
@@ -294,6 +333,7 @@ def maintain(
         ordered_ms=now_ms,
         ordered_by=order.by,
         ordered_not_before_ms=order.not_before_ms,
+        window=order.window,
         duration_s=order.duration_s,
         description=order.description,
         broke_domains_by=order.by if whole_host and broken else None,
@@ -308,10 +348,25 @@ def maintain(
             "event_type": order.event_type.value,
             "cause": order.cause.value,
             "broke_domains": sorted(broken) if operation.broke_domains_by else [],
+            **window_detail(order.window),
         },
     )
     announced = announce(operation, groups, fleet, ids=ids, now_ms=now_ms, policy=policy)
     return replace(announced, facts=(fact, *announced.facts))
+
+
+def _refuse_two_domains(host: Host, order: Order, broken: Mapping[str, tuple[int, ...]]) -> None:
+    if broken:
+        raise TwoDomainsOnHost(
+            f"{order.event_type.value} of host {host.name} would hit "
+            + "; ".join(
+                f"update domains {', '.join(map(str, domains))} of scope {name} at once"
+                for name, domains in broken.items()
+            )
+            + ".",
+            f"Move one of them away first (`forewarn host maintain {host.name} --type Redeploy`, "
+            "or `forewarn vm redeploy NAME`), or accept it with --break-domains.",
+        )
 
 
 def _refuse_words(order: Order) -> None:
@@ -350,6 +405,28 @@ def _refuse_unfit_host(host: Host, order: Order, fleet: Fleet) -> None:
             )
 
 
+def _order_of(operation: Operation) -> Order:
+    """What an operation was ordered with, for the events that it still gets."""
+    return Order(
+        event_type=operation.event_type,
+        cause=operation.cause,
+        by=operation.ordered_by,
+        not_before_ms=operation.ordered_not_before_ms,
+        window=operation.window,
+        duration_s=operation.duration_s,
+        description=operation.description,
+    )
+
+
+def can_be_told(
+    operation: Operation, scope: Scope, group: placement.Group, *, now_ms: int, policy: Policy
+) -> bool:
+    """False for VMs that arrived too late for a notice that ends before the window closes."""
+    order = _order_of(operation)
+    at_ms = not_before_ms(scope, order, group, now_ms=now_ms, policy=policy)
+    return windows.is_open(operation.window, at_ms)
+
+
 def announce(
     operation: Operation,
     groups: tuple[placement.Group, ...],
@@ -360,14 +437,7 @@ def announce(
     policy: Policy,
 ) -> Decision:
     """Add an event per group to an operation: at its order, or for VMs that arrived since."""
-    order = Order(
-        event_type=operation.event_type,
-        cause=operation.cause,
-        by=operation.ordered_by,
-        not_before_ms=operation.ordered_not_before_ms,
-        duration_s=operation.duration_s,
-        description=operation.description,
-    )
+    order = _order_of(operation)
     forced = operation.broke_domains_by is not None
     broken = placement.scopes_with_two_domains(operation.host, fleet) if forced else {}
     scopes = {scope.name: scope for scope in (need_scope(fleet, group.scope) for group in groups)}
@@ -465,6 +535,17 @@ def cancel_operation(
     else:
         operation = replace(operation, outcome=reason)
     return Decision(scopes=tuple(scopes.values()), operations=(operation,), facts=tuple(facts))
+
+
+def withdraw_event(scope: Scope, event: ScheduledEvent, now_ms: int) -> Decision:
+    """End an event of its own that did not start before its window closed."""
+    ended, fact = windows.withdrawn(event, windows.CLOSED, now_ms)
+    return Decision(scopes=(scope_edits.with_event(scope, ended),), facts=(fact,))
+
+
+def withdraw_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Decision:
+    """End what of an operation has not started before its window closed."""
+    return cancel_operation(operation, fleet, by=TICKER.name, now_ms=now_ms, reason=windows.CLOSED)
 
 
 def canceled_fact(event: ScheduledEvent, by: str) -> Fact:

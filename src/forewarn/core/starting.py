@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forewarn.core import deadlines, notice, placement, scope_edits
+from forewarn.core import deadlines, notice, placement, scope_edits, windows
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
 from forewarn.core.lifecycle import Move, move
@@ -32,6 +32,7 @@ from forewarn.core.model import (
     Policy,
     ScheduledEvent,
     Scope,
+    Window,
 )
 
 TWO_DAEMONS_REMEDY = (
@@ -45,6 +46,7 @@ class HoldReason(StrEnum):
 
     CONSENT = "consent"  # not approved, and its notice still runs
     CLOCK = "clock"  # the order named a later time
+    WINDOW_CLOSED = "window-closed"  # the window of the order is not open, approved or not
     NOT_YET_SERVED = "not-yet-served"  # the host has not confirmed that it shows the event
     VM_BUSY = "vm-busy"  # a VM of it is in another started event
     DOMAIN_STARTED = "domain-started"  # another update domain of the scope is started
@@ -179,6 +181,22 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
             until_ms=due_from_ms,
             remedy=approve,
         ),
+    )
+
+
+def window_holds(window: Window | None, *, since_ms: int, now_ms: int) -> Iterable[Hold]:
+    """Whether the window of the order is open. It is wall time, and no approval opens it."""
+    if window is None or windows.is_open(window, now_ms):
+        return
+    over = windows.closed_for_good(window, now_ms)
+    yield Hold(
+        reason=HoldReason.WINDOW_CLOSED,
+        what=f"the window of the order {'has closed' if over else 'has not opened yet'}",
+        since_ms=window.end_ms if over else since_ms,
+        until_ms=None if over else window.start_ms,
+        remedy="None: it is withdrawn with the next tick. Order it again."
+        if over
+        else "Nothing but time, approved or not; or cancel it and order it with another window.",
     )
 
 
@@ -317,6 +335,7 @@ def event_holds(event: ScheduledEvent, scope: Scope, fleet: Fleet, now_ms: int) 
     """Everything that keeps an event that starts by itself from starting now."""
     holds = [
         *notice_holds(scope, event, now_ms),
+        *window_holds(event.window, since_ms=event.scheduled_ms, now_ms=now_ms),
         *scope_holds(scope, event),
         *host_holds(event.host, fleet, now_ms),
         *late_holds(scope, event, fleet, now_ms),
@@ -375,9 +394,11 @@ def operation_holds(operation: Operation, fleet: Fleet, now_ms: int) -> tuple[Ho
                 remedy="Nothing but time; there is no VM to ask.",
             )
         )
+    window = operation.window
+    holds.extend(window_holds(window, since_ms=operation.ordered_ms, now_ms=now_ms))
     holds.extend(host_holds(operation.host, fleet, now_ms))
     holds.extend(_two_domains_holds(operation, {name: domains[name] for name in ruled}))
-    holds.extend(_traffic_holds(operation, fleet, told))
+    holds.extend(_traffic_holds(operation, fleet, told, now_ms))
     return tuple(holds)
 
 
@@ -398,7 +419,9 @@ def _two_domains_holds(
             )
 
 
-def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterable[Hold]:
+def _traffic_holds(
+    operation: Operation, fleet: Fleet, told: set[str], now_ms: int
+) -> Iterable[Hold]:
     for other in fleet.operations_on(operation.host):
         if other.phase is OperationPhase.STARTED and other.event_type is not EventType.REDEPLOY:
             yield Hold(
@@ -429,15 +452,7 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
             until_ms=event.deadline_ms if event else None,
             remedy=remedy,
         )
-    newcomers = [name for name in vm_names_on(operation.host, fleet) if name not in told]
-    if newcomers:
-        yield Hold(
-            reason=HoldReason.VM_WITHOUT_NOTICE,
-            what=f"{', '.join(newcomers)} has come to host {operation.host} and has no notice yet",
-            since_ms=None,
-            until_ms=None,
-            remedy="It gets its notice with the next tick.",
-        )
+    yield from _newcomer_holds(operation, fleet, told, now_ms)
     # A Freeze leaves them alone; a reboot of the host could not.
     strangers = fleet.strangers(operation.host) if operation.event_type is EventType.REBOOT else ()
     if strangers:
@@ -449,6 +464,34 @@ def _traffic_holds(operation: Operation, fleet: Fleet, told: set[str]) -> Iterab
             remedy=f"`forewarn host show {operation.host}` says why; rename it, move it away or "
             "switch it off.",
         )
+
+
+def _newcomer_holds(
+    operation: Operation, fleet: Fleet, told: set[str], now_ms: int
+) -> Iterable[Hold]:
+    """VMs that have come to the host since, or to which the operation could not be shown."""
+    newcomers = [name for name in vm_names_on(operation.host, fleet) if name not in told]
+    if not newcomers:
+        return
+    names = ", ".join(newcomers)
+    what = f"{names} has come to host {operation.host} and has no notice yet"
+    remedy = "It gets its notice with the next tick."
+    notice_ends_ms = now_ms + notice.MINIMUM_NOTICE_MS[operation.event_type]
+    if windows.closed_for_good(operation.window, notice_ends_ms):
+        what = (
+            f"{names} on host {operation.host} cannot be given its notice before the window closes"
+        )
+        remedy = (
+            "Move it away (`forewarn vm redeploy NAME`) or switch it off; else the operation is "
+            "withdrawn when the window closes."
+        )
+    yield Hold(
+        reason=HoldReason.VM_WITHOUT_NOTICE,
+        what=what,
+        since_ms=None,
+        until_ms=None,
+        remedy=remedy,
+    )
 
 
 def vm_names_on(host: str, fleet: Fleet) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from forewarn.control.control import Control
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.control.loops import TickerLoop
 from forewarn.control.writer import Wanted
-from forewarn.core import notice
+from forewarn.core import notice, windows
 from forewarn.core.errors import Conflict, Invalid
 from forewarn.core.model import SECOND_MS, Phase
 from forewarn.doorbell import rung
@@ -306,14 +306,19 @@ def due_later(fleet: FleetReader) -> list[Instant]:
             of = f"{event.event_type.value} of {', '.join(event.resources)}"
             due_ms = notice.due_from_ms(event)
             if event.phase is Phase.SCHEDULED and due_ms is not None:
-                found.append(Instant(due_ms, f"{of} may start"))
+                opens_ms = windows.opens_ms(event.window)
+                found.append(Instant(max(due_ms, opens_ms), f"{of} may start"))
             elif event.phase is Phase.STARTED and event.deadline_ms is not None:
                 found.append(Instant(event.deadline_ms, f"{of} is given up"))
-    found += [
-        Instant(operation.deadline_ms, f"{operation.event_type.value} of {operation.host} fails")
-        for operation in fleet.operations.values()
-        if operation.deadline_ms is not None
-    ]
+            if event.phase is Phase.SCHEDULED and event.window and not event.operation_id:
+                found.append(Instant(event.window.end_ms, f"the window of the {of} closes"))
+    for operation in fleet.operations.values():
+        of = f"{operation.event_type.value} of {operation.host}"
+        if operation.deadline_ms is not None:
+            found.append(Instant(operation.deadline_ms, f"{of} fails"))
+        elif operation.window is not None:
+            found.append(Instant(operation.window.start_ms, f"the window of the {of} opens"))
+            found.append(Instant(operation.window.end_ms, f"the window of the {of} closes"))
     return found
 
 

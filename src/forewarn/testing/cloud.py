@@ -24,7 +24,7 @@ from forewarn.testing.background import CALL_TIMEOUT_S, Background
 from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
 from forewarn.testing.faults import CloudFaults, fault_id_of
-from forewarn.testing.orders import When
+from forewarn.testing.orders import InWindow, When
 from forewarn.testing.scenarios import ScenarioRun, scenario_of
 from forewarn.testing.tracebacks import cut, for_refusals
 from forewarn.testing.values import (
@@ -166,21 +166,25 @@ class Cloud:
 
     # Orders.
 
-    def restart(self, vm: str | CloudVm) -> Event:
-        """Order a Reboot, as the owner of the VM."""
-        return self._background.call(orders.order_vm(name_of(vm), EventType.REBOOT))
+    def restart(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
+        """Order a Reboot, as the owner of the VM. `window` is as in `maintain`."""
+        order = orders.order_vm(name_of(vm), EventType.REBOOT, window=window)
+        return self._background.call(order)
 
-    def redeploy(self, vm: str | CloudVm) -> Event:
+    def redeploy(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
         """Order a Redeploy, as the owner of the VM."""
-        return self._background.call(orders.order_vm(name_of(vm), EventType.REDEPLOY))
+        order = orders.order_vm(name_of(vm), EventType.REDEPLOY, window=window)
+        return self._background.call(order)
 
-    def delete(self, vm: str | CloudVm) -> Event:
+    def delete(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
         """Order a Terminate, as the owner of the VM."""
-        return self._background.call(orders.order_vm(name_of(vm), EventType.TERMINATE))
+        order = orders.order_vm(name_of(vm), EventType.TERMINATE, window=window)
+        return self._background.call(order)
 
-    def evict(self, vm: str | CloudVm) -> Event:
+    def evict(self, vm: str | CloudVm, *, window: InWindow | None = None) -> Event:
         """Want the place of a Spot VM back: a Preempt. Raises NotSpot for a regular one."""
-        return self._background.call(orders.order_vm(name_of(vm), EventType.PREEMPT))
+        order = orders.order_vm(name_of(vm), EventType.PREEMPT, window=window)
+        return self._background.call(order)
 
     def maintain(
         self,
@@ -188,32 +192,43 @@ class Cloud:
         event_type: HostEventType,
         *,
         not_before: When | None = None,
+        window: InWindow | None = None,
         duration: int | None = None,
         description: str | None = None,
         break_domains: bool = False,
     ) -> CloudOperation:
         """Freeze or reboot a host, or move its VMs away (Redeploy).
 
-        `where` is a host, or a VM on it. `not_before` is an aware datetime, a timedelta from now
-        or a text like +2h; `duration` the seconds of a Freeze; `description` what guests read.
+        `where` is a host, or a VM on it. `not_before` is the earliest start without approval: an
+        aware datetime, a timedelta from now or a text like +2h. `window` is two of these: outside
+        of it nothing starts, approved or not. `duration` is the seconds of a Freeze, `description`
+        what guests read.
         """
         return self._background.call(
             orders.maintain(
                 name_of(where),
                 event_type,
                 not_before=not_before,
+                window=window,
                 duration=duration,
                 description=description,
                 break_domains=break_domains,
             )
         )
 
-    def degrade(self, where: str | CloudVm, *, not_before: When | None = None) -> CloudOperation:
+    def degrade(
+        self,
+        where: str | CloudVm,
+        *,
+        not_before: When | None = None,
+        window: InWindow | None = None,
+    ) -> CloudOperation:
         """Say that a host's hardware is expected to fail; its VMs move, a week ahead unless told.
 
-        `where` is a host, or a VM on it; `not_before` is as in `maintain`.
+        `where` is a host, or a VM on it; `not_before` and `window` are as in `maintain`.
         """
-        return self._background.call(orders.degrade(name_of(where), not_before=not_before))
+        order = orders.degrade(name_of(where), not_before=not_before, window=window)
+        return self._background.call(order)
 
     def fail(self, where: str | CloudVm, *, fenced: bool = False) -> tuple[Event, ...]:
         """Cut the power of a host and say that it has failed, with `fenced` that it is surely off.

@@ -20,18 +20,19 @@ from forewarn.testing.expectations import need_event
 from forewarn.testing.tracebacks import for_refusals
 from forewarn.testing.values import CloudOperation, Event, event_of, ms_of
 from forewarn.testing.words import HostEventType
-from forewarn.wire.instants import TimeInput, parse_instant
+from forewarn.wire.instants import TimeInput, WindowInput, parse_instant
 from forewarn.wiring.simulate import Emulator
 
 When = datetime | timedelta | str
+InWindow = tuple[When, When]
 __tracebackhide__ = for_refusals
 
 
-def order_vm(vm: str, event_type: EventType) -> Work[Event]:
+def order_vm(vm: str, event_type: EventType, *, window: InWindow | None = None) -> Work[Event]:
     """Restart, redeploy, delete or evict a VM."""
 
     async def work(emulator: Emulator) -> Event:
-        order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm)
+        order = commands.VM_ORDERS[event_type](by=emulator.by, vm=vm, window=_window(window))
         try:
             ordered = await emulator.control.submit(order)
         except NotSpot as refusal:
@@ -47,6 +48,7 @@ def maintain(
     event_type: str,
     *,
     not_before: When | None,
+    window: InWindow | None = None,
     duration: int | None,
     description: str | None,
     break_domains: bool,
@@ -64,6 +66,7 @@ def maintain(
             host=_host(emulator, where),
             event_type=EventType(event_type),
             not_before=_when(not_before),
+            window=_window(window),
             duration_s=duration,
             description=description,
             break_domains=break_domains,
@@ -73,12 +76,17 @@ def maintain(
     return work
 
 
-def degrade(where: str, *, not_before: When | None) -> Work[CloudOperation]:
+def degrade(
+    where: str, *, not_before: When | None, window: InWindow | None = None
+) -> Work[CloudOperation]:
     """Say that the hardware of a host is expected to fail."""
 
     async def work(emulator: Emulator) -> CloudOperation:
         order = commands.DegradeHost(
-            by=emulator.by, host=_host(emulator, where), not_before=_when(not_before)
+            by=emulator.by,
+            host=_host(emulator, where),
+            not_before=_when(not_before),
+            window=_window(window),
         )
         return await _operation(emulator, await emulator.control.submit(order))
 
@@ -143,19 +151,28 @@ def _host(emulator: Emulator, where: str) -> str:
 
 
 def _when(not_before: When | None) -> TimeInput | None:
-    if not_before is None:
-        return None
-    if isinstance(not_before, str):
-        return parse_instant(not_before)
-    if isinstance(not_before, timedelta):
-        from_now_ms = not_before // timedelta(milliseconds=1)
-        return TimeInput(said=f"{not_before} from now", from_now_ms=from_now_ms)
-    if not_before.tzinfo is None:
+    return None if not_before is None else _instant(not_before)
+
+
+def _instant(when: When) -> TimeInput:
+    if isinstance(when, str):
+        return parse_instant(when)
+    if isinstance(when, timedelta):
+        from_now_ms = when // timedelta(milliseconds=1)
+        return TimeInput(said=f"{when} from now", from_now_ms=from_now_ms)
+    if when.tzinfo is None:
         raise Invalid(
-            f"The time {not_before} names no zone.",
+            f"The time {when} names no zone.",
             "Give a datetime with one, a timedelta from now, or a text like +2h.",
         )
-    return TimeInput(said=str(not_before), at_ms=ms_of(not_before))
+    return TimeInput(said=str(when), at_ms=ms_of(when))
+
+
+def _window(window: InWindow | None) -> WindowInput | None:
+    if window is None:
+        return None
+    start, end = window
+    return WindowInput(start=_instant(start), end=_instant(end))
 
 
 async def _events(emulator: Emulator, event_ids: Sequence[str]) -> tuple[Event, ...]:

@@ -43,5 +43,6 @@ FaultName = Literal[
     "action-fails",
     "action-hangs",
     "action-slow",
+    "shuffle",
 ]
 FaultStatus = Literal[410, 429, 500, 503, "410", "429", "500", "503"]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from forewarn.core import errors
-from forewarn.core.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from forewarn.core import errors, windows
+from forewarn.core.model import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -65,6 +65,17 @@ class TimeInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 "A time from now on would be accepted.",
             )
         return at_ms
+
+
+class WindowInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A window as the caller wrote it."""
+
+    start: TimeInput
+    end: TimeInput
+
+    def window(self, now_ms: int) -> Window:
+        """Raises errors.Invalid for one in which nothing can start any more."""
+        return windows.ordered(self.start.instant_ms(now_ms), self.end.instant_ms(now_ms), now_ms)
 
 
 def parse_instant(text: str) -> TimeInput:

@@ -54,14 +54,28 @@ class ActionJson(AnswerBody, frozen=True, kw_only=True):
     detail: str
 
 
+class WindowJson(AnswerBody, frozen=True, kw_only=True):
+    """When an order may start at all: from `start` on and before `end`, approved or not."""
+
+    start: Time
+    end: Time
+
+
 class EventJson(AnswerBody, frozen=True, kw_only=True):
-    """An event with everything that is known of it."""
+    """An event with everything that is known of it.
+
+    `not_before` is the earliest start without approval that guests were told. `earliest_start` is
+    that as it is known now: later, if the event could not be read for its minimum notice by then;
+    null while no host has confirmed that it shows the event, and once it has started or ended.
+    """
 
     event_id: str
     event_type: EventType
     event_source: EventSource
     phase: Phase
     not_before: Time
+    earliest_start: Time | None
+    window: WindowJson | None
     resources: tuple[str, ...]
     scope: str
     update_domain: int
@@ -183,6 +197,7 @@ class OperationJson(AnswerBody, frozen=True, kw_only=True):
     ordered: Time
     ordered_by: str
     ordered_not_before: Time | None
+    window: WindowJson | None
     duration_seconds: int | None
     description: str | None
     broke_domains_by: str | None

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from forewarn.core import notice, windows
 from forewarn.core.model import (
     SECOND_MS,
     Action,
     Fact,
     Operation,
+    Phase,
     ScheduledEvent,
     Scope,
     Vm,
+    Window,
 )
 from forewarn.core.vm_profile import ATTRIBUTES, VmProfile
 from forewarn.wire import operator_answers as answers
@@ -38,6 +41,8 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         event_source=event.event_source,
         phase=event.phase,
         not_before=needed_time_text(event.not_before_ms),
+        earliest_start=time_text(_earliest_start_ms(event)),
+        window=window_json(event.window),
         resources=event.resources,
         scope=event.scope,
         update_domain=event.update_domain,
@@ -63,6 +68,20 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         actions=tuple(action_json(action) for action in event.actions),
         **more,
     )
+
+
+def window_json(window: Window | None) -> answers.WindowJson | None:
+    if window is None:
+        return None
+    return answers.WindowJson(
+        start=needed_time_text(window.start_ms), end=needed_time_text(window.end_ms)
+    )
+
+
+def _earliest_start_ms(event: ScheduledEvent) -> int | None:
+    """From when on the event may start, as is known now; None where that is not to come."""
+    due_from_ms = notice.due_from_ms(event) if event.phase is Phase.SCHEDULED else None
+    return None if due_from_ms is None else max(due_from_ms, windows.opens_ms(event.window))
 
 
 def action_json(action: Action) -> answers.ActionJson:
@@ -164,6 +183,7 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
         ordered=needed_time_text(operation.ordered_ms),
         ordered_by=operation.ordered_by,
         ordered_not_before=time_text(operation.ordered_not_before_ms),
+        window=window_json(operation.window),
         duration_seconds=operation.duration_s,
         description=operation.description,
         broke_domains_by=operation.broke_domains_by,

@@ -56,6 +56,7 @@ MIGRATIONS = (
     "0010_positions.sql",
     "0011_words.sql",
     "0012_document_order.sql",
+    "0013_window.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.

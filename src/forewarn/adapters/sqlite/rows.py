@@ -20,6 +20,7 @@ from forewarn.core.model import (
     Scope,
     ScopeHold,
     Vm,
+    Window,
 )
 from forewarn.core.vm_profile import VmProfile
 from forewarn.ports import DepartedVm, FirstRead, JournalLine, RememberedAnswer, VmDefinition
@@ -34,10 +35,11 @@ SCOPES = StoreTable(
     parts=(flat("hold", ScopeHold, prefix="hold_", optional=True),),
 )
 VMS = StoreTable("vm", Vm, beside=("scope", "position"), parts=(flat("profile", VmProfile),))
-EVENTS = StoreTable("scheduled_event", ScheduledEvent, elsewhere=("actions",))
+_WINDOW = flat("window", Window, prefix="window_", optional=True)
+EVENTS = StoreTable("scheduled_event", ScheduledEvent, elsewhere=("actions",), parts=(_WINDOW,))
 # Its owner is the event or the operation.
 ACTIONS = StoreTable("action", Action, beside=("event_id", "operation_id", "position"))
-OPERATIONS = StoreTable("operation", Operation, elsewhere=("members", "action"))
+OPERATIONS = StoreTable("operation", Operation, elsewhere=("members", "action"), parts=(_WINDOW,))
 FACTS = StoreTable("journal", Fact, columns={"by": "by_whom"})
 DEPARTED_VMS = StoreTable("departed_vm", DepartedVm, parts=(pair("key", "name", "vm_id"),))
 DEFINITIONS = StoreTable("definition", VmDefinition, columns={"text": "definition"})

@@ -52,6 +52,15 @@ def _place(value: object) -> StepPlace:
     return StepPlace(whom=whom, number=int(found["number"] or 1), of_host=bool(found["of"]))
 
 
+def _window(value: object) -> tuple[int, int]:
+    if not isinstance(value, str) or value.count("/") != 1:
+        raise Wrong
+    start_ms, end_ms = (duration("").read(part.strip()) for part in value.split("/"))
+    if end_ms <= start_ms:
+        raise Wrong
+    return start_ms, end_ms
+
+
 def _to(attribute: str, field: Field, accepted: str = "") -> Field:
     return replace(field, to=attribute, accepted=accepted or field.accepted)
 
@@ -83,7 +92,14 @@ KEYS: dict[str, Field] = {
         DESCRIPTION_CHARS_MAX,
     ),
     "not_before": _to(
-        "not_before_ms", duration(f"{_DURATION}: the earliest start, from the time of the step")
+        "not_before_ms",
+        duration(f"{_DURATION}: the earliest start without approval, from the time of the step"),
+    ),
+    "window": Field(
+        'two lengths of time like "1h/3h", from the time of the step: outside of it nothing starts,'
+        " approved or not",
+        _window,
+        to="window_ms",
     ),
     "started_for": _to(
         "started_for_ms", duration(f"{_DURATION}: how long its events stay Started")
@@ -95,7 +111,7 @@ KEYS: dict[str, Field] = {
     "fault": Field('a table like { kind = "gone", for = "30s" }', read_fault),
 }
 
-_OF_VM = ("at", "on", "as", "started_for")
+_OF_VM = ("at", "on", "as", "started_for", "window")
 # By order: the keys that it takes, beside `do`, and those that it must have.
 KEYS_OF: dict[Verb, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(VM_VERBS, (_OF_VM, ("at",))),
@@ -104,7 +120,7 @@ KEYS_OF: dict[Verb, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("at", "type"),
     ),
     Verb.DEGRADE: ((*_OF_VM, "not_before"), ("at",)),
-    Verb.FAIL: ((*_OF_VM, "fenced"), ("at",)),
+    Verb.FAIL: (("at", "on", "as", "started_for", "fenced"), ("at",)),
     Verb.REPAIR: (("at", "on", "of"), ("at",)),
     **dict.fromkeys(EVENT_VERBS, (("at", "of"), ("at", "of"))),
     Verb.FAULT: (("at", "on", "fault"), ("at", "fault")),

@@ -34,7 +34,7 @@ from forewarn.emulator.scenarios.values import (
     Verb,
     Whom,
 )
-from forewarn.wire.instants import TimeInput
+from forewarn.wire.instants import TimeInput, WindowInput
 
 
 class UnfitFleet(Conflict):
@@ -226,7 +226,8 @@ def orders_of(
     if step.verb in VM_VERBS:
         kind = commands.VM_ORDERS[VM_VERBS[step.verb][0]]
         vms = vms_meant(step.on, target, fleet)
-        return StepOrders(orders=tuple(kind(by=by, vm=vm) for vm in vms))
+        window = _window(step)
+        return StepOrders(orders=tuple(kind(by=by, vm=vm, window=window) for vm in vms))
     return _order_hosts(step, _hosts_meant(step.on, target, fleet), by)
 
 
@@ -271,25 +272,35 @@ def _order_hosts(step: ScenarioStep, hosts: tuple[str, ...], by: Principal) -> S
 
 
 def _host_order(step: ScenarioStep, host: str, by: Principal) -> commands.Order:
-    from_now_ms, when = step.not_before_ms, None
-    if from_now_ms is not None:
-        when = TimeInput(said=f"{from_now_ms} ms from now", from_now_ms=from_now_ms)
+    when = None if step.not_before_ms is None else _from_now(step.not_before_ms)
     match step.verb:
         case Verb.REPAIR:
             return commands.RepairHost(by=by, host=host)
         case Verb.FAIL:
             return commands.FailHost(by=by, host=host, fenced=step.fenced)
         case Verb.DEGRADE:
-            return commands.DegradeHost(by=by, host=host, not_before=when)
+            return commands.DegradeHost(by=by, host=host, not_before=when, window=_window(step))
     return commands.MaintainHost(
         by=by,
         host=host,
         event_type=step.event_type or EventType.FREEZE,
         not_before=when,
+        window=_window(step),
         duration_s=step.duration_s,
         description=step.description,
         break_domains=step.break_domains,
     )
+
+
+def _from_now(ms: int) -> TimeInput:
+    return TimeInput(said=f"{ms} ms from now", from_now_ms=ms)
+
+
+def _window(step: ScenarioStep) -> WindowInput | None:
+    if step.window_ms is None:
+        return None
+    start_ms, end_ms = step.window_ms
+    return WindowInput(start=_from_now(start_ms), end=_from_now(end_ms))
 
 
 def _cancel(made: StepResult, fleet: FleetReader, by: Principal) -> StepOrders:

@@ -86,7 +86,8 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
 
     `label` names what the step made (`as`), `of` is the label that a later step means.
     `started_for_ms` is how long its events stay Started, `duration_s` the length of a Freeze that
-    guests read, `not_before_ms` the earliest start, from the time of the step.
+    guests read, `not_before_ms` the earliest start without approval and `window_ms` the window,
+    both from the time of the step.
     """
 
     number: int
@@ -100,6 +101,7 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
     duration_s: int | None = None
     description: str | None = None
     not_before_ms: int | None = None
+    window_ms: tuple[int, int] | None = None
     fenced: bool = False
     break_domains: bool = False
     fault: FaultOrder | None = None
@@ -121,6 +123,10 @@ class ScenarioStep(Struct, frozen=True, kw_only=True):
         more = [
             f"not before {duration_text(self.not_before_ms)} from then"
             if self.not_before_ms is not None
+            else "",
+            f"in a window from {duration_text(self.window_ms[0])} to"
+            f" {duration_text(self.window_ms[1])} from then"
+            if self.window_ms is not None
             else "",
             "fenced" if self.fenced else "",
             f"Started for {duration_text(self.started_for_ms)}"
