@@ -111,6 +111,49 @@ def test_lists_are_read_to_their_end(world: OperatorWorld) -> None:
     assert listed["more"] is False
 
 
+def crowded(world: OperatorWorld) -> None:
+    """1,101 events, with one order."""
+    many = FLEET + "".join(
+        f'[[vm]]\nname = "m{n:04}"\nhost = "h3"\naddress = "10.1.{n // 200}.{n % 200}"\n'
+        for n in range(1_100)
+    )
+    assert world.call("POST", "/v1/inventory", many).status == 200
+    world.order("/v1/hosts/h3/maintain", {"event_type": "Reboot"})
+
+
+def test_events_are_listed_to_their_end_or_as_many_as_are_wanted(world: OperatorWorld) -> None:
+    crowded(world)
+
+    everything = ask(world, "event", "list", "--json").json
+    some = ask(world, "event", "list", "--limit", "1050", "--json").json
+    shown = ask(world, "event", "list", "--limit", "2").out
+
+    assert (len(everything["items"]), everything["more"]) == (1_101, False)
+    assert (len(some["items"]), some["more"]) == (1_050, True)
+    assert some["items"] == everything["items"][:1_050]
+    assert "There are more than 2; --limit shows more." in shown
+
+
+def test_lists_are_cut_down_by_what_they_are_about(world: OperatorWorld) -> None:
+    event_id = restarted(world)
+    world.order("/v1/hosts/h2/maintain", {"event_type": "Freeze"})
+
+    def found(*options: str) -> list[str]:
+        return [one["event_id"] for one in ask(world, *options, "--json").json["items"]]
+
+    assert found("event", "list", "--vm", "web-0", "--since", "-1h") == [event_id]
+    assert found("event", "list", "--type", "Reboot", "--by", "operator") == [event_id]
+    assert found("event", "list", "--phase", "canceled") == []
+    assert set(found("journal", "--vm", "web-0", "--cause", "order")) == {event_id}
+    assert len(ask(world, "operation", "list", "--host", "h2", "--json").json["items"]) == 1
+    assert ask(world, "operation", "list", "--host", "h1").out == (
+        "There are no such open operations. --all looks among the ended ones too.\n"
+    )
+    assert ask(world, "event", "list", "--host", "h9", "--all").out == (
+        "There are no such events.\n"
+    )
+
+
 # What people see.
 
 

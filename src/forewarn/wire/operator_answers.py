@@ -156,10 +156,11 @@ class EventExplanationJson(ExplanationJson, frozen=True, kw_only=True):
 
 
 class EventPage(AnswerBody, frozen=True, kw_only=True):
-    """Events, newest first."""
+    """Events, newest first. `next` is what to give as `after` for those that follow."""
 
     items: tuple[EventJson, ...]
     more: bool
+    next: str | None
 
 
 # Operations.
@@ -209,10 +210,11 @@ class OperationExplanationJson(ExplanationJson, frozen=True, kw_only=True):
 
 
 class OperationPage(AnswerBody, frozen=True, kw_only=True):
-    """Operations, newest first."""
+    """Operations, newest first. `next` is what to give as `after` for those that follow."""
 
     items: tuple[OperationJson, ...]
     more: bool
+    next: str | None
 
 
 # VMs, hosts and scopes.

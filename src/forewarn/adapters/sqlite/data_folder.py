@@ -55,6 +55,7 @@ MIGRATIONS = (
     "0009_unfinished.sql",
     "0010_positions.sql",
     "0011_words.sql",
+    "0012_lists.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
