@@ -298,6 +298,8 @@ class OperatorRoutes:
                 vms=len(fleet.scope_of_vm),
                 hosts=len(hosts),
                 hosts_silent=tuple(sorted(h.name for h in hosts if not fleet.alive(h.name))),
+                open_events=len(fleet.open_event_ids()),
+                open_operations=len(fleet.operations),
                 inventory_waits=self._inventories.waits(),
             )
         )

@@ -107,7 +107,7 @@ class JournalQuery(FilterQuery, forbid_unknown_fields=True):
 
 
 def list_filter(asked: EventsQuery | OperationsQuery | JournalQuery, now_ms: int) -> ListFilter:
-    """What is listed. Raises Invalid for a tag or a time that is none."""
+    """What is listed. Raises Invalid for a tag without a value, or no time."""
     if asked.tag and "=" not in asked.tag:
         raise Invalid(f"The tag {asked.tag!r} has no value.", "KEY=VALUE would be accepted.")
     return ListFilter(

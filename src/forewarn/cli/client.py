@@ -154,14 +154,28 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class _Lost(Exception):  # noqa: N818 - never leaves this module
-    """The connection was lost after the request may have arrived."""
+    """The connection was lost after the request may have arrived.
+
+    `waited_s` is for how long nothing came, if that is why.
+    """
+
+    waited_s: float | None = None
+
+    @classmethod
+    def by(cls, error: Exception, timeout_s: float) -> _Lost:
+        lost = cls(str(error) or type(error).__name__)
+        lost.waited_s = timeout_s if isinstance(error, TimeoutError) else None
+        return lost
 
 
 class Client:
     """Asks one service. Every method raises Stop if there is no good answer."""
 
-    def __init__(self, place: ServiceAddress) -> None:
+    def __init__(
+        self, place: ServiceAddress, *, answer_timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
         self._place = place
+        self._answer_timeout_s = answer_timeout_s
 
     def get(
         self, *path: str, query: Mapping[str, str | int] | None = None, wait_s: float = 0
@@ -173,11 +187,11 @@ class Client:
         asked = {name: value for name, value in (query or {}).items() if value != ""}
         target = _target(path) + (f"?{urlencode(asked)}" if asked else "")
         try:
-            return self._ask("GET", target, None, {}, timeout_s=ANSWER_TIMEOUT_S + wait_s)
+            return self._ask("GET", target, None, {}, timeout_s=self._answer_timeout_s + wait_s)
         except _Lost as lost:
             self._unreachable(lost)
 
-    def order(self, *path: str, body: Body = None, timeout_s: float = ANSWER_TIMEOUT_S) -> Reply:
+    def order(self, *path: str, body: Body = None, timeout_s: float | None = None) -> Reply:
         """Give an order. It is sent again once, under the same key, if the connection is lost."""
         target = _target(path)
         content = body if isinstance(body, bytes) else json.dumps(dict(body or {})).encode()
@@ -208,11 +222,12 @@ class Client:
         Raises OSError if the file cannot be written.
         """
         try:
-            with self._answer("GET", _target(path), None, {}, ANSWER_TIMEOUT_S) as answer:
+            timeout_s = self._answer_timeout_s
+            with self._answer("GET", _target(path), None, {}, timeout_s) as answer:
                 if answer.status != 200:
-                    _refused(answer.status, answer.read())
-                return _save(answer, to)
-        except (http.client.HTTPException, _Lost) as lost:
+                    _refused(answer.status, _read(answer, timeout_s=timeout_s))
+                return _save(answer, to, timeout_s=timeout_s)
+        except _Lost as lost:
             self._unreachable(lost)
 
     def _ask(
@@ -222,13 +237,11 @@ class Client:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Reply:
-        with self._answer(method, target, body, headers, timeout_s) as answer:
-            try:
-                content = answer.read()
-            except (OSError, http.client.HTTPException) as error:
-                raise _Lost(str(error)) from error
+        limit_s = self._answer_timeout_s if timeout_s is None else timeout_s
+        with self._answer(method, target, body, headers, limit_s) as answer:
+            content = _read(answer, timeout_s=limit_s)
             if answer.status != 200:
                 _refused(answer.status, content)
             return Reply(_understood(content), _now(answer))
@@ -256,12 +269,21 @@ class Client:
                 connection.request(method, path + target, body=body, headers={**shown, **headers})
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                raise _Lost(str(error) or type(error).__name__) from error
+                raise _Lost.by(error, timeout_s) from error
             yield answer
         finally:
             connection.close()
 
     def _unreachable(self, error: Exception) -> NoReturn:
+        if isinstance(error, _Lost) and error.waited_s is not None:
+            raise Stop(
+                EXIT_UNREACHABLE,
+                f"The service at {self._place} did not answer within {error.waited_s:g} seconds.",
+                "An order may have been carried out all the same: look before you give it again."
+                " `forewarn watch` shows when the service answers; its log says what it does.",
+            ) from None
+        if isinstance(error, TimeoutError):
+            error = OSError(f"it let no caller in within {CONNECT_TIMEOUT_S:g} seconds")
         if self._place.socket is not None:
             raise _no_service(self._place.socket, error) from None
         raise Stop(
@@ -347,17 +369,25 @@ def _now(answer: http.client.HTTPResponse) -> datetime:
         return datetime.now(UTC)
 
 
-def _save(answer: http.client.HTTPResponse, to: Path) -> int:
+def _read(answer: http.client.HTTPResponse, size: int | None = None, *, timeout_s: float) -> bytes:
+    """What there is of the answer. Raises _Lost if it does not come."""
+    try:
+        return answer.read(size)
+    except (OSError, http.client.HTTPException) as error:
+        raise _Lost.by(error, timeout_s) from error
+
+
+def _save(answer: http.client.HTTPResponse, to: Path, *, timeout_s: float) -> int:
     _remove_leftovers(to)
     partial = to.with_name(f"{to.name}.partial-{uuid.uuid4().hex[:8]}")
     size = 0
     try:
         with open(partial, "xb", opener=_private) as file:
             _is_ours(file.fileno())
-            while chunk := answer.read(COPY_CHUNK_BYTES):
+            while chunk := _read(answer, COPY_CHUNK_BYTES, timeout_s=timeout_s):
                 size += file.write(chunk)
             if answer.length:  # read(n) ends quietly when the connection is cut
-                raise http.client.IncompleteRead(b"", answer.length)
+                raise _Lost("the connection was cut")
             file.flush()
             os.fsync(file.fileno())
         partial.rename(to)

@@ -152,13 +152,19 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("listen", shown["listen"] or ""),
             ("tags", tags),
             ("vm id", shown["vm_id"]),
-            ("power", OFF if shown.get("off") else shown["power"] or ""),
+            ("power", OFF if shown.get("off") else _power(shown)),
             ("host down", "" if shown.get("off") else _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
         ]
     )
     return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _power(shown: Json) -> str:
+    if shown["power"] is None and not shown.get("host_alive", True):
+        return "not known: its host is not heard"
+    return str(shown["power"] or "")
 
 
 def _where(shown: Json) -> Text:

@@ -85,7 +85,7 @@ def journal(
             if as_json:
                 session.show_json_line(fact)
             else:
-                session.console.print(tables.fact_line(fact, now), soft_wrap=True)
+                session.print(tables.fact_line(fact, now))
     except KeyboardInterrupt:
         return
     if not any_line:
@@ -157,7 +157,7 @@ def backup(
     if as_json:
         session.show_json({"file": str(file), "bytes": size})
     else:
-        session.console.print(f"Saved {size} bytes in {file}.", soft_wrap=True)
+        session.print(f"Saved {size} bytes in {file}.")
 
 
 def restore(
@@ -201,4 +201,4 @@ def restore(
         text += (
             f"\nIts incarnations could not be read: {done.unread}. Those of the backup were raised."
         )
-    session.console.print(Text(text), soft_wrap=True)
+    session.print(Text(text))

@@ -87,12 +87,19 @@ def vms(items: Items, now: datetime) -> RenderableType:
 
 def powered(items: Items) -> bool:
     """Whether it is known of any of these VMs if they run; else it is never known."""
-    return any(vm["power"] or vm.get("off") for vm in items)
+    return any(vm["power"] or vm.get("off") or _was_reported(vm) for vm in items)
+
+
+def _was_reported(vm: dict[str, Any]) -> bool:
+    """Whether a host that is not heard any more has shown the VM."""
+    return not vm.get("host_alive", True) and vm.get("when_host_goes_down") is not None
 
 
 def power(vm: dict[str, Any]) -> Text:
     """Whether a VM runs, and whether there is a problem with it that `vm show` tells."""
     known = "off, stays off" if vm.get("off") else vm["power"] or "unknown"
+    if known == "unknown" and not vm.get("host_alive", True):
+        known = "host silent"
     found = Text(known, style="" if vm["power"] == "running" else "yellow")
     return found.append(", problem", style="red") if vm["problem"] else found
 
@@ -225,16 +232,19 @@ def scopes(items: Items, now: datetime) -> RenderableType:
 
 
 def fact_line(fact: dict[str, Any], now: datetime) -> Text:
-    """One line of the journal: number, time, what, about whom, by whom, and the rest."""
+    """One line of the journal: number, time, what, about what, by whom, and the rest.
+
+    Ids come first: names may be long, and what is after them off the terminal or on another line.
+    """
     line = Text(f"{fact['number']:>5}  {times.clock(fact['at'], now)}  ")
     line.append(f"{fact['kind']:<10}", style="bold")
-    for key, word in (("scope", ""), ("vm", "vm "), ("host", "host ")):
-        if fact[key]:
-            line.append(f"  {word}{fact[key]}")
     if fact["event_id"]:
         line.append(f"  event {short(fact['event_id'])}", style="cyan")
     if fact["operation_id"]:
         line.append(f"  operation {short(fact['operation_id'])}", style="cyan")
+    for key, word in (("scope", ""), ("vm", "vm "), ("host", "host ")):
+        if fact[key]:
+            line.append(f"  {word}{fact[key]}")
     if fact["by"]:
         line.append(f"  by {fact['by']}")
     details = (_detail(key, value, now) for key, value in fact["detail"].items())

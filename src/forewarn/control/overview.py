@@ -359,8 +359,10 @@ def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> answers.VmItem:
 def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
     """What its host reported of a VM, and whether it is told of events."""
     shown = fleet.reported(vm.host).get(vm.name)
+    alive = fleet.alive(vm.host)
     return {
-        "power": shown.power if shown else None,
+        "host_alive": alive,
+        "power": shown.power if shown and alive else None,
         "problem": shown.problem if shown else "",
         "freeze_by_move": shown.freeze_by_move if shown else None,
         "when_host_goes_down": shown.when_host_goes_down if shown else None,

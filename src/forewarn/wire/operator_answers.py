@@ -242,8 +242,12 @@ class VmJson(AnswerBody, frozen=True, kw_only=True):
 
 
 class VmItem(VmJson, frozen=True, kw_only=True):
-    """A VM with what its host reported of it, and whether its scope is told of events."""
+    """A VM with what its host reported of it, and whether its scope is told of events.
 
+    `power` is null where it is not known, also while the host is not heard (`host_alive`).
+    """
+
+    host_alive: bool
     power: Power | None
     problem: str
     freeze_by_move: bool | None
@@ -428,6 +432,8 @@ class HealthJson(AnswerBody, frozen=True, kw_only=True):
     vms: int
     hosts: int
     hosts_silent: tuple[str, ...]
+    open_events: int
+    open_operations: int
     inventory_waits: tuple[str, ...]
 
 
