@@ -224,7 +224,9 @@ def test_event_show_prints_the_receipt(world: OperatorWorld) -> None:
     assert "10:00:00, 15m ago" in lines["scheduled"]
     assert "web-0: 10:01:00, 14m before the start" in lines["read by"]
     assert "10:15:00" in lines["started"]
-    assert "15m given, 15m promised" in lines["notice"]
+    assert "15m of notice" in lines["promised"]
+    assert "for 15m" in lines["readable"]
+    assert "by 1 of 1 VM, the last one 14m before the start" in lines["read"]
     assert "kept" in lines["promise"]
     assert fits(ran.out)
 
@@ -317,11 +319,28 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWor
 def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: OperatorWorld) -> None:
     event_id = restarted(world)
 
-    approved = ask(world, "event", "approve", event_id[:6].lower())
+    approved = ask(world, "event", "approve", event_id[:6].lower(), "--reason", "a test")
     canceled = ask(world, "event", "cancel", event_id.lower(), "--json")
 
-    assert "operator approved it" in approved.out
+    assert "overridden by operator" in approved.out
     assert canceled.json["phase"] == "canceled"
+
+
+def test_an_approval_by_an_operator_needs_a_reason_and_is_an_override(
+    world: OperatorWorld,
+) -> None:
+    event_id = restarted(world)
+
+    without = ask(world, "event", "approve", event_id)
+    ask(world, "event", "approve", event_id, "--reason", "a kernel CVE")
+    world.tick()
+    shown = ask(world, "event", "show", event_id).out
+
+    assert without.code == 2
+    assert "--reason" in without.err
+    assert "by operator: a kernel CVE" in shown
+    assert "overridden by operator: a kernel CVE" in shown
+    assert "kept" not in shown
 
 
 def test_an_inventory_file_is_applied(world: OperatorWorld, tmp_path: Any) -> None:

@@ -31,6 +31,12 @@ class DegradeRequest(msgspec.Struct, forbid_unknown_fields=True):
     not_before: str | None = None
 
 
+class ApproveRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`reason`: why an operator approves in place of a VM; the receipt and the journal have it."""
+
+    reason: str = ""
+
+
 class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 

@@ -92,10 +92,21 @@ def show_event(context: typer.Context, *, identity: Id, as_json: AsJson = False)
 
 
 @event.command("approve")
-def approve_event(context: typer.Context, *, identity: Id, as_json: AsJson = False) -> None:
-    """Say go ahead in the name of the event's scope."""
+def approve_event(
+    context: typer.Context,
+    *,
+    identity: Id,
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why its VMs are overridden; the receipt has it."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say go ahead in place of a VM: the rest of the notice is overridden."""
     session = session_of(context)
-    reply = session.client().order("events", identity, "approve")
+    reply = session.client().order("events", identity, "approve", body={"reason": reason})
     session.show(reply, details.ordered_event, as_json=as_json)
 
 

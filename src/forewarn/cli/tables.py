@@ -180,7 +180,8 @@ def events(items: Items, now: datetime) -> RenderableType:
 def _event_phase(event: dict[str, Any]) -> Text:
     shown = phase(event["phase"])
     if event["phase"] == "scheduled" and event["approved"]:
-        shown.append("\napproved", style="green")
+        said = "overridden" if event.get("overridden_by") else "approved"
+        shown.append(f"\n{said}", style="green")
     if event["silent"]:
         shown.append("\nsilent", style="dim")
     return shown

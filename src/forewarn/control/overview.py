@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from forewarn.control.event_ids import ID_CHARS, IDS_COUNTED_MAX, only_one
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.control.receipt import given_ms, judge, promised_ms
+from forewarn.control.receipt import (
+    Reads,
+    judge,
+    promised_ms,
+    read_ms,
+    readable_ms,
+    unread_by,
+)
 from forewarn.core import explain, scheduling, starting
 from forewarn.core import placement as placement_rules
 from forewarn.core.errors import Invalid, NotFound
@@ -375,21 +382,27 @@ def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
 
 
 def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Receipt:
-    """The receipt: what was promised, what happened when, and who read it when."""
-    verdict = judge(event)
+    """The receipt: what was promised, for how long it could be read, and who read it when."""
+    reads = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    verdict = judge(event, reads)
+    read = read_ms(event, reads)
     first = _first_facts(event, store)
     appeared_ms = None if event.silent else first.get(FactKind.APPEARED, event.scheduled_ms)
     return answers.Receipt(
         scheduled=needed_time_text(event.scheduled_ms),
         appeared=time_text(appeared_ms),
         shown=time_text(first.get(FactKind.CONFIRMED)),
-        first_reads=tuple(_first_reads(event, store)),
+        first_reads=tuple(_first_reads(event, reads)),
+        unread_by=unread_by(event, reads),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        overridden_by=event.approved_by if event.override_reason else None,
+        override_reason=event.override_reason,
         started=time_text(event.started_ms),
         ended=time_text(event.ended_ms),
         notice_promised_seconds=promised_ms(event) / SECOND_MS,
-        notice_given_seconds=given_ms(event, now_ms) / SECOND_MS,
+        notice_readable_seconds=readable_ms(event, now_ms) / SECOND_MS,
+        notice_read_seconds=None if read is None else read / SECOND_MS,
         kept=verdict.kept,
         why=verdict.why,
     )
@@ -409,9 +422,8 @@ def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
     return found
 
 
-def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstReadJson]:
+def _first_reads(event: ScheduledEvent, read: Reads) -> Iterator[answers.FirstReadJson]:
     """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
-    read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
     for vm in dict.fromkeys((*event.resources, *read)):
         read_ms = read.get(vm)
         before_start_s = None

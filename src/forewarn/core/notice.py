@@ -26,9 +26,11 @@ from forewarn.core.model import (
 
 
 class NoticeVerdict(StrEnum):
-    """Whether the promised notice was given."""
+    """Whether the promised notice was given, and read."""
 
     YES = "yes"
+    UNREAD = "unread"  # it could be read for as long as was promised, and not all its VMs did
+    OVERRIDDEN = "overridden"  # an operator approved it in place of a VM
     NO = "no"
     NOT_YET = "not-yet"
     NOT_APPLICABLE = "not-applicable"

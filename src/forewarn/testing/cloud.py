@@ -204,9 +204,9 @@ class Cloud:
         """Cancel what has not started; an operation is canceled whole. Raises AlreadyStarted."""
         self._background.call(orders.cancel(ids_of(event)))
 
-    def approve(self, event: EventLike) -> None:
-        """Approve as an operator, in the name of the scope. What has ended raises Conflict."""
-        self._background.call(orders.approve(ids_of(event)))
+    def approve(self, event: EventLike, *, reason: str = "the test approves it") -> None:
+        """Approve as an operator, in place of a VM. What has ended raises Conflict."""
+        self._background.call(orders.approve(ids_of(event), reason))
 
     def scenario(self, script: str | Path, *, on: str | CloudVm | None = None) -> ScenarioRun:
         """Run a scenario on a VM or scope, or on the first that will do; take what is due now.

@@ -80,6 +80,8 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
     unreadable_seconds: Seconds
     approved: Time | None
     approved_by: str | None
+    overridden_by: str | None
+    override_reason: str
     started: Time | None
     deadline: Time | None
     ended: Time | None
@@ -108,18 +110,28 @@ class FirstReadJson(AnswerBody, frozen=True, kw_only=True):
 
 
 class Receipt(AnswerBody, frozen=True, kw_only=True):
-    """What was promised, what happened when, and who read it when."""
+    """What was promised, for how long it could be read, and who read it when.
+
+    `notice_readable_seconds` is for how long the event could be read before it started;
+    `notice_read_seconds` how long before it the last of its VMs read it first, null unless all did.
+    `unread_by` are those of its VMs that have not read it. `overridden_by` is the operator who
+    approved it in place of a VM.
+    """
 
     scheduled: Time
     appeared: Time | None
     shown: Time | None
     first_reads: tuple[FirstReadJson, ...]
+    unread_by: tuple[str, ...]
     approved: Time | None
     approved_by: str | None
+    overridden_by: str | None
+    override_reason: str
     started: Time | None
     ended: Time | None
     notice_promised_seconds: Seconds
-    notice_given_seconds: Seconds
+    notice_readable_seconds: Seconds
+    notice_read_seconds: Seconds | None
     kept: NoticeVerdict
     why: str
 

@@ -56,6 +56,8 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         unreadable_seconds=_seconds(event.unreadable_ms),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        overridden_by=event.approved_by if event.override_reason else None,
+        override_reason=event.override_reason,
         started=time_text(event.started_ms),
         deadline=time_text(event.deadline_ms),
         ended=time_text(event.ended_ms),

@@ -56,6 +56,7 @@ MIGRATIONS = (
     "0010_positions.sql",
     "0011_words.sql",
     "0012_lists.sql",
+    "0013_overrides.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
