@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forewarn.api.operator_routes import FOLLOWERS_MAX
+from forewarn.core.model import MINUTE_MS
 from support.operator_world import OperatorWorld, running
 
 
@@ -74,6 +75,26 @@ def test_a_vm_shows_its_open_events_and_whether_it_is_told(world: OperatorWorld)
 
     assert [e["event_id"] for e in shown["events"]] == [event["event_id"]]
     assert (shown["enabled"], world.get("/v1/vms/lonely")["enabled"]) == (True, False)
+
+
+def test_a_start_that_moved_stands_in_the_list_of_events_as_in_explain(
+    world: OperatorWorld,
+) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.clock.pass_ms(5 * MINUTE_MS)  # the host has not shown it yet
+    (unknown,) = world.get("/v1/events")["items"]
+    world.hosts_beat()
+
+    (listed,) = world.get("/v1/events")["items"]
+    explained = world.get(f"/v1/events/{event_id}/explain")
+
+    assert unknown["earliest_start"] is None
+    assert listed["not_before"] == "2026-03-03T10:15:00.000Z"
+    assert listed["earliest_start"] == explained["until"] == "2026-03-03T10:20:00.000Z"
+    assert world.get(f"/v1/events/{event_id}")["earliest_start"] == listed["earliest_start"]
+    world.approves("web-0", event_id)
+    assert world.get(f"/v1/events/{event_id}")["earliest_start"] is None
 
 
 # Receipts.

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from forewarn.cli.main import app
+from forewarn.core.model import MINUTE_MS
 from support.cli_runner import ask, forewarn
 from support.operator_world import FLEET, OperatorWorld, running
 
@@ -229,6 +230,21 @@ def test_event_show_prints_the_receipt(world: OperatorWorld) -> None:
     assert "by 1 of 1 VM, the last one 14m before the start" in lines["read"]
     assert "kept" in lines["promise"]
     assert fits(ran.out)
+
+
+def test_a_start_that_moved_is_seen_in_the_list_and_in_the_event(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    event_id = ask(world, "vm", "restart", "web-0", "--json").json["event_id"]
+    world.clock.pass_ms(5 * MINUTE_MS)
+    world.hosts_beat()
+
+    listed, shown = ask(world, "event", "list").out, ask(world, "event", "show", event_id).out
+
+    assert "moved to" in listed
+    assert "10:20:00" in listed
+    assert "in 15m" in listed
+    assert "10:20:00, in 15m" in shown
+    assert fits(listed)
 
 
 def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: OperatorWorld) -> None:

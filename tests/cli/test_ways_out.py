@@ -70,6 +70,30 @@ def test_a_socket_on_which_nobody_listens_is_said_in_words(tmp_path: Path) -> No
     assert "it was killed" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("there", "named", "others"),
+    [
+        ("link/", "`forewarn control`", ("serve", "simulate")),
+        ("forewarn.db", "`forewarn serve`", ("control", "simulate")),
+        ("", "`forewarn serve`, `forewarn control` or `forewarn simulate`", ()),
+    ],
+)
+def test_a_service_that_is_away_is_named_by_the_command_that_runs_there(
+    tmp_path: Path, there: str, named: str, others: tuple[str, ...]
+) -> None:
+    if there.endswith("/"):
+        (tmp_path / there).mkdir()
+        (tmp_path / "forewarn.db").touch()
+    elif there:
+        (tmp_path / there).touch()
+
+    ran = forewarn("--data", str(tmp_path), "vm", "list")
+
+    assert (ran.code, ran.out) == (3, "")
+    assert named in ran.err
+    assert not any(f"`forewarn {one}`" in ran.err for one in others)
+
+
 def test_a_data_folder_that_cannot_be_read_is_no_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,11 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 COPY_CHUNK_BYTES = 1_024 * 1_024
 
+# What a data folder has, by which the command that runs on it is known.
+LINK_FOLDER = "link"
+DATABASE_FILE = "forewarn.db"
+_ANY_COMMAND = "`forewarn serve`, `forewarn control` or `forewarn simulate`"
+
 Body = Mapping[str, object] | bytes | None
 
 
@@ -289,8 +294,7 @@ class Client:
         raise Stop(
             EXIT_UNREACHABLE,
             f"The service at {self._place} cannot be reached: {error}.",
-            "See whether `forewarn serve` runs there, and whether FOREWARN_URL names the right"
-            " one.",
+            f"See whether {_ANY_COMMAND} runs there, and whether FOREWARN_URL names the right one.",
         ) from None
 
 
@@ -311,8 +315,7 @@ def _no_service(socket: Path, error: Exception) -> Stop:
         return Stop(
             EXIT_UNREACHABLE,
             f"No service was found: there is no {socket}.",
-            f"Start one with `forewarn serve`, `forewarn control` or `forewarn simulate`,"
-            f" {elsewhere}",
+            f"Start one with {_command_of(socket)}, {elsewhere}",
         )
     if isinstance(error, PermissionError):
         return Stop(
@@ -326,13 +329,24 @@ def _no_service(socket: Path, error: Exception) -> Stop:
         return Stop(
             EXIT_UNREACHABLE,
             f"No service listens on {socket}: it was killed, or has not come up yet.",
-            f"Start it again, {elsewhere}",
+            f"Start it again with {_command_of(socket)}, {elsewhere}",
         )
     return Stop(
         EXIT_UNREACHABLE,
         f"The service at {socket} cannot be reached: {error}.",
-        f"See whether it runs, {elsewhere}",
+        f"See whether {_command_of(socket)} runs, {elsewhere}",
     )
+
+
+def _command_of(socket: Path) -> str:
+    """The command that runs, or ran, on the data folder of a socket, as far as that can be seen."""
+    folder = socket.parent.parent
+    try:
+        if (folder / LINK_FOLDER).is_dir():
+            return "`forewarn control`"
+        return "`forewarn serve`" if (folder / DATABASE_FILE).is_file() else _ANY_COMMAND
+    except OSError:  # a data folder is its user's alone
+        return _ANY_COMMAND
 
 
 def _target(path: tuple[str, ...]) -> str:

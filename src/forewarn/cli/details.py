@@ -60,6 +60,7 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             ("scope", f"{shown['scope']}, update domain {shown['update_domain']}"),
             ("host", shown["host"]),
             ("not before", times.both(shown["not_before"], now)),
+            ("moved to", _moved(shown, now)),
             ("ordered by", shown["ordered_by"]),
             ("operation", shown["operation_id"] or ""),
             ("description", shown["description"]),
@@ -72,6 +73,14 @@ def _event_fields(shown: Json, now: datetime) -> Table:
             *(("action", _action(action)) for action in shown["actions"]),
         ]
     )
+
+
+def _moved(shown: Json, now: datetime) -> str:
+    """The earliest start without approval, if it is later than NotBefore."""
+    if not tables.moved(shown):
+        return ""
+    start = times.both(shown["earliest_start"], now)
+    return f"{start}: by its NotBefore it cannot have been read for its minimum notice"
 
 
 def _action(action: Json) -> str:
@@ -349,7 +358,8 @@ def _start(answer: Json, now: datetime) -> str:
         return f"as soon as nothing else holds it: {answer['approved_by']} approved it"
     if answer["silent"]:
         return "as soon as nothing else holds it"
-    return f"at {times.both(answer['not_before'], now)}, or once it is approved"
+    start = answer["earliest_start"] if tables.moved(answer) else answer["not_before"]
+    return f"at {times.both(start, now)}, or once it is approved"
 
 
 def ordered_host(answer: Json, now: datetime) -> RenderableType:

@@ -6,7 +6,7 @@ Everything fits 80 columns: what does not fit in its column goes on below, nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from forewarn.cli import times
 from forewarn.core.model import SECOND_MS
 from forewarn.text.durations import duration_text, span
 
+MOVED_FROM = timedelta(seconds=2)  # a host needs a moment to show an event; that is no move
 ID_CHARS_SHOWN = 8  # enough to name an event, and accepted wherever an id is
 
 _PHASE_STYLE = {
@@ -193,7 +194,20 @@ def _when(event: dict[str, Any], now: datetime) -> Text:
         if event[what]:
             when = f"{what} {times.clock(event[what], now)}\n{times.away(event[what], now)}"
             return Text(when, style="dim" if what == "ended" else "")
-    return Text(f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}")
+    start = event["not_before"]
+    shown = Text(times.clock(start, now))
+    if moved(event):
+        start = event["earliest_start"]
+        shown.append(f"\nmoved to\n{times.clock(start, now)}", style="yellow")
+    return shown.append(f"\n{times.away(start, now)}")
+
+
+def moved(event: dict[str, Any]) -> bool:
+    """Whether an event that is not approved starts later than NotBefore says."""
+    start = event.get("earliest_start")  # a service before this one does not say it
+    if start is None or event["silent"]:
+        return False
+    return times.parse(start) - times.parse(event["not_before"]) >= MOVED_FROM
 
 
 def operations(items: Items, now: datetime) -> RenderableType:

@@ -20,6 +20,7 @@ from forewarn.core.model import (
     SECOND_MS,
     EventSource,
     EventType,
+    Phase,
     ScheduledEvent,
     Scope,
 )
@@ -87,6 +88,16 @@ def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
     if event.shown_ms is None:
         return None
     return max(event.not_before_ms, event.shown_ms + event.unreadable_ms + event.minimum_notice_ms)
+
+
+def earliest_start_ms(event: ScheduledEvent) -> int | None:
+    """When a scheduled event may start without approval, as known now; else None.
+
+    Later than NotBefore, which stays, if it could not be read for its minimum notice by then.
+    """
+    if event.phase is not Phase.SCHEDULED or event.approved_ms is not None:
+        return None
+    return due_from_ms(event)
 
 
 def _waits_for_no_time(event: ScheduledEvent) -> bool:

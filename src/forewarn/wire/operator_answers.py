@@ -55,13 +55,18 @@ class ActionJson(AnswerBody, frozen=True, kw_only=True):
 
 
 class EventJson(AnswerBody, frozen=True, kw_only=True):
-    """An event with everything that is known of it."""
+    """An event with everything that is known of it.
+
+    `earliest_start` is when it may start without approval: `not_before`, or later if it could not
+    be read for its minimum notice by then. Null while that is not known, and once it is approved.
+    """
 
     event_id: str
     event_type: EventType
     event_source: EventSource
     phase: Phase
     not_before: Time
+    earliest_start: Time | None
     resources: tuple[str, ...]
     scope: str
     update_domain: int

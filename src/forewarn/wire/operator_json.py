@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from forewarn.core import notice
 from forewarn.core.model import (
     SECOND_MS,
     Action,
@@ -38,6 +39,7 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         event_source=event.event_source,
         phase=event.phase,
         not_before=needed_time_text(event.not_before_ms),
+        earliest_start=time_text(notice.earliest_start_ms(event)),
         resources=event.resources,
         scope=event.scope,
         update_domain=event.update_domain,
