@@ -162,7 +162,7 @@ class Lifecycles:
     def approve(self, opened: Sequence[Opened]) -> None:
         """Consent in the name of guests that do not, as the operator; to have it start now."""
         for one in opened:
-            self._service.operator.post(f"/v1/events/{one.event_id}/approve")
+            self._service.operator.post(f"/v1/events/{one.event_id}/approve", reason="the rig")
             one.consent = "operator"
 
     def wait_until_read(self, one: Opened) -> None:

@@ -216,7 +216,7 @@ class Service:
         for vm in self.operator.get("/v1/vms")["items"]:
             ordered = self.operator.post(f"/v1/vms/{vm['name']}/delete")
             if ordered["phase"] == "scheduled":
-                self.operator.post(f"/v1/events/{ordered['event_id']}/approve")
+                self.operator.post(f"/v1/events/{ordered['event_id']}/approve", reason="the rig")
         wait_for("the VMs are deleted", self._no_vms, within_s=GONE_LIMIT_S)
         for hypervisor in self.rig.hypervisors.values():
             for vm, power in hypervisor.vms().items():

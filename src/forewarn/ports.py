@@ -17,9 +17,14 @@ from forewarn.core.incarnation_marks import VmKey
 from forewarn.core.inventory.host_report import SeenVm, Traits
 from forewarn.core.model import (
     ActionKind,
+    Cause,
+    EventType,
     Fact,
+    FactKind,
     Host,
     Operation,
+    OperationPhase,
+    Phase,
     ScheduledEvent,
     Scope,
 )
@@ -154,6 +159,46 @@ class JournalLine(Struct, frozen=True, kw_only=True):
     fact: Fact
 
 
+class ListedEvent(Struct, frozen=True, kw_only=True):
+    """An event with its place in lists. Numbers grow in the order of scheduling."""
+
+    number: int
+    event: ScheduledEvent
+
+
+class ListedOperation(Struct, frozen=True, kw_only=True):
+    """An operation with its place in lists. Numbers grow in the order of ordering."""
+
+    number: int
+    operation: Operation
+
+
+class ListFilter(Struct, frozen=True, kw_only=True):
+    """Which events, operations or lines of the journal are meant; what is None lets all through.
+
+    A VM and a tag (`key=value`) are those of the event: it named the VM, which had the tag then.
+    `by` ordered or approved it; of a line, who did what it says. The times are those of
+    scheduling, of ordering, or of the line. Of a line, type, phase and cause are those of the
+    event or operation that it is about; only lines have a kind and an event.
+    """
+
+    scope: str | None = None
+    host: str | None = None
+    vm: str | None = None
+    tag: str | None = None
+    event_type: EventType | None = None
+    phase: Phase | OperationPhase | None = None
+    cause: Cause | None = None
+    by: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    kind: FactKind | None = None
+    event_id: str | None = None
+
+
+EVERYTHING = ListFilter()
+
+
 class StaleRevision(Exception):  # noqa: N818 - says what is the case
     """Another write changed the aggregate since it was loaded. Nothing of this change was saved."""
 
@@ -220,16 +265,28 @@ class Store(Protocol):
         """An event, open or ended, as last committed."""
         ...
 
-    def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
-        """Committed events, newest first."""
+    def events(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedEvent]:
+        """Committed events, newest first; those with a number below `below`."""
+        ...
+
+    def event_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """Ids of events, open or ended, that begin so, in order. `beginning` is upper case."""
         ...
 
     def operation(self, operation_id: str) -> Operation | None:
         """An operation, open or ended, as last committed."""
         ...
 
-    def operations(self, *, open_only: bool, limit: int) -> Sequence[Operation]:
-        """Committed operations, newest first."""
+    def operations(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedOperation]:
+        """Committed operations, newest first; those with a number below `below`."""
+        ...
+
+    def operation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """Ids of operations, as `event_ids`."""
         ...
 
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
@@ -240,9 +297,7 @@ class Store(Protocol):
         """What a VM was when a host last showed it otherwise, as last committed."""
         ...
 
-    def journal(
-        self, *, after: int, limit: int, scope: str | None, event_id: str | None
-    ) -> Sequence[JournalLine]:
+    def journal(self, where: ListFilter, *, after: int, limit: int) -> Sequence[JournalLine]:
         """Committed facts with a number above `after`, oldest first."""
         ...
 

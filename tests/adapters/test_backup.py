@@ -24,7 +24,7 @@ from forewarn.adapters.sqlite.data_folder import (
 from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import Fact, FactKind, Scope, ScopeKind
-from forewarn.ports import Change, StoreFailed
+from forewarn.ports import EVERYTHING, Change, StoreFailed
 from support.clock import ManualClock
 from support.store_values import Values
 
@@ -178,7 +178,7 @@ def test_a_restore_adds_to_every_incarnation_and_says_so_in_the_journal(tmp_path
     )
     anew = dict.fromkeys(before.shown, 0)
     assert after == replace(before, scopes=raised, position=0, shown=anew)
-    lines = restored.journal(after=0, limit=10, scope=None, event_id=None)
+    lines = restored.journal(EVERYTHING, after=0, limit=10)
     restored.close()
     assert lines[-1].fact.kind is FactKind.RESTORED
     assert lines[-1].fact.at_ms == NOW_MS
@@ -321,7 +321,7 @@ def test_a_replaced_database_that_cannot_be_read_stops_no_restore_and_is_named(
     assert done.unread
     assert incarnations(tmp_path / "a") == incarnations(tmp_path / "sound")
     store = SqliteStore.in_folder(tmp_path / "a")
-    lines = store.journal(after=0, limit=10, scope=None, event_id=None)
+    lines = store.journal(EVERYTHING, after=0, limit=10)
     store.close()
     assert lines[-1].fact.detail["unread"] == done.unread
 

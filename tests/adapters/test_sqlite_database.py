@@ -133,15 +133,10 @@ def test_the_schema_allows_exactly_the_words_of_the_model(
     ("query", "index"),
     [
         ("events_open", "scheduled_event_open"),
-        ("events_newest_open", "scheduled_event_open"),
-        ("events_of_scope", "scheduled_event_of_scope"),
-        ("events_of_scope_open", "scheduled_event_of_scope"),
+        ("event_of_scope_open", "scheduled_event_of_scope"),
         ("operations_open", "operation_open"),
-        ("operations_newest_open", "operation_open"),
         ("actions_of_event", "action_of_event"),
         ("actions_of_operation", "action_of_operation"),
-        ("journal_of_scope", "journal_of_scope"),
-        ("journal_of_event", "journal_of_event"),
         ("vm_positions", "vm_of_scope"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 from forewarn.adapters.sqlite.data_folder import DATABASE_NAME
 from forewarn.adapters.sqlite.database_mark import MARK_NAME
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.ports import Epoch
+from forewarn.ports import EVERYTHING, Epoch
 from programs import needs
 
 CHILD = Path(__file__).parent.parent / "store_child.py"
@@ -46,7 +46,7 @@ def numbers_said(output: str) -> list[int]:
 def numbers_kept(folder: Path) -> list[int]:
     """Which commits are in the database now; heartbeat, count and life must be those of them."""
     store = SqliteStore.in_folder(folder)
-    lines = store.journal(after=0, limit=100_000, scope=None, event_id=None)
+    lines = store.journal(EVERYTHING, after=0, limit=100_000)
     numbers = [line.fact.at_ms for line in lines]
     found = store.load()
     assert found.heartbeat_ms == (numbers[-1] if numbers else None)

@@ -76,7 +76,7 @@ def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
     world.order("/v1/vms/web-1/redeploy")
     scheduled = numbers(world)
-    world.order(f"/v1/events/{event_id}/approve")
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a test"})
     world.tick()
     started = numbers(world)
     world.hosts_work()
@@ -105,7 +105,7 @@ def test_approvals_exemptions_and_orders_are_counted(world: OperatorWorld) -> No
     event_id = world.order("/v1/vms/web-0/restart", key="k")["event_id"]
     world.order("/v1/vms/web-0/restart", key="k")
     world.call("POST", "/v1/vms/nobody/restart")
-    world.order(f"/v1/events/{event_id}/approve")
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a test"})
     world.tick()
     world.order("/v1/vms/web-1/delete")
     world.pass_minutes(6)
@@ -146,7 +146,7 @@ def test_approvals_are_counted_by_what_approved_and_not_by_its_name(name: str) -
     assert found["forewarn_approvals_total", ("operator",)] == 1
     assert found["forewarn_approvals_total", ("guest",)] == 1
     assert [fact.detail for fact in cloud.facts(FactKind.APPROVED)] == [
-        {"by_kind": "operator"},
+        {"by_kind": "operator", "overridden_by": name, "reason": "a test"},
         {},
     ]
 

@@ -150,7 +150,7 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     world.hosts_beat()
     world.reads("web", event_id, "web-0")
     yield get("/v1/events/{id}/explain", id=event_id)
-    yield order("/v1/events/{id}/approve", id=event_id)
+    yield order("/v1/events/{id}/approve", {"reason": "a test"}, id=event_id)
     world.tick()
     yield get("/v1/vms/{name}", name="web-0")
     world.hosts_work()

@@ -168,7 +168,7 @@ def test_approving_and_canceling_answer_the_event_as_it_is_then(world: OperatorW
     world.polls("web", "web-0")
     event_id = world.order("/v1/vms/web-0/restart")["event_id"]
 
-    approved = world.order(f"/v1/events/{event_id.lower()}/approve")
+    approved = world.order(f"/v1/events/{event_id.lower()}/approve", {"reason": "a test"})
     canceled = world.order(f"/v1/events/{event_id[:6]}/cancel")
 
     assert (approved["phase"], approved["approved_by"]) == ("scheduled", "operator")

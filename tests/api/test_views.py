@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forewarn.api.operator_routes import FOLLOWERS_MAX
+from forewarn.core.model import MINUTE_MS
 from support.operator_world import OperatorWorld, running
 
 
@@ -76,6 +77,26 @@ def test_a_vm_shows_its_open_events_and_whether_it_is_told(world: OperatorWorld)
     assert (shown["enabled"], world.get("/v1/vms/lonely")["enabled"]) == (True, False)
 
 
+def test_a_start_that_moved_stands_in_the_list_of_events_as_in_explain(
+    world: OperatorWorld,
+) -> None:
+    world.polls("web", "web-0")
+    event_id = world.order("/v1/vms/web-0/restart")["event_id"]
+    world.clock.pass_ms(5 * MINUTE_MS)  # the host has not shown it yet
+    (unknown,) = world.get("/v1/events")["items"]
+    world.hosts_beat()
+
+    (listed,) = world.get("/v1/events")["items"]
+    explained = world.get(f"/v1/events/{event_id}/explain")
+
+    assert unknown["earliest_start"] is None
+    assert listed["not_before"] == "2026-03-03T10:15:00.000Z"
+    assert listed["earliest_start"] == explained["until"] == "2026-03-03T10:20:00.000Z"
+    assert world.get(f"/v1/events/{event_id}")["earliest_start"] == listed["earliest_start"]
+    world.approves("web-0", event_id)
+    assert world.get(f"/v1/events/{event_id}")["earliest_start"] is None
+
+
 # Receipts.
 
 
@@ -89,7 +110,7 @@ def test_the_receipt_of_an_event_that_waited_says_kept(world: OperatorWorld) -> 
 
     receipt = world.get(f"/v1/events/{event_id}")["receipt"]
 
-    assert (before["kept"], before["notice_given_seconds"]) == ("not-yet", 60)
+    assert (before["kept"], before["notice_readable_seconds"]) == ("not-yet", 60)
     assert receipt["scheduled"] == "2026-03-03T10:00:00.000Z"
     assert receipt["appeared"] == "2026-03-03T10:00:00.000Z"
     assert receipt["shown"] == "2026-03-03T10:00:00.000Z"
@@ -98,7 +119,7 @@ def test_the_receipt_of_an_event_that_waited_says_kept(world: OperatorWorld) -> 
     ]
     assert receipt["approved"] is None
     assert receipt["started"] == receipt["ended"] == "2026-03-03T10:15:00.000Z"
-    assert (receipt["notice_promised_seconds"], receipt["notice_given_seconds"]) == (900, 900)
+    assert (receipt["notice_promised_seconds"], receipt["notice_readable_seconds"]) == (900, 900)
     assert receipt["kept"] == "yes"
 
 
@@ -119,7 +140,7 @@ def test_a_receipt_names_impacted_vms_first_and_others_that_read_it_after(
 def test_the_receipt_of_an_approved_event_names_who_approved_it(world: OperatorWorld) -> None:
     event_id = restarted(world)["event_id"]
     world.pass_minutes(2)
-    world.order(f"/v1/events/{event_id}/approve")
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a test"})
     world.tick()
 
     receipt = world.get(f"/v1/events/{event_id}")["receipt"]
@@ -128,10 +149,81 @@ def test_the_receipt_of_an_approved_event_names_who_approved_it(world: OperatorW
         "2026-03-03T10:02:00.000Z",
         "operator",
     )
-    assert receipt["notice_given_seconds"] == 120
-    assert receipt["kept"] == "not-applicable"
-    assert "operator approved" in receipt["why"]
+    assert receipt["notice_readable_seconds"] == 120
+    assert (receipt["kept"], receipt["why"]) == ("overridden", "by operator: a test")
+    assert (receipt["overridden_by"], receipt["override_reason"]) == ("operator", "a test")
     assert receipt["first_reads"] == [{"vm": "web-0", "read": None, "notice_seconds": None}]
+
+
+def test_a_receipt_tells_promised_readable_and_read_apart(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    unread, read = (world.order(f"/v1/vms/{vm}/restart")["event_id"] for vm in ("web-0", "web-1"))
+    world.hosts_beat()
+    world.pass_minutes(5)
+    world.reads("web", read, "web-1")
+    world.pass_minutes(10)
+    for _ in range(2):  # one update domain after the other
+        world.hosts_work()
+        world.pass_minutes(15)
+    by_id = {one: world.get(f"/v1/events/{one}")["receipt"] for one in (unread, read)}
+
+    for receipt in by_id.values():
+        assert receipt["notice_promised_seconds"] == 900
+        assert receipt["notice_readable_seconds"] >= 900
+    assert (by_id[unread]["kept"], by_id[read]["kept"]) == ("unread", "yes")
+    assert (by_id[unread]["unread_by"], by_id[read]["unread_by"]) == (["web-0"], [])
+    assert by_id[unread]["notice_read_seconds"] is None
+    assert by_id[read]["notice_read_seconds"] >= 600
+    assert "web-0 did not read it" in by_id[unread]["why"]
+
+
+def test_an_operators_approval_is_never_said_to_have_kept_the_promise(
+    world: OperatorWorld,
+) -> None:
+    event_id = restarted(world)["event_id"]
+    world.reads("web", event_id, "web-0")
+    world.pass_minutes(14)
+    world.hosts_beat()
+    world.order("/v1/hosts/h1/close")  # it goes on all the same
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a CVE"})
+    world.pass_minutes(1)
+    world.hosts_work()
+
+    shown = world.get(f"/v1/events/{event_id}")
+
+    assert shown["receipt"]["kept"] == "overridden"
+    assert (shown["overridden_by"], shown["override_reason"]) == ("operator", "a CVE")
+    (line,) = world.get(f"/v1/journal?event={event_id}&kind=approved")["items"]
+    assert line["detail"] == {
+        "by_kind": "operator",
+        "overridden_by": "operator",
+        "reason": "a CVE",
+    }
+
+
+@pytest.mark.parametrize("body", [None, {"reason": ""}, {"reason": "  "}, {"reason": "a\nb"}])
+def test_an_operator_who_approves_without_a_reason_is_refused(
+    world: OperatorWorld, body: dict[str, object] | None
+) -> None:
+    event_id = restarted(world)["event_id"]
+
+    answer = world.call("POST", f"/v1/events/{event_id}/approve", body)
+
+    assert answer.status == 400
+    assert "--reason" in answer.json["remedy"]
+    assert world.get(f"/v1/events/{event_id}")["approved"] is None
+
+
+def test_a_vm_that_approves_overrides_nothing(world: OperatorWorld) -> None:
+    event_id = restarted(world)["event_id"]
+    world.reads("web", event_id, "web-0")
+    world.approves("web-0", event_id)
+
+    shown = world.get(f"/v1/events/{event_id}")
+
+    assert (shown["approved_by"], shown["overridden_by"]) == ("web-0", None)
+    (line,) = world.get(f"/v1/journal?event={event_id}&kind=approved")["items"]
+    assert line["detail"] == {}
 
 
 def test_the_receipt_of_a_silent_event_says_that_nobody_was_told(world: OperatorWorld) -> None:
@@ -196,7 +288,7 @@ def test_an_event_is_explained_by_what_holds_it_until_when_and_what_frees_it(
 
 def test_a_started_event_is_explained_by_the_host_at_work(world: OperatorWorld) -> None:
     event_id = restarted(world)["event_id"]
-    world.order(f"/v1/events/{event_id}/approve")
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a test"})
     world.tick()
 
     explained = world.get(f"/v1/events/{event_id}/explain")
@@ -244,7 +336,7 @@ def test_an_ended_operation_waits_for_nothing(world: OperatorWorld) -> None:
 
 def test_the_journal_tells_the_whole_story_of_an_event(world: OperatorWorld) -> None:
     event_id = restarted(world)["event_id"]
-    world.order(f"/v1/events/{event_id}/approve")
+    world.order(f"/v1/events/{event_id}/approve", {"reason": "a test"})
     world.tick()
     world.hosts_work()
 

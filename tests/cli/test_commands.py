@@ -12,6 +12,7 @@ import typer
 
 from forewarn.cli.main import app, mount
 from forewarn.cli.serve import say_where
+from forewarn.core.model import MINUTE_MS
 from forewarn.wiring.serve import Where
 from support.cli_runner import ask, forewarn
 from support.operator_world import FLEET, OperatorWorld, running
@@ -117,6 +118,49 @@ def test_lists_are_read_to_their_end(world: OperatorWorld) -> None:
     assert listed["more"] is False
 
 
+def crowded(world: OperatorWorld) -> None:
+    """1,101 events, with one order."""
+    many = FLEET + "".join(
+        f'[[vm]]\nname = "m{n:04}"\nhost = "h3"\naddress = "10.1.{n // 200}.{n % 200}"\n'
+        for n in range(1_100)
+    )
+    assert world.call("POST", "/v1/inventory", many).status == 200
+    world.order("/v1/hosts/h3/maintain", {"event_type": "Reboot"})
+
+
+def test_events_are_listed_to_their_end_or_as_many_as_are_wanted(world: OperatorWorld) -> None:
+    crowded(world)
+
+    everything = ask(world, "event", "list", "--json").json
+    some = ask(world, "event", "list", "--limit", "1050", "--json").json
+    shown = ask(world, "event", "list", "--limit", "2").out
+
+    assert (len(everything["items"]), everything["more"]) == (1_101, False)
+    assert (len(some["items"]), some["more"]) == (1_050, True)
+    assert some["items"] == everything["items"][:1_050]
+    assert "There are more than 2; --limit shows more." in shown
+
+
+def test_lists_are_cut_down_by_what_they_are_about(world: OperatorWorld) -> None:
+    event_id = restarted(world)
+    world.order("/v1/hosts/h2/maintain", {"event_type": "Freeze"})
+
+    def found(*options: str) -> list[str]:
+        return [one["event_id"] for one in ask(world, *options, "--json").json["items"]]
+
+    assert found("event", "list", "--vm", "web-0", "--since", "-1h") == [event_id]
+    assert found("event", "list", "--type", "Reboot", "--by", "operator") == [event_id]
+    assert found("event", "list", "--phase", "canceled") == []
+    assert set(found("journal", "--vm", "web-0", "--cause", "order")) == {event_id}
+    assert len(ask(world, "operation", "list", "--host", "h2", "--json").json["items"]) == 1
+    assert ask(world, "operation", "list", "--host", "h1").out == (
+        "There are no such open operations. --all looks among the ended ones too.\n"
+    )
+    assert ask(world, "event", "list", "--host", "h9", "--all").out == (
+        "There are no such events.\n"
+    )
+
+
 # What people see.
 
 
@@ -187,9 +231,26 @@ def test_event_show_prints_the_receipt(world: OperatorWorld) -> None:
     assert "10:00:00, 15m ago" in lines["scheduled"]
     assert "web-0: 10:01:00, 14m before the start" in lines["read by"]
     assert "10:15:00" in lines["started"]
-    assert "15m given, 15m promised" in lines["notice"]
+    assert "15m of notice" in lines["promised"]
+    assert "for 15m" in lines["readable"]
+    assert "by 1 of 1 VM, the last one 14m before the start" in lines["read"]
     assert "kept" in lines["promise"]
     assert fits(ran.out)
+
+
+def test_a_start_that_moved_is_seen_in_the_list_and_in_the_event(world: OperatorWorld) -> None:
+    world.polls("web", "web-0")
+    event_id = ask(world, "vm", "restart", "web-0", "--json").json["event_id"]
+    world.clock.pass_ms(5 * MINUTE_MS)
+    world.hosts_beat()
+
+    listed, shown = ask(world, "event", "list").out, ask(world, "event", "show", event_id).out
+
+    assert "moved to" in listed
+    assert "10:20:00" in listed
+    assert "in 15m" in listed
+    assert "10:20:00, in 15m" in shown
+    assert fits(listed)
 
 
 def test_event_explain_says_who_holds_it_until_when_and_what_frees_it(world: OperatorWorld) -> None:
@@ -359,11 +420,28 @@ def test_hosts_are_closed_opened_degraded_failed_and_repaired(world: OperatorWor
 def test_events_are_approved_and_canceled_by_a_beginning_of_their_id(world: OperatorWorld) -> None:
     event_id = restarted(world)
 
-    approved = ask(world, "event", "approve", event_id[:6].lower())
+    approved = ask(world, "event", "approve", event_id[:6].lower(), "--reason", "a test")
     canceled = ask(world, "event", "cancel", event_id.lower(), "--json")
 
-    assert "operator approved it" in approved.out
+    assert "overridden by operator" in approved.out
     assert canceled.json["phase"] == "canceled"
+
+
+def test_an_approval_by_an_operator_needs_a_reason_and_is_an_override(
+    world: OperatorWorld,
+) -> None:
+    event_id = restarted(world)
+
+    without = ask(world, "event", "approve", event_id)
+    ask(world, "event", "approve", event_id, "--reason", "a kernel CVE")
+    world.tick()
+    shown = ask(world, "event", "show", event_id).out
+
+    assert without.code == 2
+    assert "--reason" in without.err
+    assert "by operator: a kernel CVE" in shown
+    assert "overridden by operator: a kernel CVE" in shown
+    assert "kept" not in shown
 
 
 def test_an_inventory_file_is_applied(world: OperatorWorld, tmp_path: Any) -> None:

@@ -37,7 +37,7 @@ def test_the_view_shows_open_events_operations_and_the_newest_lines(world: Opera
 
 
 def test_countdowns_tick_between_looks() -> None:
-    picture = Picture(events=[], more=False, operations=[], lines=[], end=0, now=NOW, seen_s=100.0)
+    picture = Picture(events=[], operations=[], lines=[], end=0, now=NOW, seen_s=100.0)
 
     assert picture.time_now(100.0) == NOW
     assert picture.time_now(101.0) == NOW + timedelta(seconds=1)

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from forewarn import unix_sockets
+from forewarn.cli.client import Client, ServiceAddress, Stop
 from forewarn.unix_sockets import short_path
 from support.cli_runner import ask, at, forewarn
 from support.operator_world import TOKEN, OperatorWorld, running
@@ -66,6 +68,30 @@ def test_a_socket_on_which_nobody_listens_is_said_in_words(tmp_path: Path) -> No
     assert (ran.code, ran.out) == (3, "")
     assert f"No service listens on {tmp_path / 'run' / 'operator.sock'}" in ran.err
     assert "it was killed" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "others"),
+    [
+        ("link/", "`forewarn control`", ("serve", "simulate")),
+        ("forewarn.db", "`forewarn serve`", ("control", "simulate")),
+        ("", "`forewarn serve`, `forewarn control` or `forewarn simulate`", ()),
+    ],
+)
+def test_a_service_that_is_away_is_named_by_the_command_that_runs_there(
+    tmp_path: Path, there: str, named: str, others: tuple[str, ...]
+) -> None:
+    if there.endswith("/"):
+        (tmp_path / there).mkdir()
+        (tmp_path / "forewarn.db").touch()
+    elif there:
+        (tmp_path / there).touch()
+
+    ran = forewarn("--data", str(tmp_path), "vm", "list")
+
+    assert (ran.code, ran.out) == (3, "")
+    assert named in ran.err
+    assert not any(f"`forewarn {one}`" in ran.err for one in others)
 
 
 def test_a_data_folder_that_cannot_be_read_is_no_usage_error(
@@ -399,3 +425,47 @@ def test_the_help_names_no_value_for_what_takes_none_and_says_where_things_are()
     assert flags
     assert not [line for line in flags if "<bool>" in line]
     assert "127.0.0.1:8254" in said
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"])
+@pytest.mark.parametrize("ask_for", ["list", "order", "download"])
+def test_a_service_that_does_not_answer_in_time_is_said_in_a_sentence(
+    tmp_path: Path, sent: bytes, ask_for: str
+) -> None:
+    with says_and_waits(sent) as url:
+        client = Client(ServiceAddress(url=url, token="t" * 20), answer_timeout_s=0.2)
+        asks: dict[str, Callable[[], object]] = {
+            "list": lambda: client.get("vms"),
+            "order": lambda: client.order("vms", "web-0", "restart"),
+            "download": lambda: client.download("backup", to=tmp_path / "backup"),
+        }
+        with pytest.raises(Stop) as stopped:
+            asks[ask_for]()
+
+    assert stopped.value.exit_code == 3
+    assert stopped.value.sentence.endswith("did not answer within 0.2 seconds.")
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def says_and_waits(sent: bytes) -> Iterator[str]:
+    """A server that takes every connection, says this, and then nothing more; its address."""
+    server = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+
+    def take() -> None:
+        with suppress(OSError):  # closed: the end of the test
+            while True:
+                taken.append(server.accept()[0])
+                taken[-1].sendall(sent)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+        for one in taken:
+            one.close()

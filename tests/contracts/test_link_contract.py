@@ -23,7 +23,7 @@ from forewarn.control.hosts.leases import LEASE_MS
 from forewarn.core.errors import Conflict, NotFound, NotYours, StaleReport, Unavailable
 from forewarn.core.inventory.host_report import Power, SeenVm, Traits
 from forewarn.core.model import Fact, FactKind, Outcome, Phase, ScheduledEvent
-from forewarn.ports import HostLink
+from forewarn.ports import EVERYTHING, HostLink
 from forewarn.wire import link as wire
 from forewarn.wire.link import ReadBefore, Since, Work
 from support.clock import ManualClock
@@ -65,7 +65,7 @@ class Linked:
 
     def facts(self) -> list[Fact]:
         store = self.world.service.parts.store
-        lines = store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)
+        lines = store.journal(EVERYTHING, after=0, limit=JOURNAL_LINES_MAX)
         return [line.fact for line in lines]
 
     def everything(self) -> tuple[object, ...]:

@@ -24,7 +24,16 @@ from forewarn.core.model import (
     ScopeKind,
     Vm,
 )
-from forewarn.ports import Change, FirstRead, RememberedAnswer, StaleRevision, Store, StoreFailed
+from forewarn.ports import (
+    EVERYTHING,
+    Change,
+    FirstRead,
+    ListFilter,
+    RememberedAnswer,
+    StaleRevision,
+    Store,
+    StoreFailed,
+)
 from support.store_values import Values, is_open, open_part
 
 T = TypeVar("T")
@@ -63,9 +72,15 @@ def raised(store: Store, change: Change) -> Exception | None:
 
 
 def facts(store: Store, *, after: int = 0, limit: int = A_LOT) -> list[Fact]:
-    return [
-        line.fact for line in store.journal(after=after, limit=limit, scope=None, event_id=None)
-    ]
+    return [line.fact for line in store.journal(EVERYTHING, after=after, limit=limit)]
+
+
+def events(store: Store, where: ListFilter, *, open_only: bool, limit: int) -> list[ScheduledEvent]:
+    return [one.event for one in store.events(where, open_only=open_only, limit=limit)]
+
+
+def operations(store: Store, where: ListFilter, *, open_only: bool, limit: int) -> list[Operation]:
+    return [one.operation for one in store.operations(where, open_only=open_only, limit=limit)]
 
 
 class StoreWorld:
@@ -418,12 +433,12 @@ def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStor
         commit(store, Change(scopes=((scope if turn > 1 else None, following),)))
         scopes[turn % 2] = open_part(following)
     newest = made[::-1]
-    assert list(store.events(scope=None, open_only=False, limit=A_LOT)) == newest
-    assert list(store.events(scope=None, open_only=False, limit=2)) == newest[:2]
-    assert list(store.events(scope=None, open_only=True, limit=A_LOT)) == newest[2:]
-    assert list(store.events(scope="a", open_only=False, limit=A_LOT)) == newest[1::2]
-    assert list(store.events(scope="a", open_only=True, limit=A_LOT)) == newest[3::2]
-    assert list(store.events(scope="a", open_only=True, limit=0)) == []
+    assert events(store, EVERYTHING, open_only=False, limit=A_LOT) == newest
+    assert events(store, EVERYTHING, open_only=False, limit=2) == newest[:2]
+    assert events(store, EVERYTHING, open_only=True, limit=A_LOT) == newest[2:]
+    assert events(store, ListFilter(scope="a"), open_only=False, limit=A_LOT) == newest[1::2]
+    assert events(store, ListFilter(scope="a"), open_only=True, limit=A_LOT) == newest[3::2]
+    assert events(store, ListFilter(scope="a"), open_only=True, limit=0) == []
     assert store.event("NEVER") is None
 
 
@@ -433,9 +448,11 @@ def test_operations_are_read_newest_first_with_members_and_action(store: SqliteS
     for operation in made:
         commit(store, Change(operations=((None, operation),)))
     newest = made[::-1]
-    assert list(store.operations(open_only=False, limit=A_LOT)) == newest
-    assert list(store.operations(open_only=False, limit=3)) == newest[:3]
-    assert list(store.operations(open_only=True, limit=A_LOT)) == [o for o in newest if is_open(o)]
+    assert operations(store, EVERYTHING, open_only=False, limit=A_LOT) == newest
+    assert operations(store, EVERYTHING, open_only=False, limit=3) == newest[:3]
+    assert operations(store, EVERYTHING, open_only=True, limit=A_LOT) == [
+        o for o in newest if is_open(o)
+    ]
     assert [store.operation(o.operation_id) for o in made] == made
     assert store.operation("never") is None
 
@@ -445,7 +462,7 @@ def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) ->
     made = [values.fact(scope=scope, event_id=e) for scope in ("a", "b") for e in ("1", "2", None)]
     commit(store, Change(facts=tuple(made[:4])))
     commit(store, Change(facts=tuple(made[4:])))
-    lines = store.journal(after=0, limit=A_LOT, scope=None, event_id=None)
+    lines = store.journal(EVERYTHING, after=0, limit=A_LOT)
     numbers = [line.number for line in lines]
     assert [line.fact for line in lines] == made
     assert numbers == sorted(set(numbers))
@@ -453,7 +470,9 @@ def test_the_journal_grows_at_its_end_and_can_be_followed(store: SqliteStore) ->
     assert facts(store, after=numbers[1], limit=2) == made[2:4]
 
     def found(scope: str | None, event_id: str | None) -> list[Fact]:
-        wanted = store.journal(after=numbers[0], limit=A_LOT, scope=scope, event_id=event_id)
+        wanted = store.journal(
+            ListFilter(scope=scope, event_id=event_id), after=numbers[0], limit=A_LOT
+        )
         return [line.fact for line in wanted]
 
     assert found("a", None) == made[1:3]

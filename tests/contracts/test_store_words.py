@@ -11,6 +11,7 @@ from pathlib import Path
 from forewarn.adapters.sqlite.data_folder import DATABASE_NAME, MIGRATIONS, migrate
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.model import FactKind
+from forewarn.ports import EVERYTHING
 
 REFUSAL = 'host "h1" said: {"blind":"x"}'
 
@@ -39,7 +40,7 @@ def test_facts_and_remembered_answers_of_an_older_database_have_the_words_of_tod
     older(tmp_path, {"name": "h1", "blind": "no libvirt", "placement": "blind", "why": REFUSAL})
 
     with closing(SqliteStore.in_folder(tmp_path)) as store:
-        lines = store.journal(after=0, limit=10, scope=None, event_id=None)
+        lines = store.journal(EVERYTHING, after=0, limit=10)
         remembered = store.remembered("key")
 
     assert [line.fact.kind for line in lines] == [FactKind.VM_ON_TWO_HOSTS, FactKind.VM_GONE]

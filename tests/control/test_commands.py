@@ -71,7 +71,7 @@ SAMPLES: list[Command[Any]] = [
     commands.NoteAdoption(
         by=OPERATOR, host="h1", vm="v", traits=traits(scope="web", tags=(("a", "b"),))
     ),
-    commands.ApproveEvent(by=OPERATOR, event_id="E"),
+    commands.ApproveEvent(by=OPERATOR, event_id="E", reason="a test"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
     commands.TellTime(by=OPERATOR),

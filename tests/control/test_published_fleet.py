@@ -19,7 +19,7 @@ from forewarn.control.transaction import Transaction
 from forewarn.core import notice
 from forewarn.core.errors import NotFound
 from forewarn.core.model import Decision, EventType, Host
-from forewarn.ports import StoreFailed
+from forewarn.ports import EVERYTHING, StoreFailed
 from simulation.faulty_store import Fault, FaultyStore
 from support import ordered
 from support.control import run_now
@@ -74,7 +74,7 @@ def test_a_reader_of_the_store_during_a_rollback_sees_the_last_commit(tmp_path: 
     seen: list[tuple[object, ...]] = []
 
     def read() -> tuple[object, ...]:
-        return store.events(scope=None, open_only=False, limit=9), store.journal_end()
+        return store.events(EVERYTHING, open_only=False, limit=9), store.journal_end()
 
     before = read()
 

@@ -11,6 +11,9 @@ from forewarn.ports import (
     Change,
     FirstRead,
     JournalLine,
+    ListedEvent,
+    ListedOperation,
+    ListFilter,
     RememberedAnswer,
     Snapshot,
     Store,
@@ -96,14 +99,24 @@ class FaultyStore:
     def event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.event(event_id)
 
-    def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
-        return self._store.events(scope=scope, open_only=open_only, limit=limit)
+    def events(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedEvent]:
+        return self._store.events(where, open_only=open_only, limit=limit, below=below)
+
+    def event_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        return self._store.event_ids(beginning, limit=limit)
 
     def operation(self, operation_id: str) -> Operation | None:
         return self._store.operation(operation_id)
 
-    def operations(self, *, open_only: bool, limit: int) -> Sequence[Operation]:
-        return self._store.operations(open_only=open_only, limit=limit)
+    def operations(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedOperation]:
+        return self._store.operations(where, open_only=open_only, limit=limit, below=below)
+
+    def operation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        return self._store.operation_ids(beginning, limit=limit)
 
     def first_reads(self, event_id: str) -> Sequence[FirstRead]:
         return self._store.first_reads(event_id)
@@ -111,10 +124,8 @@ class FaultyStore:
     def definition(self, vm: str) -> VmDefinition | None:
         return self._store.definition(vm)
 
-    def journal(
-        self, *, after: int, limit: int, scope: str | None, event_id: str | None
-    ) -> Sequence[JournalLine]:
-        return self._store.journal(after=after, limit=limit, scope=scope, event_id=event_id)
+    def journal(self, where: ListFilter, *, after: int, limit: int) -> Sequence[JournalLine]:
+        return self._store.journal(where, after=after, limit=limit)
 
     def journal_end(self) -> int:
         return self._store.journal_end()

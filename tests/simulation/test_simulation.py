@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import forewarn
+from forewarn.ports import EVERYTHING
 from simulation import seeds
 from simulation.find_planted import look_for
 from simulation.judge import Broken
@@ -118,10 +119,7 @@ def test_a_seed_replays_the_same_run() -> None:
     """The same seed gives the same story, line for line, and the same journal."""
     first, again = run_seed(7), run_seed(7)
     assert first.trace == again.trace
-    journals = [
-        world.store.journal(after=0, limit=100_000, scope=None, event_id=None)
-        for world in (first, again)
-    ]
+    journals = [world.store.journal(EVERYTHING, after=0, limit=100_000) for world in (first, again)]
     assert journals[0] == journals[1]
     assert journals[0]
 

@@ -18,7 +18,7 @@ from forewarn.control.timekeeper import Timekeeper
 from forewarn.control.volatile import Volatile
 from forewarn.control.writer import Wanted, Writer, WriterThread
 from forewarn.core.model import Host, Policy, Scope, Vm
-from forewarn.ports import Change, Clock, Ids, JournalLine, Store
+from forewarn.ports import EVERYTHING, Change, Clock, Ids, JournalLine, Store
 from support import ordered
 from support.ordered import Given
 
@@ -170,4 +170,4 @@ class InlineFleet:
         return found
 
     def journal(self) -> Sequence[JournalLine]:
-        return self.parts.store.journal(after=0, limit=JOURNAL_LINES_MAX, scope=None, event_id=None)
+        return self.parts.store.journal(EVERYTHING, after=0, limit=JOURNAL_LINES_MAX)

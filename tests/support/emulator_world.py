@@ -19,6 +19,7 @@ from forewarn.core.inventory.entries import Applied
 from forewarn.core.model import MINUTE_MS, EventType
 from forewarn.emulator.fleet import inventory_text
 from forewarn.emulator.pacer import Instant
+from forewarn.ports import EVERYTHING
 from forewarn.settings import SIMULATE_DEFAULTS, Settings
 from forewarn.testing.background import Background
 from forewarn.wiring.simulate import EmulationPlan, Emulator
@@ -89,7 +90,7 @@ class Emulated:
         """Every line of the journal."""
         found = self.background.call(
             lambda emulator: emulator.control.read(
-                lambda store: overview.list_journal(store, after=0, limit=1000, scope="", event="")
+                lambda store: overview.list_journal(store, EVERYTHING, after=0, limit=1000)
             )
         )
         return cast("list[Any]", msgspec.to_builtins(found.items))

@@ -120,8 +120,8 @@ def open_host(host: str, *, by: str) -> Command[Host]:
     return commands.OpenHost(by=operator(by), host=host)
 
 
-def approve_event(event_id: str, *, by: str) -> Command[ScheduledEvent]:
-    return commands.ApproveEvent(by=operator(by), event_id=event_id)
+def approve_event(event_id: str, *, by: str, reason: str = "a test") -> Command[ScheduledEvent]:
+    return commands.ApproveEvent(by=operator(by), event_id=event_id, reason=reason)
 
 
 def cancel_event(event_id: str, *, by: str) -> Command[commands.EventCanceled]:

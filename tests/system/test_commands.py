@@ -104,7 +104,7 @@ def test_only_spot_vms_can_be_evicted(service: Service) -> None:
 
 def test_the_orders_of_an_event_approve_cancel(service: Service) -> None:
     approved = told(service, "vm", "restart", "vm0")["event_id"]
-    assert approved in said(service, "event", "approve", approved)
+    assert approved in said(service, "event", "approve", approved, "--reason", "a test")
     service.wait_for_phase(approved, "completed")
     canceled = told(service, "vm", "restart", "vm0")["event_id"]
     assert told(service, "event", "cancel", canceled[:8])["phase"] == "canceled"
@@ -161,7 +161,7 @@ def test_a_scope_is_held_after_a_failed_event_until_it_is_released(tmp_path: Pat
         assert early.returncode == 1
         assert "is not held" in early.stderr
         failing = service.order("hosts/h2/maintain", {"event_type": "Reboot"})["events"][0]
-        service.order(f"events/{failing['event_id']}/approve")
+        service.order(f"events/{failing['event_id']}/approve", {"reason": "a test"})
         service.wait_for_phase(failing["event_id"], "started")
         service.order("hosts/h2/fail")  # in the middle of its reboot
         service.order("hosts/h2/repair")
@@ -169,7 +169,7 @@ def test_a_scope_is_held_after_a_failed_event_until_it_is_released(tmp_path: Pat
 
         next_one = told(service, "host", "maintain", "h1", "--type", "Freeze")["events"]
         for event in next_one:
-            said(service, "event", "approve", event["event_id"])
+            said(service, "event", "approve", event["event_id"], "--reason", "a test")
         [webs] = [event["event_id"] for event in next_one if event["scope"] == "web"]
         assert "scope release web" in said(service, "event", "explain", webs)
         assert service.look("scopes/web")["hold"]["event_id"] == failing["event_id"]

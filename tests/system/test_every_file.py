@@ -27,7 +27,7 @@ from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.adapters.sqlite.database_mark import read_mark
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.core.errors import Conflict
-from forewarn.ports import StoreFailed
+from forewarn.ports import EVERYTHING, StoreFailed
 from forewarn.wiring.process import CannotStart
 from support.link_world import ControlWorld, control_running, run
 from support.system_world import FLEET, copy_folder
@@ -74,11 +74,11 @@ class Known:
 
 def known_by(world: ControlWorld) -> Known:
     parts = world.service.parts
-    events = parts.store.events(scope=None, open_only=False, limit=10_000)
+    events = parts.store.events(EVERYTHING, open_only=False, limit=10_000)
     return Known(
         incarnations={name: scope.incarnation for name, scope in parts.fleet.scopes.items()},
         hosts={name: host.joined for name, host in parts.fleet.hosts_by_name.items()},
-        events=frozenset(event.event_id for event in events),
+        events=frozenset(one.event.event_id for one in events),
         journal_end=parts.store.journal_end(),
     )
 

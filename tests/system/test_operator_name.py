@@ -39,7 +39,7 @@ def test_every_order_by_the_operator_api_bears_the_name_that_was_set(tmp_path: P
         service.guest("web_0").document()
         first = service.order("vms/web_0/restart")["event_id"]
         assert by(service.journal(first), "scheduled") == [ADA]
-        approved = service.order(f"events/{first}/approve")
+        approved = service.order(f"events/{first}/approve", {"reason": "a test"})
         assert approved["approved_by"] == ADA
         (line,) = [one for one in service.journal(first) if one["kind"] == "approved"]
         assert (line["by"], line["detail"]) == (ADA, {"by_kind": "operator"})
@@ -68,7 +68,7 @@ def test_an_operator_with_the_name_of_a_vm_is_told_from_it(tmp_path: Path) -> No
     with running(tmp_path, settings=named("web_0")) as service:
         service.guest("web_0").document()
         event = service.order("vms/web_0/restart")["event_id"]
-        service.order(f"events/{event}/approve")
+        service.order(f"events/{event}/approve", {"reason": "a test"})
         (line,) = [one for one in service.journal(event) if one["kind"] == "approved"]
         assert (line["by"], line["detail"]) == ("web_0", {"by_kind": "operator"})
         assert approvals(service) == (1, 1)

@@ -139,7 +139,7 @@ def test_an_event_canceled_at_the_right_control_is_not_executed_by_order_of_the_
             await went_back(there)
             await refused(there, "h1")
             await until(told(there, "h1"), "control is told")
-            await there.operator("POST", f"events/{event_id}/approve", {})
+            await there.operator("POST", f"events/{event_id}/approve", {"reason": "a test"})
             sweeps = there.hosts["h1"].hosts.heartbeats + 2
             await until(
                 lambda: there.hosts["h1"].hosts.heartbeats >= sweeps, "it had its time to act"
@@ -343,7 +343,7 @@ def test_a_revoked_host_holds_what_is_scheduled_there_and_explain_says_so(tmp_pa
         async with cloud(tmp_path, WEB) as there:
             event_id = await scheduled(there, "web_0")
             await there.operator("POST", "hosts/h1/revoke", {})
-            await there.operator("POST", f"events/{event_id}/approve", {})
+            await there.operator("POST", f"events/{event_id}/approve", {"reason": "a test"})
 
             explained = await there.operator("GET", f"events/{event_id}/explain")
             [hold] = explained["holds"]

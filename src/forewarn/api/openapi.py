@@ -51,7 +51,7 @@ def _operation(spec: RouteSpec, bodies: dict[str, Schema]) -> Schema:
     found: Schema = {
         "operationId": spec.name,
         "summary": spec.summary,
-        "parameters": _parameters(spec),
+        "parameters": _parameters(spec, bodies),
         "responses": {
             "200": {"description": "Done.", "content": {media: {"schema": shape}}},
             "default": {
@@ -79,22 +79,19 @@ def _answer(spec: RouteSpec, bodies: dict[str, Schema]) -> tuple[str, Schema]:
     return spec.answer, {"type": "object"} if spec.answer == "application/json" else TEXT
 
 
-def _parameters(spec: RouteSpec) -> list[Schema]:
+def _parameters(spec: RouteSpec, bodies: dict[str, Schema]) -> list[Schema]:
     found: list[Schema] = [
         {"name": name, "in": "path", "required": True, "schema": TEXT}
         for name in re.findall(r"{(\w+)}", spec.path)
     ]
-    properties: dict[str, Schema] = _struct_schema(spec.query).get("properties", {})
+    _, parts = msgspec.json.schema_components([spec.query], ref_template=_TEMPLATE)
+    query = parts.pop(spec.query.__name__)
+    bodies.update(parts)
     found.extend(
-        {"name": name, "in": "query", "schema": schema} for name, schema in properties.items()
+        {"name": name, "in": "query", "schema": schema}
+        for name, schema in query.get("properties", {}).items()
     )
     if spec.method == "POST" and spec.keyed:
         schema = {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX}
         found.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
-    return found
-
-
-def _struct_schema(kind: type[msgspec.Struct]) -> Schema:
-    schema = msgspec.json.schema(kind)
-    found: Schema = schema["$defs"][kind.__name__]
     return found

@@ -26,6 +26,7 @@ from forewarn.api.requests import (
     NoQuery,
     OperationsQuery,
     VmsQuery,
+    list_filter,
     read_body,
     read_query,
 )
@@ -197,9 +198,10 @@ class OperatorRoutes:
 
     async def list_events(self, request: Request) -> Response:
         asked = read_query(request, EventsQuery)
+        where = list_filter(asked, self._control.clock.now_ms())
         return await self._read(
             lambda store: overview.list_events(
-                store, scope=asked.scope, ended=asked.all, limit=asked.limit
+                store, where, ended=asked.all, after=asked.after, limit=asked.limit
             )
         )
 
@@ -215,8 +217,11 @@ class OperatorRoutes:
 
     async def list_operations(self, request: Request) -> Response:
         asked = read_query(request, OperationsQuery)
+        where = list_filter(asked, self._control.clock.now_ms())
         return await self._read(
-            lambda store: overview.list_operations(store, ended=asked.all, limit=asked.limit)
+            lambda store: overview.list_operations(
+                store, where, ended=asked.all, after=asked.after, limit=asked.limit
+            )
         )
 
     async def show_operation(self, request: Request) -> Response:
@@ -233,6 +238,7 @@ class OperatorRoutes:
     async def journal(self, request: Request) -> Response:
         """Lines now, or with `wait` as soon as there is one."""
         asked = read_query(request, JournalQuery)
+        where = list_filter(asked, self._control.clock.now_ms())
         patient = asked.wait > 0 and self._followers < FOLLOWERS_MAX
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + (asked.wait if patient else 0)
@@ -242,11 +248,7 @@ class OperatorRoutes:
                 ring = self._doorbell.next_ring()
                 found = await self._control.read(
                     lambda store: overview.list_journal(
-                        store,
-                        after=asked.after,
-                        limit=asked.limit,
-                        scope=asked.scope,
-                        event=asked.event,
+                        store, where, after=asked.after, limit=asked.limit, event=asked.event
                     )
                 )
                 left_s = give_up_s - loop.time()
@@ -296,6 +298,8 @@ class OperatorRoutes:
                 vms=len(fleet.scope_of_vm),
                 hosts=len(hosts),
                 hosts_silent=tuple(sorted(h.name for h in hosts if not fleet.alive(h.name))),
+                open_events=len(fleet.open_event_ids()),
+                open_operations=len(fleet.operations),
                 inventory_waits=self._inventories.waits(),
             )
         )

@@ -64,6 +64,12 @@ class RepairRequest(msgspec.Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
+class ApproveRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`reason`: why an operator approves in place of a VM; the receipt and the journal have it."""
+
+    reason: str = ""
+
+
 class FailRequest(msgspec.Struct, forbid_unknown_fields=True):
     """`fenced`: the host is surely off, so that its VMs may start elsewhere.
 

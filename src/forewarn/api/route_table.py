@@ -15,6 +15,7 @@ from starlette.requests import Request
 from forewarn.api import orders
 from forewarn.api.operator_routes import Handler, MakeOrder, OperatorRoutes
 from forewarn.api.orders import (
+    ApproveRequest,
     DegradeRequest,
     EmptyRequest,
     FailRequest,
@@ -37,7 +38,6 @@ from forewarn.wire import operator_answers as answers
 
 OfVm = commands.RestartVm | commands.RedeployVm | commands.DeleteVm | commands.EvictVm
 OfHost = commands.CloseHost | commands.OpenHost
-OfEvent = commands.ApproveEvent | commands.CancelEvent
 
 
 class Right(StrEnum):
@@ -235,17 +235,22 @@ def _event_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             routes,
             f"{at}/approve",
             "event-approve",
-            "Say go ahead in the name of the scope.",
-            _event(commands.ApproveEvent),
+            "Say go ahead in place of a VM, for a reason.",
+            lambda by, request, body: commands.ApproveEvent(
+                by=by, event_id=_id(request), reason=words(body, ApproveRequest).reason
+            ),
             command=commands.ApproveEvent,
             answer=answers.EventAnswer,
+            body=ApproveRequest,
         ),
         _order(
             routes,
             f"{at}/cancel",
             "event-cancel",
             "Cancel a scheduled event, with its whole operation if it has one.",
-            _event(commands.CancelEvent),
+            lambda by, request, body: _plain(
+                body, commands.CancelEvent(by=by, event_id=_id(request))
+            ),
             command=commands.CancelEvent,
             answer=answers.EventCanceledJson,
         ),
@@ -406,10 +411,6 @@ def _vm(kind: type[OfVm]) -> MakeOrder:
 
 def _host(kind: type[OfHost]) -> MakeOrder:
     return lambda by, request, body: _plain(body, kind(by=by, host=_name(request)))
-
-
-def _event(kind: type[OfEvent]) -> MakeOrder:
-    return lambda by, request, body: _plain(body, kind(by=by, event_id=_id(request)))
 
 
 def _plain(body: bytes, order: commands.Order) -> commands.Order:

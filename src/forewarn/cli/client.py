@@ -31,6 +31,11 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
 COPY_CHUNK_BYTES = 1_024 * 1_024
 
+# What a data folder has, by which the command that runs on it is known.
+LINK_FOLDER = "link"
+DATABASE_FILE = "forewarn.db"
+_ANY_COMMAND = "`forewarn serve`, `forewarn control` or `forewarn simulate`"
+
 Body = Mapping[str, object] | bytes | None
 
 
@@ -159,14 +164,28 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class _Lost(Exception):  # noqa: N818 - never leaves this module
-    """The connection was lost after the request may have arrived."""
+    """The connection was lost after the request may have arrived.
+
+    `waited_s` is for how long nothing came, if that is why.
+    """
+
+    waited_s: float | None = None
+
+    @classmethod
+    def by(cls, error: Exception, timeout_s: float) -> _Lost:
+        lost = cls(str(error) or type(error).__name__)
+        lost.waited_s = timeout_s if isinstance(error, TimeoutError) else None
+        return lost
 
 
 class Client:
     """Asks one service. Every method raises Stop if there is no good answer."""
 
-    def __init__(self, place: ServiceAddress) -> None:
+    def __init__(
+        self, place: ServiceAddress, *, answer_timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
         self._place = place
+        self._answer_timeout_s = answer_timeout_s
 
     def get(
         self, *path: str, query: Mapping[str, str | int] | None = None, wait_s: float = 0
@@ -178,11 +197,11 @@ class Client:
         asked = {name: value for name, value in (query or {}).items() if value != ""}
         target = _target(path) + (f"?{urlencode(asked)}" if asked else "")
         try:
-            return self._ask("GET", target, None, {}, timeout_s=ANSWER_TIMEOUT_S + wait_s)
+            return self._ask("GET", target, None, {}, timeout_s=self._answer_timeout_s + wait_s)
         except _Lost as lost:
             self._unreachable(lost)
 
-    def order(self, *path: str, body: Body = None, timeout_s: float = ANSWER_TIMEOUT_S) -> Reply:
+    def order(self, *path: str, body: Body = None, timeout_s: float | None = None) -> Reply:
         """Give an order. It is sent again once, under the same key, if the connection is lost."""
         target = _target(path)
         content = body if isinstance(body, bytes) else json.dumps(dict(body or {})).encode()
@@ -213,11 +232,12 @@ class Client:
         Raises OSError if the file cannot be written.
         """
         try:
-            with self._answer("GET", _target(path), None, {}, ANSWER_TIMEOUT_S) as answer:
+            timeout_s = self._answer_timeout_s
+            with self._answer("GET", _target(path), None, {}, timeout_s) as answer:
                 if answer.status != 200:
-                    _refused(answer.status, answer.read())
-                return _save(answer, to)
-        except (http.client.HTTPException, _Lost) as lost:
+                    _refused(answer.status, _read(answer, timeout_s=timeout_s))
+                return _save(answer, to, timeout_s=timeout_s)
+        except _Lost as lost:
             self._unreachable(lost)
 
     def _ask(
@@ -227,13 +247,11 @@ class Client:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Reply:
-        with self._answer(method, target, body, headers, timeout_s) as answer:
-            try:
-                content = answer.read()
-            except (OSError, http.client.HTTPException) as error:
-                raise _Lost(str(error)) from error
+        limit_s = self._answer_timeout_s if timeout_s is None else timeout_s
+        with self._answer(method, target, body, headers, limit_s) as answer:
+            content = _read(answer, timeout_s=limit_s)
             if answer.status != 200:
                 _refused(answer.status, content)
             return Reply(_understood(content), _now(answer))
@@ -261,19 +279,27 @@ class Client:
                 connection.request(method, path + target, body=body, headers={**shown, **headers})
                 answer = connection.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                raise _Lost(str(error) or type(error).__name__) from error
+                raise _Lost.by(error, timeout_s) from error
             yield answer
         finally:
             connection.close()
 
     def _unreachable(self, error: Exception) -> NoReturn:
+        if isinstance(error, _Lost) and error.waited_s is not None:
+            raise Stop(
+                EXIT_UNREACHABLE,
+                f"The service at {self._place} did not answer within {error.waited_s:g} seconds.",
+                "An order may have been carried out all the same: look before you give it again."
+                " `forewarn watch` shows when the service answers; its log says what it does.",
+            ) from None
+        if isinstance(error, TimeoutError):
+            error = OSError(f"it let no caller in within {CONNECT_TIMEOUT_S:g} seconds")
         if self._place.socket is not None:
             raise _no_service(self._place.socket, error) from None
         raise Stop(
             EXIT_UNREACHABLE,
             f"The service at {self._place} cannot be reached: {error}.",
-            "See whether `forewarn serve` runs there, and whether FOREWARN_URL names the right"
-            " one.",
+            f"See whether {_ANY_COMMAND} runs there, and whether FOREWARN_URL names the right one.",
         ) from None
 
 
@@ -294,8 +320,7 @@ def _no_service(socket: Path, error: Exception) -> Stop:
         return Stop(
             EXIT_UNREACHABLE,
             f"No service was found: there is no {socket}.",
-            f"Start one with `forewarn serve`, `forewarn control` or `forewarn simulate`,"
-            f" {elsewhere}",
+            f"Start one with {_command_of(socket)}, {elsewhere}",
         )
     if isinstance(error, PermissionError):
         return Stop(
@@ -309,13 +334,24 @@ def _no_service(socket: Path, error: Exception) -> Stop:
         return Stop(
             EXIT_UNREACHABLE,
             f"No service listens on {socket}: it was killed, or has not come up yet.",
-            f"Start it again, {elsewhere}",
+            f"Start it again with {_command_of(socket)}, {elsewhere}",
         )
     return Stop(
         EXIT_UNREACHABLE,
         f"The service at {socket} cannot be reached: {error}.",
-        f"See whether it runs, {elsewhere}",
+        f"See whether {_command_of(socket)} runs, {elsewhere}",
     )
+
+
+def _command_of(socket: Path) -> str:
+    """The command that runs, or ran, on the data folder of a socket, as far as that can be seen."""
+    folder = socket.parent.parent
+    try:
+        if (folder / LINK_FOLDER).is_dir():
+            return "`forewarn control`"
+        return "`forewarn serve`" if (folder / DATABASE_FILE).is_file() else _ANY_COMMAND
+    except OSError:  # a data folder is its user's alone
+        return _ANY_COMMAND
 
 
 def _target(path: tuple[str, ...]) -> str:
@@ -352,17 +388,25 @@ def _now(answer: http.client.HTTPResponse) -> datetime:
         return datetime.now(UTC)
 
 
-def _save(answer: http.client.HTTPResponse, to: Path) -> int:
+def _read(answer: http.client.HTTPResponse, size: int | None = None, *, timeout_s: float) -> bytes:
+    """What there is of the answer. Raises _Lost if it does not come."""
+    try:
+        return answer.read(size)
+    except (OSError, http.client.HTTPException) as error:
+        raise _Lost.by(error, timeout_s) from error
+
+
+def _save(answer: http.client.HTTPResponse, to: Path, *, timeout_s: float) -> int:
     _remove_leftovers(to)
     partial = to.with_name(f"{to.name}.partial-{uuid.uuid4().hex[:8]}")
     size = 0
     try:
         with open(partial, "xb", opener=_private) as file:
             _is_ours(file.fileno())
-            while chunk := answer.read(COPY_CHUNK_BYTES):
+            while chunk := _read(answer, COPY_CHUNK_BYTES, timeout_s=timeout_s):
                 size += file.write(chunk)
             if answer.length:  # read(n) ends quietly when the connection is cut
-                raise http.client.IncompleteRead(b"", answer.length)
+                raise _Lost("the connection was cut")
             file.flush()
             os.fsync(file.fileno())
         partial.rename(to)

@@ -21,6 +21,8 @@ OFF = "off by its owner: it stays off whatever happens to its host, and no event
 MOVED = "moves it, if another host can take it"
 _KEPT = {
     "yes": Text("kept", style="bold green"),
+    "unread": Text("readable, not read", style="bold yellow"),
+    "overridden": Text("overridden", style="bold yellow"),
     "no": Text("NOT KEPT", style="bold red"),
     "not-yet": Text("not yet", style="yellow"),
     "not-applicable": Text("not applicable", style="dim"),
@@ -88,9 +90,11 @@ def _action(action: Json) -> str:
 def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
     receipt = shown["receipt"]
     by = f" by {receipt['approved_by']}" if receipt["approved_by"] else ""
-    promised = span(receipt["notice_promised_seconds"])
-    given = span(receipt["notice_given_seconds"])
-    verdict = _KEPT[receipt["kept"]].copy().append(f": {receipt['why']}", style="not bold default")
+    what = "overridden" if receipt["overridden_by"] else "approved"
+    by += f": {receipt['override_reason']}" if receipt["overridden_by"] else ""
+    joined = " " if receipt["kept"] == "overridden" else ": "
+    why = f"{joined}{receipt['why']}"
+    verdict = _KEPT[receipt["kept"]].copy().append(why, style="not bold default")
     return [
         Text(),
         _title("Receipt"),
@@ -100,14 +104,25 @@ def _receipt(shown: Json, now: datetime) -> list[RenderableType]:
                 ("appeared", times.both(receipt["appeared"], now) or "never, it is silent"),
                 ("shown", times.both(receipt["shown"], now) or "not yet"),
                 *(("read by", _first_read(read, now)) for read in receipt["first_reads"]),
-                ("approved", times.both(receipt["approved"], now) + by or "no"),
+                (what, times.both(receipt["approved"], now) + by or "no"),
                 ("started", times.both(receipt["started"], now) or "not yet"),
                 ("ended", times.both(receipt["ended"], now) or "not yet"),
-                ("notice", f"{given} given, {promised} promised"),
+                ("promised", f"{span(receipt['notice_promised_seconds'])} of notice"),
+                ("readable", f"for {span(receipt['notice_readable_seconds'])}"),
+                ("read", _read(shown, receipt)),
                 ("promise", verdict),
             ]
         ),
     ]
+
+
+def _read(shown: Json, receipt: Json) -> str:
+    """How many of its VMs read the event in time, and how long before the start the last did."""
+    impacted, unread = len(shown["resources"]), len(receipt["unread_by"])
+    before = ""
+    if receipt["notice_read_seconds"] is not None:
+        before = f", the last one {span(receipt['notice_read_seconds'])} before the start"
+    return f"by {impacted - unread} of {tables.count(impacted, 'VM')}{before}"
 
 
 def _first_read(read: Json, now: datetime) -> str:
@@ -155,13 +170,19 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("listen", shown["listen"] or ""),
             ("tags", tags),
             ("vm id", shown["vm_id"]),
-            ("power", OFF if shown.get("off") else shown["power"] or ""),
+            ("power", OFF if shown.get("off") else _power(shown)),
             ("host down", "" if shown.get("off") else _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
             ("told", _told(shown, now)),
         ]
     )
     return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _power(shown: Json) -> str:
+    if shown["power"] is None and not shown.get("host_alive", True):
+        return "not known: its host is not heard"
+    return str(shown["power"] or "")
 
 
 def _where(shown: Json) -> Text:
@@ -356,11 +377,14 @@ def _start(answer: Json, now: datetime) -> str:
     soon = "as soon as nothing else holds it"
     if window and now < times.parse(window["start"]):
         soon = f"when its window opens ({_window(answer, now)}) and nothing else holds it"
+    if answer["overridden_by"]:
+        return f"{soon}: overridden by {answer['overridden_by']}"
     if answer["approved"]:
         return f"{soon}: {answer['approved_by']} approved it"
     if answer["silent"]:
         return soon
-    told = f"at {times.both(answer['not_before'], now)}, or once it is approved"
+    start = tables.moved_start(answer) or answer["not_before"]
+    told = f"at {times.both(start, now)}, or once it is approved"
     return f"{told}, but only in its window, {_window(answer, now)}" if window else told
 
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from forewarn.cli import details, tables
-from forewarn.cli.session import AsJson, flag, session_of
+from forewarn.cli import details, lists, tables
+from forewarn.cli.session import AsJson, session_of
+from forewarn.cli.tables import Items
+from forewarn.core.model import OperationPhase, Phase
 
 event = typer.Typer(no_args_is_help=True, help="Look at events, approve and cancel them.")
 operation = typer.Typer(no_args_is_help=True, help="Look at the operations of hosts.")
 
-LIST_ITEMS_MAX = 1_000  # the most that the API gives at once
-
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Its id, or at least the first 6 characters of it.")
-]
-Ended = Annotated[bool, flag("--all", help="Those that have ended too.")]
-Limit = Annotated[
-    int, typer.Option("--limit", min=1, max=LIST_ITEMS_MAX, help="At most so many, newest first.")
 ]
 
 
@@ -27,16 +26,60 @@ Limit = Annotated[
 def list_events(
     context: typer.Context,
     *,
-    ended: Ended = False,
-    scope: Annotated[str, typer.Option(help="Only events of this scope.")] = "",
-    limit: Limit = 100,
+    ended: lists.Ended = False,
+    scope: lists.OfScope = "",
+    host: lists.OfHost = "",
+    vm: lists.OfVm = "",
+    tag: lists.OfTag = "",
+    event_type: lists.OfType = None,
+    phase: Annotated[
+        Phase | None, typer.Option("--phase", help="Only in this phase, ended or not.")
+    ] = None,
+    cause: lists.OfCause = None,
+    by: lists.By = "",
+    since: lists.Since = "",
+    until: lists.Until = "",
+    limit: lists.Limit = None,
     as_json: AsJson = False,
 ) -> None:
     """List open events, newest first."""
+    asked = {
+        "all": "true" if ended else "",
+        "scope": scope,
+        "host": host,
+        "vm": vm,
+        "tag": tag,
+        "type": event_type or "",
+        "phase": phase or "",
+        "cause": cause or "",
+        "by": by,
+        "since": since,
+        "until": until,
+    }
+    _show_list(context, "events", asked, tables.events, limit=limit, as_json=as_json)
+
+
+def _show_list(
+    context: typer.Context,
+    what: str,
+    asked: Mapping[str, str],
+    table: Callable[[Items, datetime], RenderableType],
+    *,
+    limit: int | None,
+    as_json: bool,
+) -> None:
     session = session_of(context)
-    asked: dict[str, str | int] = {"scope": scope, "limit": limit, "all": "true" if ended else ""}
-    reply = session.client().get("events", query=asked)
-    session.show(reply, lambda page, now: tables.events(page["items"], now), as_json=as_json)
+    reply = lists.pages(session.client(), what, query=asked, limit=limit)
+    filtered = any(value for name, value in asked.items() if name != "all")
+
+    def render(page: dict[str, Any], now: datetime) -> RenderableType:
+        if page["items"] or not filtered:
+            return table(page["items"], now)
+        of = "" if asked["all"] or asked["phase"] else "open "
+        more = " --all looks among the ended ones too." if of else ""
+        return f"There are no such {of}{what}.{more}"
+
+    session.show(reply, render, as_json=as_json)
     if reply.content["more"] and not as_json:
         session.console.print(f"There are more than {limit}; --limit shows more.")
 
@@ -49,10 +92,21 @@ def show_event(context: typer.Context, *, identity: Id, as_json: AsJson = False)
 
 
 @event.command("approve")
-def approve_event(context: typer.Context, *, identity: Id, as_json: AsJson = False) -> None:
-    """Say go ahead in the name of the event's scope."""
+def approve_event(
+    context: typer.Context,
+    *,
+    identity: Id,
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why its VMs are overridden; the receipt has it."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say go ahead in place of a VM: the rest of the notice is overridden."""
     session = session_of(context)
-    reply = session.client().order("events", identity, "approve")
+    reply = session.client().order("events", identity, "approve", body={"reason": reason})
     session.show(reply, details.ordered_event, as_json=as_json)
 
 
@@ -74,15 +128,39 @@ def explain_event(context: typer.Context, *, identity: Id, as_json: AsJson = Fal
 
 @operation.command("list")
 def list_operations(
-    context: typer.Context, *, ended: Ended = False, limit: Limit = 100, as_json: AsJson = False
+    context: typer.Context,
+    *,
+    ended: lists.Ended = False,
+    scope: lists.OfScope = "",
+    host: lists.OfHost = "",
+    vm: lists.OfVm = "",
+    tag: lists.OfTag = "",
+    event_type: lists.OfType = None,
+    phase: Annotated[
+        OperationPhase | None, typer.Option("--phase", help="Only in this phase, ended or not.")
+    ] = None,
+    cause: lists.OfCause = None,
+    by: lists.By = "",
+    since: lists.Since = "",
+    until: lists.Until = "",
+    limit: lists.Limit = None,
+    as_json: AsJson = False,
 ) -> None:
     """List open operations, newest first."""
-    session = session_of(context)
-    asked = {"limit": limit, "all": "true" if ended else ""}
-    reply = session.client().get("operations", query=asked)
-    session.show(reply, lambda page, now: tables.operations(page["items"], now), as_json=as_json)
-    if reply.content["more"] and not as_json:
-        session.console.print(f"There are more than {limit}; --limit shows more.")
+    asked = {
+        "all": "true" if ended else "",
+        "scope": scope,
+        "host": host,
+        "vm": vm,
+        "tag": tag,
+        "type": event_type or "",
+        "phase": phase or "",
+        "cause": cause or "",
+        "by": by,
+        "since": since,
+        "until": until,
+    }
+    _show_list(context, "operations", asked, tables.operations, limit=limit, as_json=as_json)
 
 
 @operation.command("show")

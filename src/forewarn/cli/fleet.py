@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from forewarn.cli import details, tables
+from forewarn.cli import details, lists, tables
 from forewarn.cli.client import Client, Reply
 from forewarn.cli.session import AsJson, flag, session_of
 
 vm = typer.Typer(no_args_is_help=True, help="Look at VMs, and order what their owners want.")
 host = typer.Typer()  # its help is that of the daemon which it is without a command: `cli.host`
 scope = typer.Typer(no_args_is_help=True, help="Look at scopes, the groups that share a document.")
-
-PAGE_ITEMS = 1_000  # the most that the API gives at once
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 When = Annotated[
@@ -62,7 +60,7 @@ class HostWork(StrEnum):
 
 def everything(client: Client, *path: str, query: Mapping[str, str] | None = None) -> Reply:
     """All pages of a list that is ordered by name, as one answer."""
-    asked: dict[str, str | int] = {**(query or {}), "limit": PAGE_ITEMS}
+    asked: dict[str, str | int] = {**(query or {}), "limit": lists.PAGE_ITEMS}
     reply = client.get(*path, query=asked)
     items: list[dict[str, Any]] = reply.content["items"]
     while reply.content["more"]:

@@ -138,10 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Stop as stop:
         if "--json" in given and stop.problem is not None:
             Session.show_json(stop.problem)
-        console = new_console(stderr=True)
-        console.print(plain(f"forewarn: {stop.sentence}"), soft_wrap=True)
+        session = Session(console=new_console(stderr=True))
+        session.print(plain(f"forewarn: {stop.sentence}"))
         if stop.remedy:
-            console.print(plain(stop.remedy), soft_wrap=True)
+            session.print(plain(stop.remedy))
         raise SystemExit(stop.exit_code) from None
 
 

@@ -12,16 +12,16 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from forewarn.cli import details, tables
+from forewarn.cli import details, lists, tables
 from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import BadInventory
+from forewarn.core.model import Phase
 
 INVENTORY_ANSWER_S = 1_800.0  # one of 200,000 VMs is answered when it was applied
 
 inventory = typer.Typer(no_args_is_help=True, help="The file that says what the fleet is.")
 
-PAGE_LINES = 1_000  # the most that the API gives at once
 FOLLOW_WAIT_S = 20
 
 Line = tuple[dict[str, Any], datetime]  # a fact, and what time it was at the service
@@ -30,8 +30,22 @@ Line = tuple[dict[str, Any], datetime]  # a fact, and what time it was at the se
 def journal(
     context: typer.Context,
     *,
-    scope: Annotated[str, typer.Option(help="Only lines of this scope.")] = "",
-    event: Annotated[str, typer.Option(help="Only lines of this event.")] = "",
+    scope: lists.OfScope = "",
+    event: Annotated[str, typer.Option(metavar="ID", help="Only lines of this event.")] = "",
+    host: lists.OfHost = "",
+    vm: lists.OfVm = "",
+    tag: lists.OfTag = "",
+    event_type: lists.OfType = None,
+    phase: Annotated[
+        Phase | None, typer.Option("--phase", help="Only of events that are in this phase now.")
+    ] = None,
+    cause: lists.OfCause = None,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="Only lines of this kind, like started.")
+    ] = "",
+    by: lists.By = "",
+    since: lists.Since = "",
+    until: lists.Until = "",
     last: Annotated[int | None, typer.Option(min=0, help="Only so many of the newest.")] = None,
     follow: Annotated[bool, flag("--follow", help="Go on as lines are added.")] = False,
     as_json: AsJson = False,
@@ -39,7 +53,21 @@ def journal(
     """Print the journal, oldest line first."""
     session = session_of(context)
     client = session.client()
-    reading = _Reading(client, {"scope": scope, "event": event, "limit": PAGE_LINES})
+    asked = {
+        "scope": scope,
+        "event": event,
+        "host": host,
+        "vm": vm,
+        "tag": tag,
+        "type": event_type or "",
+        "phase": phase or "",
+        "cause": cause or "",
+        "kind": kind,
+        "by": by,
+        "since": since,
+        "until": until,
+    }
+    reading = _Reading(client, {**asked, "limit": lists.PAGE_ITEMS})
     present: Iterable[Line] = reading.present()
     if last is not None:
         present = deque(present, maxlen=last)
@@ -54,7 +82,7 @@ def journal(
             if as_json:
                 session.show_json_line(fact)
             else:
-                session.console.print(tables.fact_line(fact, now), soft_wrap=True)
+                session.print(tables.fact_line(fact, now))
     except KeyboardInterrupt:
         return
     if not any_line:
@@ -128,7 +156,7 @@ def backup(
     if as_json:
         session.show_json({"file": str(file), "bytes": size})
     else:
-        session.console.print(f"Saved {size} bytes in {file}.", soft_wrap=True)
+        session.print(f"Saved {size} bytes in {file}.")
 
 
 def restore(
@@ -175,4 +203,4 @@ def restore(
         text += (
             f"\nIts incarnations could not be read: {done.unread}. Those of the backup were raised."
         )
-    session.console.print(Text(text), soft_wrap=True)
+    session.print(Text(text))

@@ -60,8 +60,13 @@ class Session(Struct, frozen=True):
             self.show_json(reply.content)
         else:
             shown = render(reply.content, reply.now)
-            # Lines stay whole for a reader like grep, to whom no width is known; tables have one.
-            self.console.print(shown, soft_wrap=isinstance(shown, str | Text))
+            self.print(shown) if isinstance(shown, str | Text) else self.console.print(shown)
+
+    def print(self, text: str | Text) -> None:
+        """Print text. Its lines stay whole for a reader like grep, to whom no width is known; on a
+        terminal they are wrapped between words, so that no id is.
+        """
+        self.console.print(text, soft_wrap=not self.console.is_terminal)
 
     @staticmethod
     def show_json(content: object) -> None:

@@ -6,7 +6,7 @@ Everything fits 80 columns: what does not fit in its column goes on below, nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from forewarn.cli import times
 from forewarn.core.model import SECOND_MS
 from forewarn.text.durations import duration_text, span
 
+MOVED_FROM = timedelta(seconds=2)  # a host needs a moment to show an event; that is no move
 ID_CHARS_SHOWN = 8  # enough to name an event, and accepted wherever an id is
 
 _PHASE_STYLE = {
@@ -87,12 +88,19 @@ def vms(items: Items, now: datetime) -> RenderableType:
 
 def powered(items: Items) -> bool:
     """Whether it is known of any of these VMs if they run; else it is never known."""
-    return any(vm["power"] or vm.get("off") for vm in items)
+    return any(vm["power"] or vm.get("off") or _was_reported(vm) for vm in items)
+
+
+def _was_reported(vm: dict[str, Any]) -> bool:
+    """Whether a host that is not heard any more has shown the VM."""
+    return not vm.get("host_alive", True) and vm.get("when_host_goes_down") is not None
 
 
 def power(vm: dict[str, Any]) -> Text:
     """Whether a VM runs, and whether there is a problem with it that `vm show` tells."""
     known = "off, stays off" if vm.get("off") else vm["power"] or "unknown"
+    if known == "unknown" and not vm.get("host_alive", True):
+        known = "host silent"
     found = Text(known, style="" if vm["power"] == "running" else "yellow")
     return found.append(", problem", style="red") if vm["problem"] else found
 
@@ -173,7 +181,8 @@ def events(items: Items, now: datetime) -> RenderableType:
 def _event_phase(event: dict[str, Any]) -> Text:
     shown = phase(event["phase"])
     if event["phase"] == "scheduled" and event["approved"]:
-        shown.append("\napproved", style="green")
+        said = "overridden" if event.get("overridden_by") else "approved"
+        shown.append(f"\n{said}", style="green")
     if event["silent"]:
         shown.append("\nsilent", style="dim")
     return shown
@@ -185,11 +194,12 @@ def _when(event: dict[str, Any], now: datetime) -> Text:
         if event[what]:
             when = f"{what} {times.clock(event[what], now)}\n{times.away(event[what], now)}"
             return Text(when, style="dim" if what == "ended" else "")
-    when = f"{times.clock(event['not_before'], now)}\n{times.away(event['not_before'], now)}"
     later = moved_start(event)
+    start = later or event["not_before"]
+    shown = Text(times.clock(event["not_before"], now))
     if later:
-        when += f"\nbut starts from {times.clock(later, now)}, {times.away(later, now)}"
-    return Text(when)
+        shown.append(f"\nmoved to\n{times.clock(later, now)}", style="yellow")
+    return shown.append(f"\n{times.away(start, now)}")
 
 
 def moved_start(event: dict[str, Any]) -> str | None:
@@ -198,9 +208,9 @@ def moved_start(event: dict[str, Any]) -> str | None:
     It could not be read for its minimum notice by then, or its window opens later.
     """
     earliest, told = event["earliest_start"], event["not_before"]
-    if earliest is None or event["phase"] != "scheduled":
+    if earliest is None or event["silent"] or event["phase"] != "scheduled":
         return None
-    return earliest if times.parse(earliest) > times.parse(told) else None
+    return earliest if times.parse(earliest) - times.parse(told) >= MOVED_FROM else None
 
 
 def operations(items: Items, now: datetime) -> RenderableType:
@@ -240,16 +250,19 @@ def scopes(items: Items, now: datetime) -> RenderableType:
 
 
 def fact_line(fact: dict[str, Any], now: datetime) -> Text:
-    """One line of the journal: number, time, what, about whom, by whom, and the rest."""
+    """One line of the journal: number, time, what, about what, by whom, and the rest.
+
+    Ids come first: names may be long, and what is after them off the terminal or on another line.
+    """
     line = Text(f"{fact['number']:>5}  {times.clock(fact['at'], now)}  ")
     line.append(f"{fact['kind']:<10}", style="bold")
-    for key, word in (("scope", ""), ("vm", "vm "), ("host", "host ")):
-        if fact[key]:
-            line.append(f"  {word}{fact[key]}")
     if fact["event_id"]:
         line.append(f"  event {short(fact['event_id'])}", style="cyan")
     if fact["operation_id"]:
         line.append(f"  operation {short(fact['operation_id'])}", style="cyan")
+    for key, word in (("scope", ""), ("vm", "vm "), ("host", "host ")):
+        if fact[key]:
+            line.append(f"  {word}{fact[key]}")
     if fact["by"]:
         line.append(f"  by {fact['by']}")
     details = (_detail(key, value, now) for key, value in fact["detail"].items())

@@ -163,9 +163,10 @@ class NoteAdoption(Command[None], frozen=True, kw_only=True):
 
 
 class ApproveEvent(Command[ScheduledEvent], frozen=True, kw_only=True):
-    """Say go ahead in the name of an event's scope. `event_id` may be the beginning of one."""
+    """Say go ahead in place of a VM, for a reason. `event_id` may be the beginning of one."""
 
     event_id: str
+    reason: str
 
 
 class EventCanceled(msgspec.Struct, frozen=True):

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from forewarn.control.fleet_reader import FleetReader
 from forewarn.core.errors import Invalid, NotFound
 
-# An id may be given by its beginning. It is looked for among everything open and, where ended
-# things count, among this many of the newest.
+# An id may be given by its beginning, however long ago what it names has ended.
 ID_CHARS = 36
 ID_PREFIX_CHARS_MIN = 6
-IDS_SEARCHED_MAX = 1_000
+IDS_COUNTED_MAX = 1_000  # of those that begin alike, for saying how many do
 IDS_NAMED_MAX = 3
 
 

@@ -239,6 +239,7 @@ def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledE
             known=(event.event_id,),
             by=str(command.by),
             by_kind=command.by.kind,
+            reason=consent.need_reason(command.reason),
             now_ms=tx.now_ms,
         )
     )

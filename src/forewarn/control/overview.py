@@ -10,13 +10,22 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from forewarn.control.event_ids import ID_CHARS, IDS_SEARCHED_MAX, only_one
+from msgspec.structs import replace
+
+from forewarn.control.event_ids import ID_CHARS, IDS_COUNTED_MAX, only_one
 from forewarn.control.fleet_reader import FleetLook, FleetReader
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.control.receipt import given_ms, judge, promised_ms
+from forewarn.control.receipt import (
+    Reads,
+    judge,
+    promised_ms,
+    read_ms,
+    readable_ms,
+    unread_by,
+)
 from forewarn.core import explain, scheduling, starting
 from forewarn.core import placement as placement_rules
-from forewarn.core.errors import NotFound
+from forewarn.core.errors import Invalid, NotFound
 from forewarn.core.explain import Explanation
 from forewarn.core.model import (
     SECOND_MS,
@@ -27,7 +36,7 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
-from forewarn.ports import Store
+from forewarn.ports import ListFilter, Store
 from forewarn.wire import operator_answers as answers
 from forewarn.wire.instants import needed_time_text, time_text
 from forewarn.wire.operator_json import (
@@ -44,6 +53,8 @@ from forewarn.wire.operator_json import (
 ITEMS_DEFAULT = 100
 ITEMS_MAX = 1_000  # of a page; one more is looked for, which says whether there are more
 
+CURSOR_CHARS_MAX = 18
+
 FACTS_SEARCHED_MAX = 1_000  # for when an event was first seen
 
 H = TypeVar("H", bound=answers.HostJson)
@@ -56,11 +67,7 @@ def find_event(store: Store, given: str) -> ScheduledEvent:
     """The event, open or ended, that `given` means, or NotFound."""
     wanted = given.upper()
     if len(wanted) < ID_CHARS:
-        ids = [
-            event.event_id
-            for open_only in (True, False)
-            for event in store.events(scope=None, open_only=open_only, limit=IDS_SEARCHED_MAX)
-        ]
+        ids = store.event_ids(wanted, limit=IDS_COUNTED_MAX)
         wanted = only_one(wanted, ids, noun="event")
     event = store.event(wanted)
     if event is None:
@@ -74,11 +81,7 @@ def find_operation(store: Store, given: str) -> Operation:
     """The operation, open or ended, that `given` means, or NotFound."""
     wanted = given.upper()
     if len(wanted) < ID_CHARS:
-        ids = [
-            operation.operation_id
-            for open_only in (True, False)
-            for operation in store.operations(open_only=open_only, limit=IDS_SEARCHED_MAX)
-        ]
+        ids = store.operation_ids(wanted, limit=IDS_COUNTED_MAX)
         wanted = only_one(wanted, ids, noun="operation")
     operation = store.operation(wanted)
     if operation is None:
@@ -220,18 +223,41 @@ def _holds(found: Explanation) -> tuple[answers.HoldJson, ...]:
 # What is committed: questions to the store.
 
 
-def list_events(store: Store, *, scope: str, ended: bool, limit: int) -> answers.EventPage:
-    """Events, newest first; with `ended` those that have ended too."""
-    found = store.events(scope=scope or None, open_only=not ended, limit=limit + 1)
-    items = tuple(event_json(event) for event in found[:limit])
-    return answers.EventPage(items=items, more=len(found) > limit)
+def list_events(
+    store: Store, where: ListFilter, *, ended: bool, after: str, limit: int
+) -> answers.EventPage:
+    """Events, newest first; with `ended`, or an ended phase, those that have ended too."""
+    open_only = not ended and where.phase is None
+    found = store.events(where, open_only=open_only, below=_place(after), limit=limit + 1)
+    more = len(found) > limit
+    return answers.EventPage(
+        items=tuple(event_json(one.event) for one in found[:limit]),
+        more=more,
+        next=str(found[limit - 1].number) if more else None,
+    )
 
 
-def list_operations(store: Store, *, ended: bool, limit: int) -> answers.OperationPage:
-    """Operations, newest first; with `ended` those that have ended too."""
-    found = store.operations(open_only=not ended, limit=limit + 1)
-    items = tuple(operation_json(operation) for operation in found[:limit])
-    return answers.OperationPage(items=items, more=len(found) > limit)
+def list_operations(
+    store: Store, where: ListFilter, *, ended: bool, after: str, limit: int
+) -> answers.OperationPage:
+    """Operations, newest first; with `ended`, or an ended phase, those that have ended too."""
+    open_only = not ended and where.phase is None
+    found = store.operations(where, open_only=open_only, below=_place(after), limit=limit + 1)
+    more = len(found) > limit
+    return answers.OperationPage(
+        items=tuple(operation_json(one.operation) for one in found[:limit]),
+        more=more,
+        next=str(found[limit - 1].number) if more else None,
+    )
+
+
+def _place(after: str) -> int | None:
+    """Where a list goes on; None for its beginning. It is the number of the last one shown."""
+    if not after:
+        return None
+    if not (after.isascii() and after.isdecimal()) or len(after) > CURSOR_CHARS_MAX:
+        raise Invalid("`after` is not where a list goes on.", "What `next` said is accepted.")
+    return int(after)
 
 
 def show_event(store: Store, given: str, now_ms: int) -> answers.EventDetail:
@@ -248,12 +274,13 @@ def show_operation(store: Store, given: str) -> answers.OperationDetail:
 
 
 def list_journal(
-    store: Store, *, after: int, limit: int, scope: str, event: str
+    store: Store, where: ListFilter, *, after: int, limit: int, event: str = ""
 ) -> answers.JournalPage:
     """Lines after a number, oldest first. `end` is where to go on: after it, nothing was missed."""
-    event_id = find_event(store, event).event_id if event else None
+    if event:
+        where = replace(where, event_id=find_event(store, event).event_id)
     end = store.journal_end()  # before the lines: a later line is found the next time
-    lines = store.journal(after=after, limit=limit + 1, scope=scope or None, event_id=event_id)
+    lines = store.journal(where, after=after, limit=limit + 1)
     shown = lines[:limit]
     last = shown[-1].number if shown else after
     return answers.JournalPage(
@@ -339,8 +366,10 @@ def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> answers.VmItem:
 def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
     """What its host reported of a VM, and whether it is told of events."""
     shown = fleet.reported(vm.host).get(vm.name)
+    alive = fleet.alive(vm.host)
     return {
-        "power": shown.power if shown else None,
+        "host_alive": alive,
+        "power": shown.power if shown and alive else None,
         "problem": shown.problem if shown else "",
         "freeze_by_move": shown.freeze_by_move if shown else None,
         "when_host_goes_down": shown.when_host_goes_down if shown else None,
@@ -353,21 +382,27 @@ def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
 
 
 def receipt_json(event: ScheduledEvent, store: Store, now_ms: int) -> answers.Receipt:
-    """The receipt: what was promised, what happened when, and who read it when."""
-    verdict = judge(event)
+    """The receipt: what was promised, for how long it could be read, and who read it when."""
+    reads = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
+    verdict = judge(event, reads)
+    read = read_ms(event, reads)
     first = _first_facts(event, store)
     appeared_ms = None if event.silent else first.get(FactKind.APPEARED, event.scheduled_ms)
     return answers.Receipt(
         scheduled=needed_time_text(event.scheduled_ms),
         appeared=time_text(appeared_ms),
         shown=time_text(first.get(FactKind.CONFIRMED)),
-        first_reads=tuple(_first_reads(event, store)),
+        first_reads=tuple(_first_reads(event, reads)),
+        unread_by=unread_by(event, reads),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        overridden_by=event.approved_by if event.override_reason else None,
+        override_reason=event.override_reason,
         started=time_text(event.started_ms),
         ended=time_text(event.ended_ms),
         notice_promised_seconds=promised_ms(event) / SECOND_MS,
-        notice_given_seconds=given_ms(event, now_ms) / SECOND_MS,
+        notice_readable_seconds=readable_ms(event, now_ms) / SECOND_MS,
+        notice_read_seconds=None if read is None else read / SECOND_MS,
         kept=verdict.kept,
         why=verdict.why,
     )
@@ -379,18 +414,16 @@ def _first_facts(event: ScheduledEvent, store: Store) -> dict[FactKind, int]:
     An event comes into the document at once, or (APPEARED) when its silent scope is enabled; its
     host confirms it (CONFIRMED) once more after every outage, and the first time is what counts.
     """
-    lines = store.journal(
-        after=0, limit=FACTS_SEARCHED_MAX, scope=event.scope, event_id=event.event_id
-    )
+    about = ListFilter(event_id=event.event_id, scope=event.scope)
+    lines = store.journal(about, after=0, limit=FACTS_SEARCHED_MAX)
     found: dict[FactKind, int] = {}
     for line in lines:
         found.setdefault(line.fact.kind, line.fact.at_ms)
     return found
 
 
-def _first_reads(event: ScheduledEvent, store: Store) -> Iterator[answers.FirstReadJson]:
+def _first_reads(event: ScheduledEvent, read: Reads) -> Iterator[answers.FirstReadJson]:
     """One entry per VM: those it impacts, read or not, then others of the scope that read it."""
-    read = {receipt.vm: receipt.read_ms for receipt in store.first_reads(event.event_id)}
     for vm in dict.fromkeys((*event.resources, *read)):
         read_ms = read.get(vm)
         before_start_s = None

@@ -6,11 +6,17 @@ Everything is read from what is committed. Nothing here decides; whether an even
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct
 
 from forewarn.core import notice, windows
 from forewarn.core.model import Cause, Phase, ScheduledEvent
 from forewarn.core.notice import NoticeVerdict
+
+Reads = Mapping[str, int]  # when each VM first read an event
+
+VMS_NAMED_MAX = 3
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -18,7 +24,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     why: str
 
 
-def given_ms(event: ScheduledEvent, now_ms: int) -> int:
+def readable_ms(event: ScheduledEvent, now_ms: int) -> int:
     """For how long the event could be read before it started, ended, or by now."""
     until_ms = event.started_ms
     if until_ms is None:
@@ -31,10 +37,32 @@ def promised_ms(event: ScheduledEvent) -> int:
     return 0 if event.silent or event.cause is Cause.FAILURE else event.minimum_notice_ms
 
 
-def judge(event: ScheduledEvent) -> Verdict:
-    """Was the notice that the event's type promises given, and why (not)."""
+def unread_by(event: ScheduledEvent, first_reads: Reads) -> tuple[str, ...]:
+    """Those of its VMs that had not read the event when it started, or have not by now."""
+    return tuple(vm for vm in event.resources if not _in_time(event, first_reads.get(vm)))
+
+
+def _in_time(event: ScheduledEvent, read_ms: int | None) -> bool:
+    return read_ms is not None and (event.started_ms is None or read_ms <= event.started_ms)
+
+
+def read_ms(event: ScheduledEvent, first_reads: Reads) -> int | None:
+    """How long before the start the last of its VMs read it first; None unless all of them did."""
+    if event.started_ms is None or not event.resources or unread_by(event, first_reads):
+        return None
+    return event.started_ms - max(first_reads[vm] for vm in event.resources)
+
+
+def judge(event: ScheduledEvent, first_reads: Reads | None = None) -> Verdict:
+    """Was the notice that the event's type promises given, and why (not).
+
+    With `first_reads`, by VM, also whether it was read.
+    """
     if event.cause is Cause.FAILURE:
         return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why="a failure gives no notice")
+    if event.override_reason:
+        why = f"by {event.approved_by}: {event.override_reason}"
+        return Verdict(kept=NoticeVerdict.OVERRIDDEN, why=why)
     if event.silent:
         why = f"no VM of scope {event.scope} polled, so none was told"
         return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
@@ -45,15 +73,26 @@ def judge(event: ScheduledEvent) -> Verdict:
                 why = f"it was {event.outcome}"
             return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
         return Verdict(kept=NoticeVerdict.NOT_YET, why="it has not started")
-    return _judge_started(event, event.started_ms)
+    return _judge_started(event, event.started_ms, first_reads)
 
 
-def _judge_started(event: ScheduledEvent, started_ms: int) -> Verdict:
+def _judge_started(event: ScheduledEvent, started_ms: int, first_reads: Reads | None) -> Verdict:
     in_full = notice.readable_ms(event, started_ms) >= event.minimum_notice_ms
     if in_full and started_ms >= event.not_before_ms:
-        return Verdict(kept=NoticeVerdict.YES, why="it could be read for its minimum notice")
+        unread = () if first_reads is None else unread_by(event, first_reads)
+        if unread:
+            why = f"it could be read for its minimum notice, and {_named(unread)} did not read it"
+            return Verdict(kept=NoticeVerdict.UNREAD, why=why)
+        why = "it could be read for its minimum notice"
+        why = why if first_reads is None else f"{why}, and each of its VMs read it"
+        return Verdict(kept=NoticeVerdict.YES, why=why)
     if event.approved_ms is not None:
         why = f"{event.approved_by} approved it, and did not need the rest of the notice"
         return Verdict(kept=NoticeVerdict.NOT_APPLICABLE, why=why)
     why = "it started before not_before" if in_full else "it could not be read for long enough"
     return Verdict(kept=NoticeVerdict.NO, why=why)
+
+
+def _named(vms: Sequence[str]) -> str:
+    more = len(vms) - VMS_NAMED_MAX
+    return ", ".join(vms[:VMS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from forewarn.core import notice, placement, scope_edits, windows
-from forewarn.core.errors import NotFound, UnknownEventIds
+from forewarn.core.errors import Invalid, NotFound, UnknownEventIds
 from forewarn.core.facts import approved_fact, event_fact
 from forewarn.core.lifecycle import Move, move
 from forewarn.core.model import (
@@ -26,6 +26,7 @@ from forewarn.core.model import (
 from forewarn.core.principal import PrincipalKind
 
 UNKNOWN_IDS_NAMED_MAX = 3
+OVERRIDE_REASON_CHARS_MAX = 200
 
 
 def enable(scope: Scope, *, vm: str, now_ms: int) -> Decision:
@@ -134,6 +135,18 @@ def _unknown(ids: list[str]) -> UnknownEventIds:
     )
 
 
+def need_reason(text: str) -> str:
+    """Why an operator approves in place of a VM. Raises Invalid if it says nothing."""
+    reason = text.strip()
+    if not 1 <= len(reason) <= OVERRIDE_REASON_CHARS_MAX or not reason.isprintable():
+        raise Invalid(
+            "An operator who approves in place of a VM has to say why.",
+            f"A reason of 1 to {OVERRIDE_REASON_CHARS_MAX} printable characters would be accepted"
+            " (--reason TEXT); it is in the receipt and the journal.",
+        )
+    return reason
+
+
 def approve(
     scope: Scope,
     event_ids: Collection[str],
@@ -142,8 +155,9 @@ def approve(
     by: str,
     now_ms: int,
     by_kind: PrincipalKind = PrincipalKind.VM,
+    reason: str = "",
 ) -> Decision:
-    """A VM of the scope, or an operator, says go ahead: the events become due.
+    """A VM of the scope, or an operator for a `reason`, says go ahead: the events become due.
 
     An id that is already approved, started or ended is accepted without effect (A4). One id that
     the scope never had refuses the whole request. `known` are ids the scope has or ever had.
@@ -157,10 +171,14 @@ def approve(
         if event is None or event.phase is not Phase.SCHEDULED or event.approved_ms is not None:
             continue
         approved = replace(
-            event, phase=move(event.phase, Move.APPROVE), approved_ms=now_ms, approved_by=by
+            event,
+            phase=move(event.phase, Move.APPROVE),
+            approved_ms=now_ms,
+            approved_by=by,
+            override_reason=reason,
         )
         scope = scope_edits.with_event(scope, approved)
-        facts.append(approved_fact(event, now_ms, by=by, by_kind=by_kind))
+        facts.append(approved_fact(event, now_ms, by=by, by_kind=by_kind, reason=reason))
     return Decision(scopes=(scope,), facts=tuple(facts)) if facts else Decision()
 
 

@@ -35,10 +35,20 @@ def event_fact(
 
 
 def approved_fact(
-    event: ScheduledEvent, at_ms: int, *, by: str | None, by_kind: PrincipalKind
+    event: ScheduledEvent,
+    at_ms: int,
+    *,
+    by: str | None,
+    by_kind: PrincipalKind,
+    reason: str = "",
 ) -> Fact:
-    """An event was approved. Who is no VM is told from one by kind: names can be the same."""
-    detail = {} if by_kind is PrincipalKind.VM else {"by_kind": by_kind.value}
+    """An event was approved. Who is no VM is told from one by kind: names can be the same.
+
+    An operator overrides the VMs, for a `reason`.
+    """
+    detail: dict[str, object] = {} if by_kind is PrincipalKind.VM else {"by_kind": by_kind.value}
+    if reason:
+        detail |= {"overridden_by": by, "reason": reason}
     return event_fact(FactKind.APPROVED, event, at_ms, by=by, detail=detail)
 
 

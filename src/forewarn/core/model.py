@@ -174,6 +174,7 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
 
     All VMs of an event are in one update domain and on one host. `not_before_ms` never changes
     once the event is visible. A silent event is never shown (`document.visible`).
+    `override_reason` is why an operator approved it in place of its VMs; empty if none did.
     `shown_ms` is when the host confirmed that it shows the event, None while that is not known;
     `unreadable_ms` corrects the time since then for steps and outages (signed, see `notice`).
     `window` is that of its order: outside of it the event does not start, approved or not.
@@ -204,6 +205,7 @@ class ScheduledEvent(Struct, frozen=True, kw_only=True):
     unreadable_ms: int = 0
     approved_ms: int | None = None
     approved_by: str | None = None
+    override_reason: str = ""
     started_ms: int | None = None
     deadline_ms: int | None = None
     ended_ms: int | None = None

@@ -20,15 +20,18 @@ from forewarn.core.model import (
     SECOND_MS,
     EventSource,
     EventType,
+    Phase,
     ScheduledEvent,
     Scope,
 )
 
 
 class NoticeVerdict(StrEnum):
-    """Whether the promised notice was given."""
+    """Whether the promised notice was given, and read."""
 
     YES = "yes"
+    UNREAD = "unread"  # it could be read for as long as was promised, and not all its VMs did
+    OVERRIDDEN = "overridden"  # an operator approved it in place of a VM
     NO = "no"
     NOT_YET = "not-yet"
     NOT_APPLICABLE = "not-applicable"
@@ -85,6 +88,20 @@ def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
     if event.shown_ms is None:
         return None
     return max(event.not_before_ms, event.shown_ms + event.unreadable_ms + event.minimum_notice_ms)
+
+
+def earliest_start_ms(event: ScheduledEvent) -> int | None:
+    """When a scheduled event may start without approval, as known now; else None.
+
+    Later than NotBefore, which stays, if it could not be read for its minimum notice by then, or
+    if its window opens later.
+    """
+    if event.phase is not Phase.SCHEDULED or event.approved_ms is not None:
+        return None
+    from_ms = due_from_ms(event)
+    if from_ms is None or event.window is None:
+        return from_ms
+    return max(from_ms, event.window.start_ms)
 
 
 def _waits_for_no_time(event: ScheduledEvent) -> bool:

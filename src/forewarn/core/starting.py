@@ -152,7 +152,8 @@ def notice_holds(scope: Scope, event: ScheduledEvent, now_ms: int) -> tuple[Hold
         return ()
     nobody_asked = event.silent or unasked(scope, event)
     due_from_ms = notice.due_from_ms(event, unasked=nobody_asked)
-    approve = f"An approval by a VM of {event.scope}, or `forewarn event approve {event.event_id}`."
+    override = f"`forewarn event approve {event.event_id} --reason TEXT`"
+    approve = f"An approval by a VM of {event.scope}, or {override}."
     if due_from_ms is None:
         return (
             Hold(

@@ -15,7 +15,7 @@ from forewarn.core.errors import NotFound, Refusal
 from forewarn.core.model import EventType, FactKind
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.faults.book import Fault
-from forewarn.ports import JournalLine
+from forewarn.ports import EVERYTHING, JournalLine, ListFilter
 from forewarn.testing import expectations, orders
 from forewarn.testing.aio import AsyncWaits
 from forewarn.testing.arguments import CloudArguments, plan_of
@@ -245,9 +245,9 @@ class Cloud:
         """Cancel what has not started; an operation is canceled whole. Raises AlreadyStarted."""
         self._background.call(orders.cancel(ids_of(event)))
 
-    def approve(self, event: EventLike) -> None:
-        """Approve as an operator, in the name of the scope. What has ended raises Conflict."""
-        self._background.call(orders.approve(ids_of(event)))
+    def approve(self, event: EventLike, *, reason: str = "the test approves it") -> None:
+        """Approve as an operator, in place of a VM. What has ended raises Conflict."""
+        self._background.call(orders.approve(ids_of(event), reason))
 
     def scenario(self, script: str | Path, *, on: str | CloudVm | None = None) -> ScenarioRun:
         """Run a scenario on a VM or scope, or on the first that will do; take what is due now.
@@ -281,10 +281,10 @@ class Cloud:
         """The open events, oldest first; with `ended` those that have ended too."""
         found = self._background.call(
             lambda emulator: emulator.control.read(
-                lambda store: store.events(scope=None, open_only=not ended, limit=EVENTS_MAX)
+                lambda store: store.events(EVERYTHING, open_only=not ended, limit=EVENTS_MAX)
             )
         )
-        return tuple(event_of(event) for event in reversed(found))
+        return tuple(event_of(one.event) for one in reversed(found))
 
     def event(self, event: Event | str) -> Event:
         """The event as it is now, also if it has ended. Raises NotFound."""
@@ -423,10 +423,10 @@ class Cloud:
             raise AssertionError(f"{wrong}{_of_a_loop()}" if within_s else wrong)
 
     def _lines(self, event: Event | str | None) -> Sequence[JournalLine]:
-        event_id = None if event is None else ids_of(event)[0]
+        about = ListFilter(event_id=None if event is None else ids_of(event)[0])
         return self._background.call(
             lambda emulator: emulator.control.read(
-                lambda store: store.journal(after=0, limit=FACTS_MAX, scope=None, event_id=event_id)
+                lambda store: store.journal(about, after=0, limit=FACTS_MAX)
             )
         )
 

@@ -18,7 +18,7 @@ from forewarn.core.model import Phase, ScheduledEvent
 from forewarn.core.scheduling import AUTO_APPROVED_BY
 from forewarn.core.suggestions import shown
 from forewarn.emulator.faults.book import Fault
-from forewarn.ports import Store
+from forewarn.ports import ListFilter, Store
 from forewarn.testing.background import Work
 from forewarn.testing.values import clock_text, event_of, fact_of, read_of, time_of
 from forewarn.wire.api_versions import NEWEST
@@ -276,9 +276,8 @@ def _told(store: Store, found: ScheduledEvent) -> list[str]:
     if event.silent:
         lines.append(f"  It is silent: no VM of scope {event.scope} had polled.")
     lines.append(f"  Read by {readers or 'no VM'}; approved by {event.approved_by or 'no VM'}.")
-    facts = store.journal(
-        after=0, limit=FACTS_SHOWN_MAX, scope=event.scope, event_id=event.event_id
-    )
+    about = ListFilter(event_id=event.event_id, scope=event.scope)
+    facts = store.journal(about, after=0, limit=FACTS_SHOWN_MAX)
     lines.append("  Its journal:")
     lines += [f"    {fact_of(fact)}" for fact in facts]
     return lines

@@ -128,11 +128,13 @@ def cancel(event_ids: Sequence[str]) -> Work[None]:
     return work
 
 
-def approve(event_ids: Sequence[str]) -> Work[None]:
-    """Say go ahead, as an operator may in the name of a scope."""
+def approve(event_ids: Sequence[str], reason: str) -> Work[None]:
+    """Say go ahead, as an operator may in place of a VM."""
 
     async def work(emulator: Emulator) -> None:
-        orders = tuple(commands.ApproveEvent(by=emulator.by, event_id=one) for one in event_ids)
+        orders = tuple(
+            commands.ApproveEvent(by=emulator.by, event_id=one, reason=reason) for one in event_ids
+        )
         await emulator.control.submit(commands.AllOf(by=emulator.by, orders=orders))
 
     return work

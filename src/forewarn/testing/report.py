@@ -16,7 +16,7 @@ from msgspec import Struct
 from forewarn.core.model import ScheduledEvent
 from forewarn.emulator.exchanges import Exchange
 from forewarn.emulator.faults.book import Fault, fault_json
-from forewarn.ports import JournalLine
+from forewarn.ports import JournalLine, ListFilter
 from forewarn.testing.values import JournalFact, clock_text, event_of, fact_of, time_of
 from forewarn.wire.api_versions import NEWEST
 from forewarn.wiring.simulate import Emulator
@@ -56,17 +56,17 @@ async def gathered(emulator: Emulator) -> Found:
     """What there is to tell, when everything has settled."""
     await emulator.pacer.settle()
     events = await emulator.control.read(
-        lambda store: store.events(scope=None, open_only=False, limit=EVENTS_MAX)
+        lambda store: store.events(ListFilter(), open_only=False, limit=EVENTS_MAX)
     )
     journal = await emulator.control.read(
-        lambda store: store.journal(after=0, limit=FACTS_MAX, scope=None, event_id=None)
+        lambda store: store.journal(ListFilter(), after=0, limit=FACTS_MAX)
     )
     vms = list(emulator.urls())[:DOCUMENTS_MAX]
     return Found(
         now_ms=emulator.clock.now_ms(),
         started_ms=emulator.clock.start_ms,
         seed=emulator.seed,
-        events=events,
+        events=[listed.event for listed in events],
         journal=journal,
         exchanges=emulator.exchanges.all(),
         dropped=emulator.exchanges.dropped,

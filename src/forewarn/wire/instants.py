@@ -24,6 +24,11 @@ _ACCEPTED_TIME = (
     "A time with its zone, like 2026-03-03T10:15:00Z or 2026-03-03T11:15:00+01:00, or a time from"
     " now, like +90s, +30m, +2h or +7d, would be accepted."
 )
+_AGO = re.compile(r"-?([0-9]{1,12})([smhd])")
+_ACCEPTED_PAST = (
+    "A time with its zone, like 2026-03-03T10:15:00Z or 2026-03-03T11:15:00+01:00, or how long ago"
+    " it was, like -90s, -30m, -2h or -7d, would be accepted."
+)
 _QUOTED_CHARS_MAX = 64
 
 
@@ -94,12 +99,23 @@ def parse_time(text: str, *, now_ms: int) -> int:
     return parse_instant(text).instant_ms(now_ms)
 
 
-def _zoned(text: str) -> datetime:
+def parse_past(text: str, *, now_ms: int) -> int:
+    """The instant that `text` names, in milliseconds: a time with its zone, or how long ago.
+
+    Raises errors.Invalid for everything else.
+    """
+    ago = _AGO.fullmatch(text)
+    if ago is None:
+        return (_zoned(text, _ACCEPTED_PAST) - _EPOCH) // _MILLISECOND
+    return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
+
+
+def _zoned(text: str, accepted: str = _ACCEPTED_TIME) -> datetime:
     quoted = repr(text[:_QUOTED_CHARS_MAX])
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise errors.Invalid(f"{quoted} is not a time.", _ACCEPTED_TIME) from None
+        raise errors.Invalid(f"{quoted} is not a time.", accepted) from None
     if at.tzinfo is None:
-        raise errors.Invalid(f"The time {quoted} names no zone.", _ACCEPTED_TIME)
+        raise errors.Invalid(f"The time {quoted} names no zone.", accepted)
     return at

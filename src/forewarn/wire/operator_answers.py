@@ -66,7 +66,7 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
 
     `not_before` is the earliest start without approval that guests were told. `earliest_start` is
     that as it is known now: later, if the event could not be read for its minimum notice by then;
-    null while no host has confirmed that it shows the event, and once it has started or ended.
+    null while no host has confirmed that it shows it, and once it is approved or has started.
     """
 
     event_id: str
@@ -94,6 +94,8 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
     unreadable_seconds: Seconds
     approved: Time | None
     approved_by: str | None
+    overridden_by: str | None
+    override_reason: str
     started: Time | None
     deadline: Time | None
     ended: Time | None
@@ -122,18 +124,28 @@ class FirstReadJson(AnswerBody, frozen=True, kw_only=True):
 
 
 class Receipt(AnswerBody, frozen=True, kw_only=True):
-    """What was promised, what happened when, and who read it when."""
+    """What was promised, for how long it could be read, and who read it when.
+
+    `notice_readable_seconds` is for how long the event could be read before it started;
+    `notice_read_seconds` how long before it the last of its VMs read it first, null unless all did.
+    `unread_by` are those of its VMs that have not read it. `overridden_by` is the operator who
+    approved it in place of a VM.
+    """
 
     scheduled: Time
     appeared: Time | None
     shown: Time | None
     first_reads: tuple[FirstReadJson, ...]
+    unread_by: tuple[str, ...]
     approved: Time | None
     approved_by: str | None
+    overridden_by: str | None
+    override_reason: str
     started: Time | None
     ended: Time | None
     notice_promised_seconds: Seconds
-    notice_given_seconds: Seconds
+    notice_readable_seconds: Seconds
+    notice_read_seconds: Seconds | None
     kept: NoticeVerdict
     why: str
 
@@ -170,10 +182,11 @@ class EventExplanationJson(ExplanationJson, frozen=True, kw_only=True):
 
 
 class EventPage(AnswerBody, frozen=True, kw_only=True):
-    """Events, newest first."""
+    """Events, newest first. `next` is what to give as `after` for those that follow."""
 
     items: tuple[EventJson, ...]
     more: bool
+    next: str | None
 
 
 # Operations.
@@ -224,10 +237,11 @@ class OperationExplanationJson(ExplanationJson, frozen=True, kw_only=True):
 
 
 class OperationPage(AnswerBody, frozen=True, kw_only=True):
-    """Operations, newest first."""
+    """Operations, newest first. `next` is what to give as `after` for those that follow."""
 
     items: tuple[OperationJson, ...]
     more: bool
+    next: str | None
 
 
 # VMs, hosts and scopes.
@@ -255,8 +269,12 @@ class VmJson(AnswerBody, frozen=True, kw_only=True):
 
 
 class VmItem(VmJson, frozen=True, kw_only=True):
-    """A VM with what its host reported of it, and whether its scope is told of events."""
+    """A VM with what its host reported of it, and whether its scope is told of events.
 
+    `power` is null where it is not known, also while the host is not heard (`host_alive`).
+    """
+
+    host_alive: bool
     power: Power | None
     problem: str
     freeze_by_move: bool | None
@@ -441,6 +459,8 @@ class HealthJson(AnswerBody, frozen=True, kw_only=True):
     vms: int
     hosts: int
     hosts_silent: tuple[str, ...]
+    open_events: int
+    open_operations: int
     inventory_waits: tuple[str, ...]
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from forewarn.core import notice, windows
+from forewarn.core import notice
 from forewarn.core.model import (
     SECOND_MS,
     Action,
     Fact,
     Operation,
-    Phase,
     ScheduledEvent,
     Scope,
     Vm,
@@ -41,7 +40,7 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         event_source=event.event_source,
         phase=event.phase,
         not_before=needed_time_text(event.not_before_ms),
-        earliest_start=time_text(_earliest_start_ms(event)),
+        earliest_start=time_text(notice.earliest_start_ms(event)),
         window=window_json(event.window),
         resources=event.resources,
         scope=event.scope,
@@ -61,6 +60,8 @@ def event_as(kind: type[E], event: ScheduledEvent, **more: object) -> E:
         unreadable_seconds=_seconds(event.unreadable_ms),
         approved=time_text(event.approved_ms),
         approved_by=event.approved_by,
+        overridden_by=event.approved_by if event.override_reason else None,
+        override_reason=event.override_reason,
         started=time_text(event.started_ms),
         deadline=time_text(event.deadline_ms),
         ended=time_text(event.ended_ms),
@@ -76,12 +77,6 @@ def window_json(window: Window | None) -> answers.WindowJson | None:
     return answers.WindowJson(
         start=needed_time_text(window.start_ms), end=needed_time_text(window.end_ms)
     )
-
-
-def _earliest_start_ms(event: ScheduledEvent) -> int | None:
-    """From when on the event may start, as is known now; None where that is not to come."""
-    due_from_ms = notice.due_from_ms(event) if event.phase is Phase.SCHEDULED else None
-    return None if due_from_ms is None else max(due_from_ms, windows.opens_ms(event.window))
 
 
 def action_json(action: Action) -> answers.ActionJson:

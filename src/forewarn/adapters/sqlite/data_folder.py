@@ -57,6 +57,8 @@ MIGRATIONS = (
     "0011_words.sql",
     "0012_document_order.sql",
     "0013_window.sql",
+    "0014_lists.sql",
+    "0015_overrides.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.

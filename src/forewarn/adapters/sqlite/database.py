@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from forewarn.adapters.sqlite.data_folder import FolderLock, migrate
 from forewarn.adapters.sqlite.database_mark import SUMMED_BYTES_MAX, Marker, sum_if_readable
+from forewarn.adapters.sqlite.list_queries import ListQuery
 from forewarn.adapters.sqlite.statements import named_queries
 from forewarn.logs import Log
 from forewarn.ports import StoreFailed
@@ -421,6 +422,10 @@ class QueryReader:
     def rows(self, name: str, parameters: Parameters | None = None) -> Rows:
         """All rows of a named query."""
         return self._connection.execute(named_queries()[name], parameters or {}).fetchall()
+
+    def listed(self, query: ListQuery) -> Rows:
+        """All rows of a list."""
+        return self._connection.execute(query.statement, query.parameters).fetchall()
 
     def row(self, name: str, parameters: Parameters | None = None) -> sqlite3.Row | None:
         """The first row of a named query, or None."""

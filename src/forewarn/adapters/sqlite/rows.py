@@ -6,7 +6,7 @@ are files in `sql/`. Nothing here runs a statement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from sqlite3 import Row
 
 from forewarn.adapters.sqlite.table_columns import Cells, StoreTable, flat, pair
@@ -106,6 +106,23 @@ WRITES: Mapping[str, str] = {
     "insert_first_read": FIRST_READS.insert(conflict="event_id, vm"),
     "insert_remembered": REMEMBERED.insert(conflict="idempotency_key"),
 }
+
+
+def mentions(before: ScheduledEvent | None, event: ScheduledEvent, scope: Scope) -> Iterator[Cells]:
+    """What an event names that it did not before: VMs, their tags, who ordered and approved it."""
+    known = frozenset(() if before is None else before.resources)
+    named = [vm for vm in event.resources if vm not in known]
+    words = {("vm", vm) for vm in named}
+    if named:
+        tagged = {vm.name: vm.profile.tags for vm in scope.vms}
+        words |= {("tag", f"{k}={v}") for vm in named for k, v in tagged.get(vm, ())}
+    if before is None:
+        words.add(("by", event.ordered_by))
+    if event.approved_by and (before is None or before.approved_by is None):
+        words.add(("by", event.approved_by))
+    for what, word in sorted(words):
+        if word:
+            yield {"what": what, "word": word, "event_id": event.event_id}
 
 
 def vm_key_cells(key: VmKey) -> Cells:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Row
 
-from forewarn.adapters.sqlite import rows
+from forewarn.adapters.sqlite import list_queries, rows
 from forewarn.adapters.sqlite.data_folder import damaged, refuse_damaged
 from forewarn.adapters.sqlite.database import Database, QueryReader, Unstorable
 from forewarn.adapters.sqlite.opening import open_database
@@ -25,6 +25,9 @@ from forewarn.ports import (
     Epoch,
     FirstRead,
     JournalLine,
+    ListedEvent,
+    ListedOperation,
+    ListFilter,
     RememberedAnswer,
     Snapshot,
     StaleRevision,
@@ -36,6 +39,7 @@ from forewarn.wire import packed
 REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at least
 # Of older answers, as many go with each new one at most: more than come, so that none pile up.
 REMEMBERED_DELETED_MAX = 10
+AFTER_ALL_IDS = "~"  # no id has it, and what ids have comes before it
 
 
 class SqliteStore:
@@ -151,15 +155,22 @@ class SqliteStore:
             row = reading.row("event", {"event_id": event_id})
             return None if row is None else _event(reading, row)
 
-    def events(self, *, scope: str | None, open_only: bool, limit: int) -> Sequence[ScheduledEvent]:
-        """Committed events, newest first."""
-        if scope is None:
-            name = "events_newest_open" if open_only else "events_newest"
-        else:
-            name = "events_of_scope_open" if open_only else "events_of_scope"
+    def events(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedEvent]:
+        """Committed events, newest first; those with a number below `below`."""
+        query = list_queries.events(where, open_only=open_only, below=below, limit=limit)
         with self._database.reading() as reading:
-            found = reading.rows(name, {"scope": scope, "limit": max(0, limit)})
-            return tuple(_event(reading, row) for row in found)
+            return tuple(
+                ListedEvent(number=row["sequence"], event=_event(reading, row))
+                for row in reading.listed(query)
+            )
+
+    def event_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """Ids of events, open or ended, that begin so, in order. `beginning` is upper case."""
+        wanted = _beginning(beginning, limit)
+        with self._database.reading() as reading:
+            return tuple(row["event_id"] for row in reading.rows("event_ids", wanted))
 
     def operation(self, operation_id: str) -> Operation | None:
         """An operation, open or ended, as last committed."""
@@ -167,12 +178,22 @@ class SqliteStore:
             row = reading.row("operation", {"operation_id": operation_id})
             return None if row is None else _operation(reading, row)
 
-    def operations(self, *, open_only: bool, limit: int) -> Sequence[Operation]:
-        """Committed operations, newest first."""
-        name = "operations_newest_open" if open_only else "operations_newest"
+    def operations(
+        self, where: ListFilter, *, open_only: bool, limit: int, below: int | None = None
+    ) -> Sequence[ListedOperation]:
+        """Committed operations, newest first; those with a number below `below`."""
+        query = list_queries.operations(where, open_only=open_only, below=below, limit=limit)
         with self._database.reading() as reading:
-            found = reading.rows(name, {"limit": max(0, limit)})
-            return tuple(_operation(reading, row) for row in found)
+            return tuple(
+                ListedOperation(number=row["sequence"], operation=_operation(reading, row))
+                for row in reading.listed(query)
+            )
+
+    def operation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """Ids of operations, open or ended, that begin so, in order."""
+        wanted = _beginning(beginning, limit)
+        with self._database.reading() as reading:
+            return tuple(row["operation_id"] for row in reading.rows("operation_ids", wanted))
 
     def definition(self, vm: str) -> VmDefinition | None:
         """What a VM was when a host last showed it otherwise, as last committed."""
@@ -186,18 +207,10 @@ class SqliteStore:
             found = reading.rows("first_reads", {"event_id": event_id})
         return tuple(rows.FIRST_READS.value(row) for row in found)
 
-    def journal(
-        self, *, after: int, limit: int, scope: str | None, event_id: str | None
-    ) -> Sequence[JournalLine]:
+    def journal(self, where: ListFilter, *, after: int, limit: int) -> Sequence[JournalLine]:
         """Committed facts with a number above `after`, oldest first."""
-        name = "journal"
-        if scope is not None:
-            name = "journal_of_scope" if event_id is None else "journal_of_scope_and_event"
-        elif event_id is not None:
-            name = "journal_of_event"
-        wanted = {"after": after, "limit": max(0, limit), "scope": scope, "event_id": event_id}
         with self._database.reading() as reading:
-            found = reading.rows(name, wanted)
+            found = reading.listed(list_queries.journal(where, after=after, limit=limit))
         return tuple(rows.journal_line(row) for row in found)
 
     def journal_end(self) -> int:
@@ -354,14 +367,16 @@ class _Saving:
         moved = document.moved(before, scope)
         for event_before, event in moved.pairs:
             if event_before != event:
-                self._save_event(scope.name, event_before, event)
+                self._save_event(scope, event_before, event)
         for event in moved.gone:
             if not event.phase.ended:
                 raise Unstorable(f"event {event.event_id} left scope {scope.name} without an end")
 
-    def _save_event(self, scope: str, before: ScheduledEvent | None, event: ScheduledEvent) -> None:
-        if event.scope != scope:
-            raise Unstorable(f"event {event.event_id} of {event.scope} is in scope {scope}")
+    def _save_event(
+        self, scope: Scope, before: ScheduledEvent | None, event: ScheduledEvent
+    ) -> None:
+        if event.scope != scope.name:
+            raise Unstorable(f"event {event.event_id} of {event.scope} is in scope {scope.name}")
         cells = rows.EVENTS.cells(event)
         if before is None:
             self._database.write("insert_event", cells)
@@ -370,6 +385,8 @@ class _Saving:
                 f"event {event.event_id} may not become {event.phase.value}"
                 f" with not_before_ms {event.not_before_ms}"
             )
+        mentions = rows.mentions(before, event, scope)
+        self._database.write_all("insert_event_mention", mentions)
         self._save_actions(() if before is None else before.actions, event.actions, event=event)
 
     def _save_operation(self, before: Operation | None, operation: Operation) -> None:
@@ -441,7 +458,7 @@ class _Saving:
 
     def _remove_scope(self, name: str) -> None:
         with self._database.reading_own() as reading:
-            if reading.row("events_of_scope_open", {"scope": name, "limit": 1}) is not None:
+            if reading.row("event_of_scope_open", {"scope": name}) is not None:
                 raise Unstorable(f"scope {name} has open events and may not be removed")
         self._database.write("delete_vms_of_scope", {"scope": name})
         self._expect_one("delete_scope", {"name": name}, f"scope {name} is not there")
@@ -458,6 +475,10 @@ def _refuse_same_revision(before: int, after: int, what: str) -> None:
     """Without a new revision the next writer could not tell that this one was here."""
     if after <= before:
         raise Unstorable(f"{what}: a write needs a revision above {before}, not {after}")
+
+
+def _beginning(beginning: str, limit: int) -> Cells:
+    return {"beginning": beginning, "end": beginning + AFTER_ALL_IDS, "limit": limit}
 
 
 def _event(reading: QueryReader, row: Row) -> ScheduledEvent:

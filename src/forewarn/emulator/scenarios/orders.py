@@ -36,6 +36,8 @@ from forewarn.emulator.scenarios.values import (
 )
 from forewarn.wire.instants import TimeInput, WindowInput
 
+APPROVED_BECAUSE = "the scenario says so"
+
 
 class UnfitFleet(Conflict):
     """The fleet has not what the scenario needs."""
@@ -321,7 +323,9 @@ def _cancel(made: StepResult, fleet: FleetReader, by: Principal) -> StepOrders:
 def _approve(made: StepResult, fleet: FleetReader, by: Principal) -> StepOrders:
     scheduled = [one for each in made.operation_ids for one in _scheduled(each, fleet)]
     event_ids = (*made.event_ids, *scheduled)
-    orders = tuple(commands.ApproveEvent(by=by, event_id=one) for one in event_ids)
+    orders = tuple(
+        commands.ApproveEvent(by=by, event_id=one, reason=APPROVED_BECAUSE) for one in event_ids
+    )
     return StepOrders(orders=orders, makes=False)
 
 

@@ -54,23 +54,21 @@ SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started') ORDER BY s
 -- One event, open or ended.
 SELECT * FROM scheduled_event WHERE event_id = :event_id;
 
--- name: events_newest
--- Events of the fleet, newest first.
-SELECT * FROM scheduled_event ORDER BY sequence DESC LIMIT :limit;
+-- name: event_of_scope_open
+-- An open event of one scope, if there is one.
+SELECT event_id FROM scheduled_event WHERE scope = :scope AND phase IN ('scheduled', 'started')
+ LIMIT 1;
 
--- name: events_newest_open
--- Open events of the fleet, newest first.
-SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started')
- ORDER BY sequence DESC LIMIT :limit;
+-- name: event_ids
+-- Ids of events that begin alike.
+SELECT event_id FROM scheduled_event WHERE event_id >= :beginning AND event_id < :end
+ ORDER BY event_id LIMIT :limit;
 
--- name: events_of_scope
--- Events of one scope, newest first.
-SELECT * FROM scheduled_event WHERE scope = :scope ORDER BY sequence DESC LIMIT :limit;
-
--- name: events_of_scope_open
--- Open events of one scope, newest first.
-SELECT * FROM scheduled_event WHERE scope = :scope AND phase IN ('scheduled', 'started')
- ORDER BY sequence DESC LIMIT :limit;
+-- name: insert_event_mention
+-- What an event names, for the lists by it. It stays when the event names it no more.
+INSERT INTO event_mention (what, word, sequence)
+SELECT :what, :word, sequence FROM scheduled_event WHERE event_id = :event_id
+ON CONFLICT (what, word, sequence) DO NOTHING;
 
 -- name: event_known
 -- Whether the scope has or ever had an event of that id.
@@ -104,14 +102,10 @@ SELECT operation_member.* FROM operation_member
 -- One operation, open or ended.
 SELECT * FROM operation WHERE operation_id = :operation_id;
 
--- name: operations_newest
--- Operations, newest first.
-SELECT * FROM operation ORDER BY sequence DESC LIMIT :limit;
-
--- name: operations_newest_open
--- Open operations, newest first.
-SELECT * FROM operation WHERE phase IN ('waiting', 'started')
- ORDER BY sequence DESC LIMIT :limit;
+-- name: operation_ids
+-- Ids of operations that begin alike.
+SELECT operation_id FROM operation WHERE operation_id >= :beginning AND operation_id < :end
+ ORDER BY operation_id LIMIT :limit;
 
 -- name: operation_members
 -- The members of one operation.
@@ -142,23 +136,6 @@ SELECT * FROM action WHERE event_id = :event_id ORDER BY position;
 -- name: actions_of_operation
 -- The action of one operation, if it has one.
 SELECT * FROM action WHERE operation_id = :operation_id ORDER BY position;
-
--- name: journal
--- Lines after a number, oldest first.
-SELECT * FROM journal WHERE number > :after ORDER BY number LIMIT :limit;
-
--- name: journal_of_scope
--- Lines of one scope after a number, oldest first.
-SELECT * FROM journal WHERE scope = :scope AND number > :after ORDER BY number LIMIT :limit;
-
--- name: journal_of_event
--- Lines of one event after a number, oldest first.
-SELECT * FROM journal WHERE event_id = :event_id AND number > :after ORDER BY number LIMIT :limit;
-
--- name: journal_of_scope_and_event
--- Lines of one event in one scope after a number, oldest first.
-SELECT * FROM journal WHERE event_id = :event_id AND scope = :scope AND number > :after
- ORDER BY number LIMIT :limit;
 
 -- name: journal_end
 -- The number of the newest line.
