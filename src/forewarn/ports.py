@@ -250,8 +250,11 @@ class Store(Protocol):
         """The number of the newest committed fact, 0 while there is no fact."""
         ...
 
-    def backup(self, target: Path) -> None:
-        """Write a consistent copy of the committed state while the store is in use."""
+    def backup(self, target: Path, *, files: Callable[[], Mapping[str, bytes]] = dict) -> None:
+        """Write a consistent copy of the committed state while the store is in use.
+
+        `files` are asked for after the copy, and kept in it by their names.
+        """
         ...
 
     def close(self) -> None:

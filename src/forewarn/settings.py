@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from forewarn import setting_values
+from forewarn.adapters import secret_files
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.core.addresses import is_loopback, read_listen
 from forewarn.core.errors import BadInventory
@@ -64,7 +65,7 @@ HOST_PREFIX = "FOREWARN_HOST_"
 
 # What a running service leaves in its data folder, so that the command line finds it.
 OPERATOR_URL_FILE = "operator.url"
-OPERATOR_TOKEN_FILE = "operator.token"  # noqa: S105 - a file name
+OPERATOR_TOKEN_FILE = secret_files.OPERATOR_TOKEN_FILE
 OPERATOR_SOCKET = Path("run") / "operator.sock"
 # Where the unit of `forewarn control` has its socket, for operators who may not see its data.
 SYSTEM_SOCKET = Path("/run/forewarn/operator.sock")

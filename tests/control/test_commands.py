@@ -72,6 +72,7 @@ SAMPLES: list[Command[Any]] = [
     commands.ApproveEvent(by=OPERATOR, event_id="E"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
+    commands.NoteBackup(by=OPERATOR, size=4_096),
     commands.TellTime(by=OPERATOR),
     commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),
     commands.NothingToApply(by=OPERATOR),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -119,8 +119,8 @@ class FaultyStore:
     def journal_end(self) -> int:
         return self._store.journal_end()
 
-    def backup(self, target: Path) -> None:
-        self._store.backup(target)
+    def backup(self, target: Path, *, files: Callable[[], Mapping[str, bytes]] = dict) -> None:
+        self._store.backup(target, files=files)
 
     def close(self) -> None:
         self._store.close()

@@ -24,8 +24,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-from forewarn.adapters.members_file import MEMBERS_FILE
 from forewarn.adapters.private_files import make_private_folder, write_private
+from forewarn.adapters.secret_files import (
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    MEMBERS_FILE,
+    SERVER_CERTIFICATE_FILE,
+    SERVER_KEY_FILE,
+)
 from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.model import SECOND_MS
@@ -38,11 +44,6 @@ RENEW_BEFORE = timedelta(days=122)  # what is left of a server certificate when 
 BACKDATED = timedelta(days=30)
 REQUEST_CHARS_MAX = 16 * 1024
 PEERS_REMEMBERED_MAX = 1_024
-
-KEY_FILE = "authority.key"
-CERTIFICATE_FILE = "authority.crt"
-SERVER_KEY_FILE = "server.key"
-SERVER_CERTIFICATE_FILE = "server.crt"
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it.
 _NO_CHECK_TIME = 0x200000

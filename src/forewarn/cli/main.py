@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from forewarn.cli import adopt, events, fleet, host, service, watch
+from forewarn.cli import adopt, backups, events, fleet, host, service, watch
 from forewarn.cli.client import Stop
 from forewarn.cli.session import AsJson, Session, flag, new_console, plain
 
@@ -30,8 +30,9 @@ app.add_typer(fleet.scope, name="scope")
 app.command("journal")(service.journal)
 app.command("watch")(watch.watch)
 app.add_typer(service.inventory, name="inventory")
-app.command("backup")(service.backup)
-app.command("restore")(service.restore)
+app.command("backup")(backups.backup)
+app.command("restore")(backups.restore)
+app.command("check-store")(backups.check_store)
 
 # These import the whole service, the emulator or the conformance kit.
 _HEAVY = {
@@ -45,7 +46,7 @@ _HEAVY = {
 }
 _LIGHT = frozenset(
     {"vm", "host", "event", "operation", "scope", "journal"}
-    | {"watch", "inventory", "backup", "restore"}
+    | {"watch", "inventory", "backup", "restore", "check-store"}
 )
 _OF_ROOT = ("--data", "--settings")
 # They take these options themselves.

@@ -56,6 +56,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.ApproveEvent: operator_commands.approve_event,
     commands.CancelEvent: operator_commands.cancel_event,
     commands.ReleaseScope: operator_commands.release_scope,
+    commands.NoteBackup: operator_commands.note_backup,
     commands.TellTime: operator_commands.tell_time,
     commands.ApplyInventory: apply_at_once.apply_inventory,
     commands.NothingToApply: apply_at_once.nothing_to_apply,

@@ -266,6 +266,12 @@ class FindAnswer(Command[Answer | None], frozen=True, kw_only=True):
     fingerprint: str
 
 
+class NoteBackup(Command[None], frozen=True, kw_only=True):
+    """Write down that a backup was given, to whom, and how large it was."""
+
+    size: int
+
+
 class TellTime(Command[int], frozen=True, kw_only=True):
     """The time by which control decides, in ms: answered only if an order would get through."""
 

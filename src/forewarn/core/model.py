@@ -356,6 +356,7 @@ class FactKind(StrEnum):
     DOWNTIME = "downtime"
     CLOCK_STEPPED = "clock-stepped"
     RESTORED = "restored"
+    BACKED_UP = "backed-up"
 
 
 class Fact(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ from msgspec import Struct
 from forewarn.adapters.authority import Authority, read_peer, read_request
 from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.restored_link import files_to_keep
+from forewarn.adapters.secret_files import LINK_FOLDER
 from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.adapters.sqlite.store import SqliteStore
@@ -57,7 +59,6 @@ from forewarn.wiring.process import (
 
 log = Log(__name__)
 
-LINK_FOLDER = "link"
 CERTIFICATE_LOOK_EVERY_S = 3_600.0
 # Longer than hosts keep an idle connection, so that they close it and not we under their question.
 KEEP_ALIVE_S = 75
@@ -207,6 +208,7 @@ class ControlService:
                     *AdoptRoutes(parts.control, self.report_intake, by=settings.by()).table(),
                 ],
                 inventories=self._inventories,
+                kept_files=lambda: files_to_keep(settings.data),
                 by=settings.by(),
             )
             async with serving(app, settings.operator) as url, serving_socket(app, settings):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Row
 
@@ -206,8 +206,14 @@ class SqliteStore:
             row = reading.row("journal_end")
         return 0 if row is None else int(row["number"])
 
-    def backup(self, target: Path, *, overwrite: bool = False) -> None:
-        """Write a consistent copy of what is committed while the store is in use.
+    def backup(
+        self,
+        target: Path,
+        *,
+        overwrite: bool = False,
+        files: Callable[[], Mapping[str, bytes]] = dict,
+    ) -> None:
+        """Write a consistent copy of what is committed while the store is in use, and `files`.
 
         The target is whole and on the disk when this returns, else it is as it was. Raises
         `data_folder.FileExists` if it exists and `overwrite` was not asked for, and StoreFailed
@@ -216,7 +222,7 @@ class SqliteStore:
         # With the first backup: an emulator makes none.
         from forewarn.adapters.sqlite.backup import write_backup  # noqa: PLC0415 - see above
 
-        write_backup(self._database, target, overwrite=overwrite)
+        write_backup(self._database, target, overwrite=overwrite, files=files)
 
     def close(self) -> None:
         """End it. Everything committed stays. A second call does nothing."""

@@ -177,7 +177,8 @@ class Membership:
         """
         async with self._one_at_a_time:
             if not await self._is_out_already(name):
-                await self._change(membership.revoke(self._members, name))
+                now_ms = self._clock.now_ms()
+                await self._change(membership.revoke(self._members, name, now_ms=now_ms))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and all callers wait
         await self._take_from([name])
