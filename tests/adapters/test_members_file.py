@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_not_promised(tmp_path: Path) -> None:
     assert MembersFile(tmp_path / "elsewhere").load() == some()
 
 
-# As version 0.2.0 wrote it.
+# As it was written before revocations were kept.
 FORM_2 = """{"form": 2, "members": {"members": {"h1": {"name": "h1", "key": "k1",
 "since_ms": 1800000000000}}, "invitations": [{"digest": "d1", "name": "h1",
 "expires_ms": 1800000060000, "replaces": false, "used_by": "h1", "used_key": "k1"}]},

@@ -122,6 +122,7 @@ SAMPLES: list[Command[Any]] = [
     commands.NoteHeartbeat(by=TICKER),
     commands.ClockStepped(by=TICKER, stepped_ms=-5),
     commands.Stalled(by=TICKER, stalled_ms=5),
+    commands.Prune(by=TICKER, retention_days=400),
     commands.WasDown(by=TICKER, since_ms=None),
 ]
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from forewarn.core.model import Operation, ScheduledEvent
+from forewarn.core.retention import Prunable
 from forewarn.ports import (
     Change,
     FirstRead,
@@ -86,6 +87,9 @@ class FaultyStore:
 
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
         return self._store.known_ids(scope, event_ids)
+
+    def prunable(self, before_ms: int) -> Prunable:
+        return self._store.prunable(before_ms)
 
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.kept_event(event_id)

@@ -101,6 +101,7 @@ class Authority:
             base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().strip("=")
         )
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM).decode()
+        self._server_until: datetime | None = None  # once its server has a certificate
 
     def sign(self, request: str, *, name: str, now: datetime | None = None) -> str:
         """The certificate of a host, in PEM. The request must be one that `read_request` takes."""
@@ -145,6 +146,8 @@ class Authority:
             if not self._server_is_good(wanted, now or datetime.now(UTC)):
                 self._make_server(wanted, now or datetime.now(UTC))
             context.load_cert_chain(certificate, key)
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+            self._server_until = found.not_valid_after_utc
         except ssl.SSLError as error:
             raise FolderUnusable(
                 f"{certificate} and {key} do not belong together: {error}.",
@@ -152,6 +155,14 @@ class Authority:
             ) from error
         except OSError as error:
             raise unusable(self._folder, error) from error
+
+    def expiries_s(self) -> dict[str, int]:
+        """When the certificates of control expire, in seconds since 1970; 0 of one not made yet."""
+        server = self._server_until
+        return {
+            "authority": int(self._certificate.not_valid_after_utc.timestamp()),
+            "server": 0 if server is None else int(server.timestamp()),
+        }
 
     def _server_is_good(self, names: list[str], now: datetime) -> bool:
         try:

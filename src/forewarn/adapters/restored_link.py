@@ -51,7 +51,7 @@ class LinkPlan(Struct, frozen=True, kw_only=True):
     """What becomes of the members. `until_ms` is when the list of the backup was written.
 
     `files` are written to the data folder, `aside` says that its `link` is kept aside first.
-    `unread` says why the machine's own list could not be read; empty if it was, or it has none at all.
+    `unread` says why the machine's own list could not be read; empty if it was.
     `left_out`: the authority of the backup was not taken, because hosts have joined another here.
     """
 

@@ -135,6 +135,8 @@ class OperatorRoutes:
         return self._taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
 
     def _taking(self, name: str, carry_out: CarryOut, *, bytes_max: int) -> Handler:
+        self._measures.expect_order(name)
+
         async def handler(request: Request) -> Response:
             try:
                 answer = await self._carry_out(request, carry_out, bytes_max=bytes_max)

@@ -14,6 +14,7 @@ from forewarn.control.commands import Command
 from forewarn.control.hosts import action_claims, join_commands, report_commands, turn_parts
 from forewarn.control.inventory import apply_at_once, apply_in_slices
 from forewarn.control.transaction import Transaction
+from forewarn.core.retention import Prunable
 
 R = TypeVar("R")
 
@@ -39,6 +40,12 @@ def _find_answer(tx: Transaction, command: commands.FindAnswer) -> commands.Answ
     from forewarn.control import idempotency  # noqa: PLC0415 - as above
 
     return idempotency.replayed(tx, key=command.key, fingerprint=command.fingerprint)
+
+
+def _prune(tx: Transaction, command: commands.Prune) -> Prunable:
+    from forewarn.control import retention  # noqa: PLC0415 - an emulator prunes nothing
+
+    return retention.prune(tx, command)
 
 
 DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
@@ -92,4 +99,5 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.ClockStepped: ticker.clock_stepped,
     commands.Stalled: ticker.stalled,
     commands.WasDown: ticker.was_down,
+    commands.Prune: _prune,
 }

@@ -357,6 +357,7 @@ class FactKind(StrEnum):
     CLOCK_STEPPED = "clock-stepped"
     RESTORED = "restored"
     BACKED_UP = "backed-up"
+    PRUNED = "pruned"
 
 
 class Fact(Struct, frozen=True, kw_only=True):

@@ -35,8 +35,10 @@ from forewarn.control.commands import WasDown
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
+from forewarn.control.retention import RetentionLoop
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
+from forewarn.core.model import SECOND_MS
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
@@ -148,10 +150,15 @@ class ControlService:
             two_daemons=self.parts.observed.two_daemons,
             waiting=self.host_feed.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
+            expiries_s=self._expiries_s,
         )
         self.parts.measures.add(self._link_measures)
         self.parts.measures.add(self.parts.lateness)
         self._told_to_stop = asyncio.Event()
+
+    def _expiries_s(self) -> dict[str, float]:
+        hosts = self.membership.first_expiry_ms() / SECOND_MS
+        return {**self._authority.expiries_s(), "host": hosts}
 
     def _joined(self) -> list[str]:
         return [host.name for host in self.parts.fleet.hosts() if host.joined]
@@ -298,6 +305,7 @@ class ControlService:
             self.parts.pulse,
             self.parts.lateness.run,
             self.parts.ticker.run,
+            RetentionLoop(self.parts.control, self._settings.retention_days).run,
             self._inventories.run,
             self.membership.run,
         )

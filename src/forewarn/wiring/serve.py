@@ -17,6 +17,7 @@ from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control.commands import WasDown
+from forewarn.control.retention import RetentionLoop
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.doorbell import rung
@@ -187,6 +188,7 @@ class EmbeddedService:
             self._parts.pulse,
             self._parts.lateness.run,
             self._parts.ticker.run,
+            RetentionLoop(self._parts.control, self._settings.retention_days).run,
             self._parts.hosts.run,
             self._parts.guests.run,
             self._follow_fleet,

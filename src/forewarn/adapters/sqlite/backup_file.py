@@ -21,7 +21,7 @@ from forewarn.adapters.sqlite.database_mark import file_sum
 
 SEAL = b"forewarn-backup-sha256:%s\n"  # the last bytes of a backup, with the digest in hex
 SEAL_BYTES = len(SEAL % bytes(64))
-SEAL_OF_BEFORE = b"forewarn-backup-sum:%08x\n"  # of version 0.2.0: a CRC-32
+SEAL_OF_BEFORE = b"forewarn-backup-sum:%08x\n"  # of earlier versions: a CRC-32
 _SEAL = re.compile(rb"forewarn-backup-sha256:([0-9a-f]{64})\n")
 _SEAL_OF_BEFORE = re.compile(rb"forewarn-backup-sum:([0-9a-f]{8})\n")
 _CHUNK_BYTES = 1 << 20
