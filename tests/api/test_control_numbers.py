@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from forewarn.api.link.metrics import VERSIONS, compared
+from forewarn.control.journal_log import JournalLog
+from forewarn.core.model import Fact, FactKind
+from forewarn.ports import Change
 from forewarn.wire import link as wire
 from support.link_world import ControlWorld, control_running, run
 
@@ -87,14 +93,35 @@ def test_each_line_of_the_journal_is_a_line_of_the_log_where_that_is_wanted(
     async def story() -> None:
         fleet = '[[host]]\nname = "h9"\n'
         async with control_running(tmp_path, fleet=fleet, log_journal=wanted) as world:
-            with capture_logs() as logs:
-                await world.order("/v1/hosts/h9/close")
-            facts = [line for line in logs if line["event"] == "fact"]
-            if wanted == "false":
-                assert facts == []
-                return
-            (line,) = facts
-            assert (line["kind"], line["host"], line["by"]) == ("host-closed", "h9", "operator")
-            assert "scope" not in line
+            await world.order("/v1/hosts/h9/close")
 
-    run(story)
+    with capture_logs() as logs:
+        run(story)  # to its end: then every line is written
+    facts = [line for line in logs if line["event"] == "fact"]
+    if wanted == "false":
+        assert facts == []
+        return
+    (line,) = [one for one in facts if one["kind"] == "host-closed"]
+    assert (line["host"], line["by"]) == ("h9", "operator")
+    assert "scope" not in line
+    assert "inventory-applied" in [one["kind"] for one in facts]
+
+
+def test_a_log_that_is_slow_keeps_no_commit_waiting_and_says_what_was_left_out() -> None:
+    fact = Fact(kind=FactKind.HOST_CLOSED, at_ms=1, host="h1")
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Any, __: str, said: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        stuck.set()
+        assert go_on.wait(60)
+        return said
+
+    with capture_logs(processors=[slow]) as logs:
+        journal = JournalLog(waiting_max=2)
+        journal.committed([Change(facts=(fact,))])
+        assert stuck.wait(60)
+        journal.committed([Change(facts=(fact,) * 5)])  # returns, or this test hangs
+        go_on.set()
+        journal.end()
+    assert [one["event"] for one in logs] == ["fact", "facts_left_out", "fact", "fact"]
+    assert logs[1]["lines"] == 3

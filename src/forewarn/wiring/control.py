@@ -191,8 +191,7 @@ class ControlService:
                 await self._start_and_run(started)
             finally:
                 end_loading()
-                await self.parts.writer.stop()
-                self.parts.store.close()
+                await self.parts.stop()
 
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings

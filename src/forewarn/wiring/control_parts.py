@@ -28,7 +28,7 @@ from forewarn.control.hosts.observed import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles
-from forewarn.control.journal_log import log_facts
+from forewarn.control.journal_log import JournalLog
 from forewarn.control.loops import TickerLoop
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.published_fleet import PublishedFleet
@@ -123,8 +123,9 @@ class ControlParts:
         self.fleet.on_publish(show)
         self.fleet.on_publish(self.measures.committed)
         self.fleet.on_publish(self._fleet_measures.committed)
-        if settings.log_journal:
-            self.fleet.on_publish(log_facts)
+        self._journal_log = JournalLog() if settings.log_journal else None
+        if self._journal_log is not None:
+            self.fleet.on_publish(self._journal_log.committed)
         self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
         self.measures.count(
@@ -147,6 +148,13 @@ class ControlParts:
         self._fleet_measures = FleetMetrics(self.fleet)
         measures.add(self._fleet_measures)
         return measures
+
+    async def stop(self) -> None:
+        """End the writer, the store and the log of the journal, in this order."""
+        await self.writer.stop()
+        self.store.close()
+        if self._journal_log is not None:
+            await asyncio.to_thread(self._journal_log.end)
 
     def load_host_feed(self, host_feed: HostFeed) -> None:
         """Have the views begin with what is stored."""

@@ -118,8 +118,7 @@ class EmbeddedService:
                 end_loading()
                 await self._listeners.close()
                 await self._endpoint.close()
-                await self._parts.writer.stop()
-                self._parts.store.close()
+                await self._parts.stop()
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         parts, settings = self._parts, self._settings

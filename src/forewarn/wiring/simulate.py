@@ -171,7 +171,7 @@ class Emulator:
         await self._endpoint.close()
         await self._parts.writer.stop()
         await self._listeners.close()  # what a command that was under way has opened since
-        self._parts.store.close()
+        await self._parts.stop()
 
     def broke(self, error: BaseException) -> None:
         """Note an error of ours that no caller is told of otherwise, and wake those that wait."""

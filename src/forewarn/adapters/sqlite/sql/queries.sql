@@ -261,40 +261,46 @@ SELECT name, shown_commit FROM scope;
 UPDATE scope SET shown_commit = 0;
 
 -- name: prunable_lines
--- Of the oldest lines those that are old enough and belong to nothing that is open.
-SELECT number FROM (SELECT * FROM journal ORDER BY number LIMIT :limit) AS oldest
+-- Of the oldest lines that belong to nothing open, those that are old enough.
+SELECT number
+  FROM (SELECT number, at_ms FROM journal
+         WHERE NOT EXISTS (SELECT 1 FROM scheduled_event
+                            WHERE scheduled_event.event_id = journal.event_id
+                              AND scheduled_event.phase IN ('scheduled', 'started'))
+           AND NOT EXISTS (SELECT 1 FROM operation
+                            WHERE operation.operation_id = journal.operation_id
+                              AND operation.phase IN ('waiting', 'started'))
+         ORDER BY number LIMIT :limit)
  WHERE at_ms < :before_ms
-   AND NOT EXISTS (SELECT 1 FROM scheduled_event
-                    WHERE scheduled_event.event_id = oldest.event_id
-                      AND scheduled_event.phase IN ('scheduled', 'started'))
-   AND NOT EXISTS (SELECT 1 FROM operation
-                    WHERE operation.operation_id = oldest.operation_id
-                      AND operation.phase IN ('waiting', 'started'))
  ORDER BY number;
 
 -- name: prunable_events
--- The same of events that have ended, but for one that holds its scope, and the newest.
-SELECT event_id FROM (SELECT * FROM scheduled_event
-                       WHERE phase NOT IN ('scheduled', 'started')
-                       ORDER BY sequence LIMIT :limit) AS oldest
+-- The same of ended events, but for one that holds its scope, one of a later operation, the newest.
+SELECT event_id
+  FROM (SELECT event_id, sequence, ended_ms, operation_id FROM scheduled_event
+         WHERE phase NOT IN ('scheduled', 'started')
+           AND NOT EXISTS (SELECT 1 FROM scope
+                            WHERE scope.hold_event_id = scheduled_event.event_id)
+           AND NOT EXISTS (SELECT 1 FROM operation
+                            WHERE operation.operation_id = scheduled_event.operation_id
+                              AND COALESCE(operation.ended_ms, :before_ms) >= :before_ms)
+         ORDER BY sequence LIMIT :limit)
  WHERE ended_ms < :before_ms
    AND sequence < (SELECT MAX(sequence) FROM scheduled_event)
-   AND NOT EXISTS (SELECT 1 FROM operation
-                    WHERE operation.operation_id = oldest.operation_id
-                      AND operation.phase IN ('waiting', 'started'))
-   AND NOT EXISTS (SELECT 1 FROM scope WHERE scope.hold_event_id = oldest.event_id)
  ORDER BY sequence;
 
 -- name: prunable_operations
 -- The same of operations, once no event of theirs is left.
-SELECT operation_id FROM (SELECT * FROM operation WHERE phase = 'ended'
-                           ORDER BY sequence LIMIT :limit) AS oldest
+SELECT operation_id
+  FROM (SELECT operation_id, sequence, ended_ms FROM operation
+         WHERE phase = 'ended'
+           AND NOT EXISTS (SELECT 1 FROM operation_member
+                             JOIN scheduled_event
+                               ON scheduled_event.event_id = operation_member.event_id
+                            WHERE operation_member.operation_id = operation.operation_id)
+         ORDER BY sequence LIMIT :limit)
  WHERE ended_ms < :before_ms
    AND sequence < (SELECT MAX(sequence) FROM operation)
-   AND NOT EXISTS (SELECT 1 FROM operation_member
-                     JOIN scheduled_event
-                       ON scheduled_event.event_id = operation_member.event_id
-                    WHERE operation_member.operation_id = oldest.operation_id)
  ORDER BY sequence;
 
 -- name: count_first_reads
