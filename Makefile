@@ -15,6 +15,8 @@ EXTRAS := dev,hosts$(if $(shell pkg-config --exists libvirt 2> /dev/null && echo
 PACKAGES := exim4-daemon-light haproxy iproute2 openssl rsyslog systemd util-linux
 # What other tests run: a browser, the commands of the docs, faults at a system call, polkit's JavaScript.
 PACKAGES += chromium curl nodejs openssh-client strace
+# promtool, which looks at the alerts in packaging/prometheus.
+PACKAGES += prometheus
 # Another packager's kubectl does as well, and Debian's cannot be installed beside it.
 PACKAGES += $(if $(shell command -v kubectl),,kubernetes-client)
 # What the rig is made of: the hypervisor and its tools, a kernel for guests, and what is in them.

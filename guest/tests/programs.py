@@ -24,6 +24,7 @@ PACKAGES = {
     "node": "nodejs",
     "nsenter": "util-linux",
     "openssl": "openssl",
+    "promtool": "prometheus",
     "rsyslogd": "rsyslog",
     "setpriv": "util-linux",
     "ssh": "openssh-client",

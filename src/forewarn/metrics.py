@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class Counts:
         self._words = (name, text, labels)
         self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
 
+    def begin(self, *sets: Iterable[str]) -> None:
+        """Show every value of the labels at 0 from the start: an alert sees the first one too."""
+        for values in product(*sets):
+            self._counts.setdefault(tuple(str(value) for value in values), 0)
+
     def add(self, *values: str, by: int = 1) -> None:
         self._counts[values] = self._counts.get(values, 0) + by
 
@@ -103,6 +108,11 @@ class Times:
         self._sums_s: dict[tuple[str, ...], float] = {}
         if not labels:
             self._begin(())
+
+    def begin(self, *sets: Iterable[str]) -> None:
+        """Show every value of the labels from the start."""
+        for values in product(*sets):
+            self._begin(tuple(str(value) for value in values))
 
     def observe(self, seconds: float, *values: str) -> None:
         if values not in self._seen:

@@ -28,6 +28,7 @@ from forewarn.core.model import (
     ScheduledEvent,
     Scope,
 )
+from forewarn.core.retention import Prunable
 from forewarn.wire.link import Changes, Since, Turn, TurnTaken, Work
 
 # Of the folder in which a backup is made before it is sent; the next start removes what is left.
@@ -113,6 +114,7 @@ class Change(Struct, frozen=True, kw_only=True):
     first_reads: tuple[FirstRead, ...] = ()
     remembered: RememberedAnswer | None = None
     heartbeat_ms: int | None = None
+    pruned: Prunable | None = None  # after the facts are added, one of which says so
     inventory: str | None = None
     inventory_packed: str | None = None  # the same by `wire.packed`, if it was made beforehand
     unfinished: str | None = None  # what is noted of an inventory not yet applied whole; "": none
@@ -253,6 +255,13 @@ class Store(Protocol):
         """Those of the (upper-case) ids that the scope has or ever had, also since begin."""
         ...
 
+    def prunable(self, before_ms: int) -> Prunable:
+        """A slice of what ended before that, oldest first, also as saved since begin.
+
+        Nothing of it is open, or belongs to what is open.
+        """
+        ...
+
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, also as saved since begin."""
         ...
@@ -305,8 +314,11 @@ class Store(Protocol):
         """The number of the newest committed fact, 0 while there is no fact."""
         ...
 
-    def backup(self, target: Path) -> None:
-        """Write a consistent copy of the committed state while the store is in use."""
+    def backup(self, target: Path, *, files: Callable[[], Mapping[str, bytes]] = dict) -> None:
+        """Write a consistent copy of the committed state while the store is in use.
+
+        `files` are asked for after the copy, and kept in it by their names.
+        """
         ...
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from forewarn.core.principal import (
     Principal,
     operator_named,
 )
+from forewarn.core.retention import RETENTION_DAYS
 from forewarn.core.scheduling import EVENTS_PER_SCOPE_MAX, FREEZE_SECONDS_MAX
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.folders import (
@@ -72,6 +73,7 @@ DOMAIN_RECOVERY_SECONDS_MAX = 86_400
 REBOOT_SECONDS_MAX = 1_500
 REDEPLOY_SECONDS_MAX = 3_000
 DELETE_SECONDS_MAX = 500
+RETENTION_DAYS_MAX = 36_500
 
 Enablement = Literal["first-poll", "always"]
 
@@ -83,6 +85,10 @@ SIMULATE_DEFAULTS: Mapping[str, Any] = {
     # What a container calls the machine it runs on.
     "guest_names": ("host.docker.internal", "host.containers.internal"),
 }
+
+
+# Where `control` differs from `serve`: what it does is looked for in the log of the machine.
+CONTROL_DEFAULTS: Mapping[str, Any] = {"log_journal": True}
 
 
 class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
@@ -102,6 +108,8 @@ class Settings(Struct, ServesGuests, frozen=True, kw_only=True):
     metadata_header: MetadataHeader = "as-documented"
     guest_names: tuple[str, ...] = ()
     user_events_max: int = 100
+    retention_days: int = RETENTION_DAYS
+    log_journal: bool = False
     domain_recovery_seconds: int = 600
     freeze_seconds: int = 5
     reboot_seconds: int = 5
@@ -158,6 +166,8 @@ _KEYS = Keys(
         ),
         "enablement": choice(get_args(Enablement)),
         "user_events_max": number(1, EVENTS_PER_SCOPE_MAX),
+        "retention_days": number(0, RETENTION_DAYS_MAX, " (0 = keep everything)"),
+        "log_journal": SWITCH,
         "domain_recovery_seconds": number(0, DOMAIN_RECOVERY_SECONDS_MAX, " (0 = do not wait)"),
         "freeze_seconds": number(0, FREEZE_SECONDS_MAX),
         "reboot_seconds": number(0, REBOOT_SECONDS_MAX),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import zlib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from forewarn.adapters.sqlite.backup import INCARNATION_AFTER_RESTORE, SEAL_BYTES, restore
+from forewarn.adapters.restored_link import MembersFrom
+from forewarn.adapters.sqlite.backup import INCARNATION_AFTER_RESTORE, restore
+from forewarn.adapters.sqlite.backup_file import SEAL_BYTES, SEAL_OF_BEFORE, sealed
 from forewarn.adapters.sqlite.data_folder import (
     DATABASE_NAME,
     RESTORING_NAME,
@@ -133,10 +136,25 @@ def test_a_bit_inside_a_value_of_a_backup_is_seen_before_it_is_restored(tmp_path
     assert not (tmp_path / "c").exists()
 
 
-def test_a_backup_of_an_earlier_version_has_no_checksum_and_is_restored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_bare_database_that_an_earlier_version_saved_is_restored(
+    tmp_path: Path, *, sums: bool
+) -> None:
     backup = backup_of(tmp_path / "a", tmp_path / "b.db")
     backup.write_bytes(backup.read_bytes()[:-SEAL_BYTES])
-    assert restore(backup, tmp_path / "c").scopes == 5
+    with closing(sqlite3.connect(backup)) as connection:
+        connection.execute("DROP TABLE kept_file")
+    if sums:
+        backup.write_bytes(backup.read_bytes() + SEAL_OF_BEFORE % zlib.crc32(backup.read_bytes()))
+        found = sealed(backup)
+        assert found is not None
+        assert found.holds(backup)
+
+    done = restore(backup, tmp_path / "c")
+
+    assert done.scopes == 5
+    assert done.link.members_from is MembersFrom.NOWHERE
+    assert not (tmp_path / "c" / "link").exists()
 
 
 def test_an_existing_file_is_not_overwritten_unless_asked(tmp_path: Path) -> None:

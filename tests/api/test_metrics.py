@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
 
 import pytest
@@ -9,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.control.metrics import ControlMetrics
 from forewarn.core.model import EventType, FactKind
+from forewarn.endpoint import endpoint, protocol
 from forewarn.endpoint.metrics import EndpointMetrics
 from forewarn.endpoint.service import Counters
+from forewarn.wire import problems
 from support import ordered
 from support.core_fleet import Cloud, scope
 from support.operator_world import OperatorWorld, running
@@ -54,7 +58,7 @@ def test_delivered_notice_is_a_histogram_by_event_type(world: OperatorWorld) -> 
     assert found["forewarn_notice_seconds_bucket", ("Reboot", "900.0")] == 1
     assert found["forewarn_read_notice_seconds_sum", ("Reboot",)] == 600
     assert found["forewarn_first_reads_total", ()] == 1
-    assert ("forewarn_notice_short_total", ("Reboot",)) not in found
+    assert found["forewarn_notice_short_total", ("Reboot",)] == 0
 
 
 def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: OperatorWorld) -> None:
@@ -66,7 +70,7 @@ def test_starts_that_nobody_was_told_of_are_no_delivered_notice(world: OperatorW
 
     assert found["forewarn_starts_without_notice_total", ("Reboot", "silent")] == 1
     assert found["forewarn_starts_without_notice_total", ("Reboot", "failure")] == 1
-    assert ("forewarn_notice_seconds_count", ("Reboot",)) not in found
+    assert found["forewarn_notice_seconds_count", ("Reboot",)] == 0
 
 
 def test_open_events_are_counted_by_type_and_phase_and_ended_ones_by_how(
@@ -197,3 +201,22 @@ def test_numbers_that_others_count_are_asked_for_at_every_scrape() -> None:
     assert b"forewarn_example_total 3.0" in measures.exposition()
     counted[0] = 4
     assert b"forewarn_example_total 4.0" in measures.exposition()
+
+
+def test_every_reason_for_a_refusal_is_shown_at_0_from_the_start() -> None:
+    """The reasons of the source: what the endpoint and its problems count under."""
+    said: set[str] = set()
+    for module in (problems, protocol, endpoint):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "GuestProblem":
+                said.add(ast.unparse(node.args[1]))
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".refusals"):
+                said.add(ast.unparse(node.slice))
+    said -= {"problem.reason", "RATE_LIMIT", "NOBODY"}
+    reasons = {problems.RATE_LIMIT, problems.NOBODY, *map(ast.literal_eval, said)}
+    assert len(reasons) > 20
+    assert reasons == set(problems.REFUSAL_REASONS)
+    measures = ControlMetrics()
+    measures.add(EndpointMetrics(Counters()))
+    found = parsed(measures.exposition())
+    assert all(found["forewarn_guest_refusals_total", (reason,)] == 0 for reason in reasons)

@@ -366,6 +366,27 @@ def test_a_restore_of_what_is_no_backup_is_refused(tmp_path: Path) -> None:
     assert "b.db" in ran.err
 
 
+def test_check_store_looks_at_a_backup_and_at_a_folder_and_its_exit_says_what_it_found(
+    world: OperatorWorld, tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "b.db", tmp_path / "new"
+    ask(world, "backup", str(file))
+    forewarn("--data", str(folder), "restore", str(file))
+
+    sound = forewarn("--data", str(folder), "check-store")
+    assert (sound.code, sound.err) == (0, "")
+    assert "ok     its pages: all" in sound.out
+    assert forewarn("check-store", str(file), "--json").json["ok"] is True
+
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    broken = forewarn("check-store", str(file))
+    assert broken.code == 1
+    assert "WRONG  the digest: the file is not what was written" in broken.out
+    assert forewarn("check-store", str(tmp_path / "none")).code == 1
+
+
 def _process(world: OperatorWorld, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "forewarn.cli.main", *arguments],

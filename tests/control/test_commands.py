@@ -74,6 +74,7 @@ SAMPLES: list[Command[Any]] = [
     commands.ApproveEvent(by=OPERATOR, event_id="E", reason="a test"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
+    commands.NoteBackup(by=OPERATOR, size=4_096),
     commands.TellTime(by=OPERATOR),
     commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),
     commands.NothingToApply(by=OPERATOR),
@@ -125,6 +126,7 @@ SAMPLES: list[Command[Any]] = [
     commands.NoteHeartbeat(by=TICKER),
     commands.ClockStepped(by=TICKER, stepped_ms=-5),
     commands.Stalled(by=TICKER, stalled_ms=5),
+    commands.Prune(by=TICKER, retention_days=400),
     commands.WasDown(by=TICKER, since_ms=None),
 ]
 

@@ -124,7 +124,7 @@ def test_a_new_invitation_for_a_name_ends_the_last_one() -> None:
 
 
 def test_who_is_revoked_is_out_and_its_token_too() -> None:
-    after = membership.revoke(joined(invited()), "h1")
+    after = membership.revoke(joined(invited()), "h1", now_ms=NOW)
     with pytest.raises(NotMember, match=r"has not joined, or was revoked.*host invite h1"):
         membership.need_member(after, name="h1", key="k1")
     with pytest.raises(NotInvited):
@@ -133,7 +133,7 @@ def test_who_is_revoked_is_out_and_its_token_too() -> None:
 
 def test_who_has_not_joined_cannot_be_revoked() -> None:
     with pytest.raises(NotFound, match=r"No host has joined as h9\. There are: h1\."):
-        membership.revoke(joined(invited()), "h9")
+        membership.revoke(joined(invited()), "h9", now_ms=NOW)
 
 
 def test_invitations_do_not_pile_up() -> None:
@@ -154,3 +154,77 @@ def test_no_token_is_valid_for_ever() -> None:
         Members(), digest="d", name="h1", valid_ms=10_000 * DAY_MS, now_ms=NOW
     )
     assert known.invitations[0].expires_ms == NOW + VALID_MS_MAX
+
+
+# Two lists put together: that of a backup, and that of the machine.
+
+
+def both(*names: str) -> Members:
+    known = Members()
+    for number, name in enumerate(names):
+        known = invited(name, known=known, digest=f"d-{name}")
+        known = joined(known, name, key=f"k-{name}", digest=f"d-{name}", now_ms=NOW + number)
+    return known
+
+
+def test_a_host_that_was_revoked_after_a_list_was_saved_is_no_member_when_that_comes_back() -> None:
+    saved = both("h1", "h2")
+    own = membership.revoke(saved, "h1", now_ms=NOW + HOUR_MS)
+
+    after = membership.rejoined(saved, own, ())
+
+    assert list(after.members) == ["h2"]
+    assert [(one.name, one.key) for one in after.revoked] == [("h1", "k-h1")]
+    with pytest.raises(NotInvited):  # and its used token is worth nothing again
+        joined(after, "h1", key="k-h1", digest="d-h1")
+
+
+def test_a_revocation_counts_wherever_it_is_found() -> None:
+    saved = both("h1", "h2")
+    elsewhere = membership.revoke(saved, "h2", now_ms=NOW + HOUR_MS).revoked
+    assert list(membership.rejoined(saved, None, elsewhere).members) == ["h1"]
+
+
+def test_a_host_that_joined_again_with_the_same_key_after_it_was_revoked_is_a_member() -> None:
+    saved = both("h1")
+    own = membership.revoke(saved, "h1", now_ms=NOW + HOUR_MS)
+    own = invited("h1", known=own, digest="again", now_ms=NOW + 2 * HOUR_MS)
+    own = joined(own, "h1", key="k-h1", digest="again", now_ms=NOW + 2 * HOUR_MS)
+
+    assert list(membership.rejoined(saved, own, ()).members) == ["h1"]
+
+
+def test_the_key_that_another_machine_took_the_place_of_does_not_come_back() -> None:
+    saved = both("h1")
+    own = invited("h1", known=saved, digest="new", replaces=True)
+    own = joined(own, "h1", key="k-new", digest="new", now_ms=NOW + 1_000)
+    assert [one.key for one in own.revoked] == ["k-h1"]
+
+    for lists in ((saved, own), (own, saved)):
+        assert membership.rejoined(*lists, ()).members["h1"].key == "k-new"
+
+
+def test_an_invitation_that_was_open_when_a_list_was_saved_lets_no_host_in() -> None:
+    saved = invited("h2", known=both("h1"), digest="open")
+    own = invited("h3", known=both("h1"), digest="own")
+    after = membership.rejoined(saved, own, ())
+    assert {one.digest for one in after.invitations} == {"d-h1", "own"}
+
+
+def test_a_token_that_was_used_on_the_machine_is_used_whatever_the_saved_list_says() -> None:
+    used = both("h1")
+    unused = invited("h1", digest="d-h1")
+    for lists in ((unused, used), (used, unused)):
+        (one,) = membership.rejoined(*lists, ()).invitations
+        assert one.used_key == "k-h1"
+
+
+def test_a_revocation_is_forgotten_when_the_certificate_has_long_expired() -> None:
+    first = membership.revoke(both("h1", "h2"), "h1", now_ms=NOW + HOUR_MS)
+    later = NOW + HOUR_MS + membership.REVOKED_KEPT_MS
+
+    def revoked(now_ms: int) -> list[str]:
+        return [one.name for one in membership.revoke(first, "h2", now_ms=now_ms).revoked]
+
+    assert revoked(later - 1) == ["h1", "h2"]
+    assert revoked(later) == ["h2"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from forewarn.core.model import Operation, ScheduledEvent
+from forewarn.core.retention import Prunable
 from forewarn.ports import (
     Change,
     FirstRead,
@@ -90,6 +91,9 @@ class FaultyStore:
     def known_ids(self, scope: str, event_ids: Collection[str]) -> frozenset[str]:
         return self._store.known_ids(scope, event_ids)
 
+    def prunable(self, before_ms: int) -> Prunable:
+        return self._store.prunable(before_ms)
+
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.kept_event(event_id)
 
@@ -130,8 +134,8 @@ class FaultyStore:
     def journal_end(self) -> int:
         return self._store.journal_end()
 
-    def backup(self, target: Path) -> None:
-        self._store.backup(target)
+    def backup(self, target: Path, *, files: Callable[[], Mapping[str, bytes]] = dict) -> None:
+        self._store.backup(target, files=files)
 
     def close(self) -> None:
         self._store.close()

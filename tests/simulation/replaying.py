@@ -27,8 +27,8 @@ from simulation.fleets import hosts_of
 from simulation.world import new_store
 from support.clock import ManualClock
 
-# Which database it is, and which lives of control it had: not what they decided.
-NOT_DECIDED = ("lineage", "epoch")
+# Which database it is, which lives of control it had, when it was copied: not what they decided.
+NOT_DECIDED = ("lineage", "epoch", "kept_file")
 
 
 class NotTheSame(Exception):  # noqa: N818 - says what is the case

@@ -243,6 +243,96 @@ def test_a_host_that_was_revoked_is_out_after_kill_9_too(control: ControlProcess
     assert control.cli("host", "revoke", "h1").returncode == 1
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[ControlProcess]:
+    """The control of another machine."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    process = ControlProcess(folder)
+    yield process
+    process.kill()
+
+
+def test_moving_to_another_machine_is_one_command_on_each_side(
+    control: ControlProcess, elsewhere: ControlProcess, tmp_path: Path
+) -> None:
+    control.start()
+    file = tmp_path / "moved"
+
+    async def join(name: str) -> Machine:
+        host = await control.machine(name).join(control.token(name))
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)
+        return host
+
+    host, revoked = run(lambda: join("h1")), run(lambda: join("h2"))
+    assert control.cli("host", "revoke", "h2").returncode == 0
+    token = (control.data / "operator.token").read_text()
+
+    gone = control.cli("backup", str(file), "--move")  # it ends the service itself
+
+    assert gone.returncode == 0, gone
+    assert "restore moved" in gone.stdout
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = control.cli("control", "--operator", "127.0.0.1:0", "--hosts", "127.0.0.1:0")
+    assert (again.returncode, "was moved" in again.stderr) == (78, True), again
+
+    came = elsewhere.cli("restore", str(file))
+
+    assert came.returncode == 0, came
+    assert re.search(r"whose list reaches until \S+Z: h1\.", came.stdout), came.stdout
+    assert "Revoked, and no members: h2." in came.stdout
+    elsewhere.start()
+    assert (elsewhere.data / "operator.token").read_text() == token
+
+    async def after() -> None:
+        for machine in (host, revoked):
+            machine.url = elsewhere.machine(machine.name).url
+        await host.ask("turn", wire.Turn(), wire.TurnTaken)  # by the certificate that it has
+        assert await revoked.refused("turn", wire.Turn()) == (403, "not-member")
+
+    run(after)
+
+
+def test_a_restore_on_a_machine_without_a_list_names_the_members_and_takes_revocations(
+    control: ControlProcess, elsewhere: ControlProcess, tmp_path: Path
+) -> None:
+    control.start()
+    file = tmp_path / "saved"
+    hosts = [
+        run(lambda name=name: control.machine(name).join(control.token(name)))  # type: ignore[misc]
+        for name in ("h1", "h2")
+    ]
+    assert control.cli("backup", str(file)).returncode == 0
+    kinds = [line["kind"] for line in json.loads(control.cli("journal", "--json").stdout)["items"]]
+    assert kinds[-1] == "backed-up"
+
+    shown = elsewhere.cli("restore", str(file)).stdout
+    assert re.search(r"whose list reaches until \S+Z: h1, h2\.", shown)
+    (command,) = re.findall(r"`forewarn (.*) --revoke NAME`", shown)
+    wrong = elsewhere.cli(*command.split(), "--revoke", "h9")
+    assert (wrong.returncode, "The members are: h1, h2." in wrong.stderr) == (1, True), wrong
+    assert elsewhere.cli(*command.split(), "--revoke", "h2").returncode == 0
+    elsewhere.start()
+
+    async def after() -> None:
+        for machine in hosts:
+            machine.url = elsewhere.machine(machine.name).url
+        await hosts[0].ask("turn", wire.Turn(), wire.TurnTaken)
+        assert await hosts[1].refused("turn", wire.Turn()) == (403, "not-member")
+
+    run(after)
+
+
+def test_a_backup_with_the_keys_is_not_given_over_tcp(control: ControlProcess) -> None:
+    control.start()
+    address, _, port = control.said(r"operator API +http://(\S+)").rpartition(":")
+    token = (control.data / "operator.token").read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = request("GET", (address, int(port)), "/v1/backup", headers=headers)
+    assert (answer.status, answer.json()["code"]) == (403, "socket-only")
+    assert "forewarn backup FILE" in answer.json()["remedy"]
+
+
 DESCRIPTORS = 512
 SOURCES = 15
 OF_EACH = 40

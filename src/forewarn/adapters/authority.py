@@ -24,8 +24,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-from forewarn.adapters.members_file import MEMBERS_FILE
 from forewarn.adapters.private_files import make_private_folder, write_private
+from forewarn.adapters.secret_files import (
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    MEMBERS_FILE,
+    SERVER_CERTIFICATE_FILE,
+    SERVER_KEY_FILE,
+)
 from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
 from forewarn.core.errors import Invalid, NotMember
 from forewarn.core.model import SECOND_MS
@@ -38,11 +44,6 @@ RENEW_BEFORE = timedelta(days=122)  # what is left of a server certificate when 
 BACKDATED = timedelta(days=30)
 REQUEST_CHARS_MAX = 16 * 1024
 PEERS_REMEMBERED_MAX = 1_024
-
-KEY_FILE = "authority.key"
-CERTIFICATE_FILE = "authority.crt"
-SERVER_KEY_FILE = "server.key"
-SERVER_CERTIFICATE_FILE = "server.crt"
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL; Python has no name for it.
 _NO_CHECK_TIME = 0x200000
@@ -100,6 +101,7 @@ class Authority:
             base64.urlsafe_b64encode(hashlib.sha256(der).digest()).decode().strip("=")
         )
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM).decode()
+        self._server_until: datetime | None = None  # once its server has a certificate
 
     def sign(self, request: str, *, name: str, now: datetime | None = None) -> str:
         """The certificate of a host, in PEM. The request must be one that `read_request` takes."""
@@ -144,6 +146,8 @@ class Authority:
             if not self._server_is_good(wanted, now or datetime.now(UTC)):
                 self._make_server(wanted, now or datetime.now(UTC))
             context.load_cert_chain(certificate, key)
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+            self._server_until = found.not_valid_after_utc
         except ssl.SSLError as error:
             raise FolderUnusable(
                 f"{certificate} and {key} do not belong together: {error}.",
@@ -151,6 +155,14 @@ class Authority:
             ) from error
         except OSError as error:
             raise unusable(self._folder, error) from error
+
+    def expiries_s(self) -> dict[str, int]:
+        """When the certificates of control expire, in seconds since 1970; 0 of one not made yet."""
+        server = self._server_until
+        return {
+            "authority": int(self._certificate.not_valid_after_utc.timestamp()),
+            "server": 0 if server is None else int(server.timestamp()),
+        }
 
     def _server_is_good(self, names: list[str], now: datetime) -> bool:
         try:

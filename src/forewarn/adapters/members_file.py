@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 from forewarn.adapters.private_files import make_private_folder, write_private
+from forewarn.adapters.secret_files import MEMBERS_FILE
 from forewarn.adapters.sqlite.data_folder import FolderUnusable, unusable
-from forewarn.core.membership import Members
+from forewarn.core.membership import Invitation, Member, Members
 from forewarn.ports import StoreFailed
 
-MEMBERS_FILE = "members.json"
-MEMBERS_FORM = 2
+MEMBERS_FORM = 3
+FORM_WITHOUT_REVOKED = 2
 FORM_WITHOUT_CHECK = 1
 
 
@@ -24,6 +25,13 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     form: int
     members: Members
     check: int | None = None
+
+
+class _WithoutRevoked(msgspec.Struct):
+    """What form 2 sums up: revocations were not kept yet."""
+
+    members: Mapping[str, Member]
+    invitations: tuple[Invitation, ...]
 
 
 class MembersFile:
@@ -48,14 +56,9 @@ class MembersFile:
         except OSError as error:
             raise unusable(self._path.parent, error) from error
         try:
-            kept = msgspec.json.decode(content, type=_Kept)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._refused(f"is damaged: {error}") from error
-        if kept.form not in (FORM_WITHOUT_CHECK, MEMBERS_FORM):
-            raise self._refused(f"was written by a newer program (form {kept.form})")
-        if kept.form == MEMBERS_FORM and kept.check != _check(kept.members):
-            raise self._refused("is damaged: it is not what was written")
-        return kept.members
+            return read_members(content)
+        except ValueError as error:
+            raise self._refused(str(error)) from error
 
     def _refused(self, why: str) -> FolderUnusable:
         return FolderUnusable(
@@ -66,14 +69,35 @@ class MembersFile:
 
     def keep(self, members: Members) -> None:
         """Durable when it returns. Raises StoreFailed, and then the last one is still kept."""
-        kept = _Kept(form=MEMBERS_FORM, members=members, check=_check(members))
         try:
-            write_private(self._path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+            write_private(self._path, written_members(members))
         except OSError as error:
             raise StoreFailed(
                 f"{self._path} cannot be written: {error.strerror or error}.", fatal=False
             ) from error
 
 
-def _check(members: Members) -> int:
-    return zlib.crc32(msgspec.json.encode(members))
+def read_members(content: bytes) -> Members:
+    """The members in what such a file holds. Raises ValueError, which says what is wrong."""
+    try:
+        kept = msgspec.json.decode(content, type=_Kept)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if kept.form not in (FORM_WITHOUT_CHECK, FORM_WITHOUT_REVOKED, MEMBERS_FORM):
+        raise ValueError(f"was written by a newer program (form {kept.form})")
+    if kept.form != FORM_WITHOUT_CHECK and kept.check != _check(kept.members, kept.form):
+        raise ValueError("is damaged: it is not what was written")
+    return kept.members
+
+
+def written_members(members: Members) -> bytes:
+    """What such a file holds."""
+    kept = _Kept(form=MEMBERS_FORM, members=members, check=_check(members, MEMBERS_FORM))
+    return msgspec.json.format(msgspec.json.encode(kept)) + b"\n"
+
+
+def _check(members: Members, form: int) -> int:
+    summed: object = members
+    if form == FORM_WITHOUT_REVOKED:
+        summed = _WithoutRevoked(members.members, members.invitations)
+    return zlib.crc32(msgspec.json.encode(summed))

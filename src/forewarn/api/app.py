@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -31,6 +31,7 @@ def create_app(
     scratch: Path | None = None,
     more: Sequence[RouteSpec] = (),
     inventories: Inventories | None = None,
+    kept_files: Callable[[], Mapping[str, bytes]] | None = None,
     by: Principal = OPERATOR,
 ) -> Starlette:
     """The operator API. Every path wants `token`, /metrics and /v1/health too. `by` is who has it.
@@ -40,6 +41,8 @@ def create_app(
     `scratch` (the system's folder for temporary files by default) before it is sent. `more` are
     routes beside those that every service has. `inventories` applies what is posted; without it
     each inventory is one commit, and nothing is known of addresses that nothing can listen on.
+    `kept_files` are the secrets that a backup holds beside the database; it is then given by the
+    socket only.
     """
     version = version_of("forewarn")
     routes = OperatorRoutes(
@@ -49,6 +52,7 @@ def create_app(
         scratch=scratch,
         version=version,
         inventories=inventories,
+        kept_files=kept_files,
         by=by,
     )
     specs = [*table(routes), *more]

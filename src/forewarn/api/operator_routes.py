@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from forewarn.api import orders
 from forewarn.api.doorbell import Doorbell
 from forewarn.api.memory_budget import MIB, MemoryBudget, declared_bytes
+from forewarn.api.peer_credentials import PEER_KEY
 from forewarn.api.requests import (
     BODY_TIMEOUT_S,
     EventsQuery,
@@ -36,9 +37,10 @@ from forewarn.control.control import Control
 from forewarn.control.inventory.apply import Inventories
 from forewarn.control.inventory.file_reader import INVENTORY_BYTES_MAX
 from forewarn.control.metrics import ControlMetrics
-from forewarn.core.errors import Conflict, Refusal
+from forewarn.core.errors import Conflict, Refusal, SocketOnly, Unavailable
 from forewarn.core.principal import OPERATOR, Principal
 from forewarn.doorbell import rung
+from forewarn.logs import Log
 from forewarn.metrics import CONTENT_TYPE
 from forewarn.ports import BACKUP_SCRATCH_PREFIX, Store
 from forewarn.wire.instants import needed_time_text
@@ -50,6 +52,8 @@ INVENTORY_TIMEOUT_S = 120.0  # until it has arrived
 FOLLOWERS_MAX = 64  # more of them are answered at once, without waiting
 LOOK_EVERY_S = 1.0  # a follower that missed a ring looks again by itself
 BACKUP_CHUNK_BYTES = 1_024 * 1_024
+
+log = Log(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 # What a request means: the order that its principal gives by it.
@@ -82,10 +86,12 @@ class OperatorRoutes:
         scratch: Path | None,
         version: str,
         inventories: Inventories | None = None,
+        kept_files: Callable[[], Mapping[str, bytes]] | None = None,
         by: Principal = OPERATOR,
     ) -> None:
-        """`by` is who has the token."""
+        """`by` is who has the token. `kept_files` are secrets that a backup holds too."""
         self._by = by
+        self._kept_files = kept_files
         self._inventories = inventories or Inventories(control)
         self._control = control
         self._measures = measures
@@ -130,6 +136,8 @@ class OperatorRoutes:
         return self._taking(name, carry_out, bytes_max=INVENTORY_BYTES_MAX)
 
     def _taking(self, name: str, carry_out: CarryOut, *, bytes_max: int) -> Handler:
+        self._measures.expect_order(name)
+
         async def handler(request: Request) -> Response:
             try:
                 answer = await self._carry_out(request, carry_out, bytes_max=bytes_max)
@@ -259,11 +267,17 @@ class OperatorRoutes:
             self._followers -= 1
 
     async def backup(self, request: Request) -> Response:
-        """Copy the database to a file of our own, forget its name, and send it.
+        """Copy everything to a file of our own, forget its name, and send it.
 
-        The operator never names a file on this machine: there is none to overwrite.
+        The operator never names a file on this machine: there is none to overwrite. What holds
+        the keys of the service is given by its socket only.
         """
         read_query(request, NoQuery)
+        if self._kept_files is not None and PEER_KEY not in request.scope:
+            raise SocketOnly(
+                "A backup holds the keys of this service, and is not given over TCP.",
+                "Say `forewarn backup FILE` on the machine of the service, without FOREWARN_URL.",
+            )
         if self._copying:
             raise Conflict("A backup is being made already.", "Ask again when it is done.")
         self._copying = True
@@ -274,13 +288,22 @@ class OperatorRoutes:
         size = copy.seek(0, 2)
         copy.seek(0)
         return _FileResponse(
-            copy, media_type="application/vnd.sqlite3", headers={"Content-Length": str(size)}
+            copy,
+            media_type="application/vnd.sqlite3",
+            headers={"Content-Length": str(size)},
+            sent=lambda: self._note_backup(size),
         )
+
+    async def _note_backup(self, size: int) -> None:
+        try:
+            await self._control.submit(commands.NoteBackup(by=self._by, size=size))
+        except Unavailable as why:
+            log.warning("backup_not_noted", why=str(why))
 
     def _copy(self, store: Store) -> BinaryIO:
         with tempfile.TemporaryDirectory(prefix=BACKUP_SCRATCH_PREFIX, dir=self._scratch) as folder:
             target = Path(folder) / "backup.db"
-            store.backup(target)
+            store.backup(target, files=self._kept_files or dict)
             return target.open("rb")  # outlives its name: nothing is left behind
 
     async def health(self, request: Request) -> Response:
@@ -316,10 +339,20 @@ class OperatorRoutes:
 
 
 class _FileResponse(StreamingResponse):
-    """Sends an open file and closes it, also when the caller goes away half way."""
+    """Sends an open file and closes it, also when the caller goes away half way.
 
-    def __init__(self, file: BinaryIO, *, media_type: str, headers: Mapping[str, str]) -> None:
-        super().__init__(_chunks(file), media_type=media_type, headers=headers)
+    `sent` is awaited before the last of it is sent: who has the file can read of it at once.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        media_type: str,
+        headers: Mapping[str, str],
+        sent: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(_chunks(file, sent), media_type=media_type, headers=headers)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,6 +374,11 @@ def _id(request: Request) -> str:
     return str(request.path_params["id"])
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(BACKUP_CHUNK_BYTES):
+async def _chunks(file: BinaryIO, sent: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    chunk = await asyncio.to_thread(file.read, BACKUP_CHUNK_BYTES)
+    while chunk:
+        following = await asyncio.to_thread(file.read, BACKUP_CHUNK_BYTES)
+        if not following:
+            await sent()
         yield chunk
+        chunk = following

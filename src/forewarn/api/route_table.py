@@ -336,7 +336,7 @@ def _service_routes(routes: OperatorRoutes) -> list[RouteSpec]:
         _get(
             "/v1/backup",
             "backup",
-            "A consistent copy of the database, as a file.",
+            "A backup, as a file: a copy of the database, the members, their authority, the token.",
             routes.backup,
             "application/vnd.sqlite3",
         ),

@@ -23,7 +23,7 @@ from forewarn.cli.serve import (
     run_to_end,
 )
 from forewarn.cli.session import AsJson, Session, session_of
-from forewarn.settings import OPERATOR_TOKEN_FILE, Settings
+from forewarn.settings import CONTROL_DEFAULTS, OPERATOR_TOKEN_FILE, Settings
 from forewarn.wiring.process import EXIT_CONFIG, CannotStart, exit_status
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def control(
         hosts=hosts,
         hosts_url=hosts_url,
         behind_proxy="true" if behind_proxy else None,
+        defaults=CONTROL_DEFAULTS,
     )
     log_to_stderr()
     _run(chosen, new=new, as_json=as_json)

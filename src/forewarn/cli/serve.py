@@ -6,9 +6,9 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,13 +77,23 @@ def serve(
 
 
 def chosen_settings(
-    session: Session, *, file: Path | None, data: Path | None, **options: Path | str | None
+    session: Session,
+    *,
+    file: Path | None,
+    data: Path | None,
+    defaults: Mapping[str, Any] | None = None,
+    **options: Path | str | None,
 ) -> Settings:
     """The settings that `serve` or `control` runs with. Raises Stop, with what is wrong."""
     given = {"data": data or session.data, **options}
     said = {name: None if value is None else str(value) for name, value in given.items()}
     try:
-        chosen = load(file=file or session.settings, environment=os.environ, options=said)
+        chosen = load(
+            file=file or session.settings,
+            environment=os.environ,
+            options=said,
+            defaults=defaults,
+        )
         need_shelter(chosen)
     except BadSettings as bad:
         raise Stop(2, f"the settings are wrong.\n{bad}") from None

@@ -1,4 +1,4 @@
-"""`forewarn journal`, `inventory`, `backup` and `restore`: the service as a whole."""
+"""`forewarn journal` and `forewarn inventory`: the service as a whole."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from forewarn.cli import details, lists, tables
-from forewarn.cli.client import EXIT_REFUSED, EXIT_USAGE, Client, Stop
+from forewarn.cli.client import EXIT_USAGE, Client, Stop
 from forewarn.cli.session import AsJson, flag, session_of
 from forewarn.core.errors import BadInventory
 from forewarn.core.model import Phase
@@ -132,75 +131,3 @@ def apply_inventory(
         raise Stop(EXIT_USAGE, bad.refused, bad.accepted) from None
     reply = session.client().order("inventory", body=text.encode(), timeout_s=INVENTORY_ANSWER_S)
     session.show(reply, lambda answer, _: details.applied(answer), as_json=as_json)
-
-
-def backup(
-    context: typer.Context,
-    *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
-    as_json: AsJson = False,
-) -> None:
-    """Save a consistent copy of the running service's database in a file."""
-    session = session_of(context)
-    if file.exists():
-        raise Stop(EXIT_REFUSED, f"{file} exists.", "Name a file that does not.")
-    client = session.client()
-    try:
-        size = client.download("backup", to=file)
-    except OSError as error:
-        raise Stop(
-            EXIT_REFUSED,
-            f"{file} cannot be written: {error.strerror or error}.",
-            "Name a file in a folder that you may write to and that has room.",
-        ) from None
-    if as_json:
-        session.show_json({"file": str(file), "bytes": size})
-    else:
-        session.print(f"Saved {size} bytes in {file}.")
-
-
-def restore(
-    context: typer.Context,
-    *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by `forewarn backup`.")],
-    force: Annotated[
-        bool, flag("--force", help="Replace the database that is there; it is kept aside.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make the database of a data folder from a backup, while no service runs on it."""
-    session = session_of(context)
-    folder = session.data_folder()
-    # These import the whole service.
-    from forewarn.adapters.sqlite.data_folder import DatabaseRefused  # noqa: PLC0415
-    from forewarn.ports import StoreFailed  # noqa: PLC0415
-    from forewarn.wiring.serve import restore as restored  # noqa: PLC0415
-
-    try:
-        done = restored(file, folder, force=force)
-    except DatabaseRefused as refused:
-        raise Stop(EXIT_REFUSED, refused.refused, refused.accepted) from None
-    except (StoreFailed, OSError) as error:
-        raise Stop(
-            EXIT_REFUSED,
-            f"The restore failed, and the folder is as it was: {error}.",
-            "See that the folder can be written to and has room.",
-        ) from None
-    aside = None if done.kept_aside is None else str(done.kept_aside)
-    answer = {
-        "database": str(done.database),
-        "kept_aside": aside,
-        "scopes": done.scopes,
-        "unread": done.unread,
-    }
-    if as_json:
-        session.show_json(answer)
-        return
-    text = f"Restored {done.database} with {tables.count(done.scopes, 'scope')}."
-    if aside:
-        text += f"\nThe database that was there is kept in {aside}."
-    if done.unread:
-        text += (
-            f"\nIts incarnations could not be read: {done.unread}. Those of the backup were raised."
-        )
-    session.print(Text(text))

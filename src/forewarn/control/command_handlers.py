@@ -14,6 +14,7 @@ from forewarn.control.commands import Command
 from forewarn.control.hosts import action_claims, join_commands, report_commands, turn_parts
 from forewarn.control.inventory import apply_at_once, apply_in_slices
 from forewarn.control.transaction import Transaction
+from forewarn.core.retention import Prunable
 
 R = TypeVar("R")
 
@@ -41,6 +42,12 @@ def _find_answer(tx: Transaction, command: commands.FindAnswer) -> commands.Answ
     return idempotency.replayed(tx, key=command.key, fingerprint=command.fingerprint)
 
 
+def _prune(tx: Transaction, command: commands.Prune) -> Prunable:
+    from forewarn.control import retention  # noqa: PLC0415 - an emulator prunes nothing
+
+    return retention.prune(tx, command)
+
+
 DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.RestartVm: operator_commands.restart_vm,
     commands.RedeployVm: operator_commands.redeploy_vm,
@@ -57,6 +64,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.ApproveEvent: operator_commands.approve_event,
     commands.CancelEvent: operator_commands.cancel_event,
     commands.ReleaseScope: operator_commands.release_scope,
+    commands.NoteBackup: operator_commands.note_backup,
     commands.TellTime: operator_commands.tell_time,
     commands.ApplyInventory: apply_at_once.apply_inventory,
     commands.NothingToApply: apply_at_once.nothing_to_apply,
@@ -94,4 +102,5 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.ClockStepped: ticker.clock_stepped,
     commands.Stalled: ticker.stalled,
     commands.WasDown: ticker.was_down,
+    commands.Prune: _prune,
 }

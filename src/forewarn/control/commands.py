@@ -19,6 +19,7 @@ from forewarn.core.inventory.entries import Applied
 from forewarn.core.inventory.host_report import Traits
 from forewarn.core.model import Action, EventType, Host, Operation, Outcome, ScheduledEvent, Scope
 from forewarn.core.principal import Principal
+from forewarn.core.retention import Prunable
 from forewarn.wire.instants import TimeInput, WindowInput
 
 R_co = TypeVar("R_co", covariant=True)
@@ -287,6 +288,12 @@ class FindAnswer(Command[Answer | None], frozen=True, kw_only=True):
 
     key: str | None
     fingerprint: str
+
+
+class NoteBackup(Command[None], frozen=True, kw_only=True):
+    """Write down that a backup was given, to whom, and how large it was."""
+
+    size: int
 
 
 class TellTime(Command[int], frozen=True, kw_only=True):
@@ -571,6 +578,15 @@ class Stalled(Command[None], frozen=True, kw_only=True):
     """Take time in which the process stood still out of every notice: no guest could read."""
 
     stalled_ms: int
+
+
+class Prune(Command[Prunable], frozen=True, kw_only=True):
+    """Take away a slice of what ended before so many days, and write that down.
+
+    Answers what went; nothing if there is nothing left, or with 0 days.
+    """
+
+    retention_days: int
 
 
 class WasDown(Command[None], frozen=True, kw_only=True):

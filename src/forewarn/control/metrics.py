@@ -25,11 +25,14 @@ from forewarn.core.model import (
 from forewarn.core.notice import NoticeVerdict
 from forewarn.core.principal import PrincipalKind
 from forewarn.metrics import Collector, Counts, Exposition, Family, Times, counter, gauge, gauges
-from forewarn.ports import Change
+from forewarn.ports import Change, FirstRead
 
 # Around the promises of contract 3.3: 30 s, 5, 10 and 15 minutes; a week for degraded hardware.
 NOTICE_BUCKETS_S = (1, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 86_400, 604_800)
 # Who approves, as forewarn_approvals_total says it.
+GUEST = "guest"
+WHY_NOT_TOLD = ("failure", "silent")
+ORDER_OUTCOMES = ("accepted", "repeated", "refused", "failed")
 APPROVERS = {PrincipalKind.OPERATOR: "operator", PrincipalKind.CONTROL: "policy"}
 
 
@@ -89,10 +92,31 @@ class ControlMetrics:
         self._tick_errors = self._counter(
             "forewarn_ticker_errors", "Ticks that broke, each of them logged."
         )
+        self._unread = self._counter(
+            "forewarn_started_unread", "Events that started unread and unapproved.", "event_type"
+        )
+        self._backup_ms = 0
         self._lag_s = 0.0
+        self._begin()
+        self._ask(lambda: gauges("forewarn_build", "Always 1.", ["version"], [([version()], 1)]))
+
+    def _begin(self) -> None:
+        """Every value of a label that has a fixed set is there from the start."""
+        for counts in (self._short, self._exempted, self._unread):
+            counts.begin(EventType)
+        for times in (self._delivered, self._read_notice):
+            times.begin(EventType)
+        self._not_told_yet.begin(EventType, WHY_NOT_TOLD)
+        self._ended.begin(EventType, (phase for phase in Phase if phase.ended))
+        self._approvals.begin((GUEST, *APPROVERS.values()))
+        self._facts.begin(FactKind)
+        self._ask(self._last_backup)
         self._ask(self._lag)
         self._shown.add(_OpenEvents(self._open))
-        self._ask(lambda: gauges("forewarn_build", "Always 1.", ["version"], [([version()], 1)]))
+
+    def _last_backup(self) -> Family:
+        text = "When the last backup was given, as far as the journal says; 0 if it says none."
+        return gauge("forewarn_last_backup_timestamp_seconds", text, self._backup_ms // SECOND_MS)
 
     def _lag(self) -> Family:
         text = "By how much the last tick was late."
@@ -113,10 +137,22 @@ class ControlMetrics:
 
     # What others call.
 
-    def loaded(self, scopes: Iterable[Scope]) -> None:
-        """Begin with what was open when the store was opened."""
+    def loaded(
+        self,
+        scopes: Iterable[Scope],
+        first_reads: Iterable[FirstRead] = (),
+        *,
+        backup_ms: int | None = None,
+    ) -> None:
+        """Begin with what was open when the store was opened, and who had read it."""
         for scope in scopes:
             self._keep_open(scope)
+        self._keep_reads(first_reads)
+        self._backup_ms = backup_ms or 0
+
+    def expect_order(self, order: str) -> None:
+        """Such an order can be given: show it at 0."""
+        self._orders.begin((order,), ORDER_OUTCOMES)
 
     def add(self, numbers: Collector) -> None:
         """Ask another collector for its numbers too, at every scrape. Call it once for each."""
@@ -126,13 +162,23 @@ class ControlMetrics:
         """Ask for this number too, at every scrape. It only grows. Once per name."""
         self._ask(lambda: counter(name, text, read()))
 
+    def sizes(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """Ask for the bytes of these files too, at every scrape. Once."""
+        text = "Bytes of the database file and of its WAL; 0 in memory."
+        self._ask(
+            lambda: gauges(
+                "forewarn_database_bytes",
+                text,
+                ["file"],
+                [((name,), size) for name, size in read().items()],
+            )
+        )
+
     def committed(self, changes: Sequence[Change]) -> None:
         """Count what a commit has changed."""
         for change in changes:
             self._first_reads.add(by=len(change.first_reads))
-            for read in change.first_reads:
-                if read.event_id in self._scheduled.get(read.scope, ()):
-                    self._reads.setdefault(read.event_id, {}).setdefault(read.vm, read.read_ms)
+            self._keep_reads(change.first_reads)
             for before, after in change.scopes:
                 self._scope_changed(before, after)
             for name in change.removed_scopes:
@@ -196,6 +242,11 @@ class ControlMetrics:
             event.event_id for event in scope.events if event.phase is Phase.SCHEDULED
         )
 
+    def _keep_reads(self, first_reads: Iterable[FirstRead]) -> None:
+        for read in first_reads:
+            if read.event_id in self._scheduled.get(read.scope, ()):
+                self._reads.setdefault(read.event_id, {}).setdefault(read.vm, read.read_ms)
+
     def _forget(self, scope: str) -> None:
         self._open.pop(scope, None)
         self._scheduled.pop(scope, None)
@@ -207,6 +258,8 @@ class ControlMetrics:
             why = "failure" if event.cause is Cause.FAILURE else "silent"
             self._not_told_yet.add(event_type, why)
             return
+        if event.approved_ms is None and not any(vm in reads for vm in event.resources):
+            self._unread.add(event_type)
         given_ms = notice.readable_ms(event, started_ms)
         self._delivered.observe(given_ms / SECOND_MS, event_type)
         for read_ms in (reads[vm] for vm in event.resources if vm in reads):
@@ -218,7 +271,9 @@ class ControlMetrics:
     def _count_fact(self, fact: Fact, change: Change) -> None:
         self._facts.add(fact.kind.value)
         if fact.kind is FactKind.APPROVED:
-            self._approvals.add(APPROVERS.get(approved_by_kind(fact), "guest"))
+            self._approvals.add(APPROVERS.get(approved_by_kind(fact), GUEST))
+        elif fact.kind is FactKind.BACKED_UP:
+            self._backup_ms = fact.at_ms
         elif fact.kind is FactKind.EXEMPTED:
             found = (after.event(fact.event_id or "") for _, after in change.scopes)
             event = next((event for event in found if event is not None), None)

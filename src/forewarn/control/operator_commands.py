@@ -267,5 +267,10 @@ def release_scope(tx: Transaction, command: commands.ReleaseScope) -> Scope:
     return tx.need_scope(scope)
 
 
+def note_backup(tx: Transaction, command: commands.NoteBackup) -> None:
+    detail = {"bytes": command.size}
+    tx.note(Fact(kind=FactKind.BACKED_UP, at_ms=tx.now_ms, by=str(command.by), detail=detail))
+
+
 def tell_time(tx: Transaction, _: commands.TellTime) -> int:
     return tx.now_ms

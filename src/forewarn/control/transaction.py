@@ -34,6 +34,7 @@ from forewarn.core.model import (
     Scope,
     Vm,
 )
+from forewarn.core.retention import Prunable
 from forewarn.ports import Change, DepartedVm, FirstRead, Ids, RememberedAnswer, Store, VmDefinition
 
 V = TypeVar("V")
@@ -100,6 +101,7 @@ class Transaction(FleetLook):
         self._departed_before: dict[VmKey, DepartedVm | None] = {}
         self._ended_operations: dict[str, Operation] = {}
         self._on_take_back: list[Callable[[], None]] = []
+        self._pruned: Prunable | None = None
 
     def new_id(self) -> str:
         return self._ids.event_id()
@@ -126,6 +128,10 @@ class Transaction(FleetLook):
     def remembered(self, key: str) -> RememberedAnswer | None:
         """The answer kept under an idempotency key."""
         return self._store.remembered(key)
+
+    def prunable(self, before_ms: int) -> Prunable:
+        """A slice of what ended before that, oldest first."""
+        return self._store.prunable(before_ms)
 
     # Changing.
 
@@ -197,6 +203,11 @@ class Transaction(FleetLook):
     def note(self, *facts: Fact) -> None:
         """Add facts that belong to no decision."""
         self._facts.extend(facts)
+
+    def prune(self, what: Prunable, fact: Fact) -> None:
+        """Take this away, with the line that says so."""
+        self._pruned = what
+        self._facts.append(fact)
 
     def receipts(self, first_reads: Iterable[FirstRead]) -> None:
         self._first_reads.extend(first_reads)
@@ -305,6 +316,7 @@ class Transaction(FleetLook):
             first_reads=tuple(self._first_reads),
             remembered=self._remembered,
             heartbeat_ms=self._heartbeat_ms,
+            pruned=self._pruned,
             inventory=self._inventory,
             inventory_packed=self._inventory_packed,
             unfinished=self._unfinished,

@@ -14,7 +14,7 @@ codes are in `wire.problems`, in one place.
     |   +-- HostSilent, OperationExists, WindowTooShort, OtherWindow, StaleReport,
     |   +-- InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
     +-- Forbidden           who asks may not ask that
-        +-- NotInvited, NotMember, NotYours
+        +-- NotInvited, NotMember, NotYours, SocketOnly
     Unavailable             nothing wrong with the request; it could not be made durable
 """
 
@@ -134,6 +134,10 @@ class NotMember(Forbidden):
 
 class NotYours(Forbidden):
     """A host speaks for its own VMs only."""
+
+
+class SocketOnly(Forbidden):
+    """Only who comes by the Unix socket is given that: it holds secrets."""
 
 
 class Unavailable(Exception):  # noqa: N818 - says what is the case

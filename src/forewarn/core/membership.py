@@ -4,11 +4,14 @@ An invitation is known by the digest of its token; a host by the digest of its p
 renewed certificate is the same host and a copied name is not. Only the same key may join twice
 with one token: a host can ask again for an answer that was lost, and a token that another person
 has read is worth nothing once it was used.
+
+What was revoked is kept too: a list from a backup may be older than a revocation, and `rejoined`
+says who is a member when two lists are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +24,9 @@ INVITATIONS_MAX = 1_000
 ENDED_KEPT_MS = 7 * DAY_MS  # so long a used or expired token is told apart from a foreign one
 VALID_MS_MIN = 10 * SECOND_MS
 VALID_MS_MAX = 30 * DAY_MS
+# So long a revocation is kept: the certificate of a host that was shut out has expired by then, and
+# no list that knows it as a member lets it in any more.
+REVOKED_KEPT_MS = 400 * DAY_MS
 
 
 class Member(Struct, frozen=True, kw_only=True):
@@ -47,11 +53,20 @@ class Invitation(Struct, frozen=True, kw_only=True):
     used_key: str | None = None
 
 
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A key that was shut out, or that another has taken the place of."""
+
+    name: str
+    key: str
+    at_ms: int
+
+
 class Members(Struct, frozen=True, kw_only=True):
-    """Every host that has joined, by name, and the invitations, oldest first."""
+    """Every host that has joined, by name, the invitations, oldest first, and what was revoked."""
 
     members: Mapping[str, Member] = field(default_factory=dict)
     invitations: tuple[Invitation, ...] = ()
+    revoked: tuple[Revocation, ...] = ()
 
 
 def invite(
@@ -106,10 +121,12 @@ def join(known: Members, *, name: str, key: str, digest: str, now_ms: int) -> Me
             f"`forewarn host invite {name} --replace`.",
         )
     used = replace(found, used_by=name, used_key=key)
-    since_ms = taken.since_ms if taken is not None and taken.key == key else now_ms
+    same = taken is not None and taken.key == key
+    since_ms = taken.since_ms if taken is not None and same else now_ms
     return Members(
         members={**known.members, name: Member(name=name, key=key, since_ms=since_ms)},
         invitations=tuple(used if one is found else one for one in known.invitations),
+        revoked=known.revoked if taken is None or same else _with_out(known.revoked, taken, now_ms),
     )
 
 
@@ -134,9 +151,10 @@ def _need_invitation(
     return found
 
 
-def revoke(known: Members, name: str) -> Members:
+def revoke(known: Members, name: str, *, now_ms: int) -> Members:
     """Without the host, and without what invites it. Raises NotFound if it has not joined."""
-    if name not in known.members:
+    member = known.members.get(name)
+    if member is None:
         raise NotFound(
             f"No host has joined as {name}.",
             f"{meant(name, known.members)} `forewarn host list` shows who has.",
@@ -144,7 +162,56 @@ def revoke(known: Members, name: str) -> Members:
     return Members(
         members={other: member for other, member in known.members.items() if other != name},
         invitations=tuple(one for one in known.invitations if name not in (one.name, one.used_by)),
+        revoked=_with_out(known.revoked, member, now_ms),
     )
+
+
+def _with_out(revoked: Iterable[Revocation], member: Member, now_ms: int) -> tuple[Revocation, ...]:
+    """With this member's key as revoked, and without what needs to be kept no longer."""
+    recent = (one for one in revoked if now_ms - one.at_ms < REVOKED_KEPT_MS)
+    # A clock may have been turned back since it joined: it is out all the same.
+    at_ms = max(now_ms, member.since_ms)
+    return (*recent, Revocation(name=member.name, key=member.key, at_ms=at_ms))
+
+
+def rejoined(saved: Members, own: Members | None, revoked: Iterable[Revocation]) -> Members:
+    """Who is a member when a saved list is put beside the `own` list of a machine, if it has one.
+
+    Of two members of one name the later one stays. A host whose key was revoked after it had joined
+    is no member, whichever list says so; `revoked` are revocations from elsewhere. An invitation
+    counts only if it is the machine's own, or was used: one that was open when the list was saved
+    may have been used by another host since.
+    """
+    here = own or Members()
+    out = _all_revoked((*saved.revoked, *here.revoked, *revoked))
+    members: dict[str, Member] = {}
+    for member in (*saved.members.values(), *here.members.values()):
+        there = members.get(member.name)
+        if not is_revoked(member, out) and (there is None or member.since_ms >= there.since_ms):
+            members[member.name] = member
+    invitations = {one.digest: one for one in saved.invitations if one.used_by is not None}
+    for one in here.invitations:
+        if one.used_by is not None or one.digest not in invitations:
+            invitations[one.digest] = one
+    out_keys = {one.key for one in out}
+    return Members(
+        members={name: members[name] for name in sorted(members)},
+        invitations=tuple(one for one in invitations.values() if one.used_key not in out_keys),
+        revoked=out,
+    )
+
+
+def is_revoked(member: Member, revoked: Iterable[Revocation]) -> bool:
+    """True if its key was shut out since it joined."""
+    return any(one.key == member.key and one.at_ms >= member.since_ms for one in revoked)
+
+
+def _all_revoked(revoked: Iterable[Revocation]) -> tuple[Revocation, ...]:
+    """Each key once, with its last revocation, oldest first."""
+    last: dict[str, Revocation] = {}
+    for one in sorted(revoked, key=lambda found: found.at_ms):
+        last[one.key] = one
+    return tuple(sorted(last.values(), key=lambda found: (found.at_ms, found.name)))
 
 
 def need_member(known: Members, *, name: str, key: str) -> Member:

@@ -368,6 +368,8 @@ class FactKind(StrEnum):
     DOWNTIME = "downtime"
     CLOCK_STEPPED = "clock-stepped"
     RESTORED = "restored"
+    BACKED_UP = "backed-up"
+    PRUNED = "pruned"
 
 
 class Fact(Struct, frozen=True, kw_only=True):

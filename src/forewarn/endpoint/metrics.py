@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 from forewarn.endpoint.service import Counters
 from forewarn.metrics import Family, counter, counters, gauge
+from forewarn.wire.problems import REFUSAL_REASONS
+
+# Each is there from the start, so that an alert sees the first one too.
+_NO_REFUSALS = {(reason,): 0 for reason in REFUSAL_REASONS}
 
 
 class EndpointMetrics:
@@ -32,7 +36,7 @@ class EndpointMetrics:
             "forewarn_guest_refusals",
             "Requests of guests refused, by reason.",
             ("reason",),
-            [((reason,), count) for reason, count in sorted(now.refused().items())],
+            sorted({**_NO_REFUSALS, **{(r,): n for r, n in now.refused().items()}}.items()),
         )
         yield counter("forewarn_guest_waits", "Polls that were parked.", now.waits)
         yield counter("forewarn_guest_approvals", "POSTs of guests answered 200.", now.approvals)

@@ -17,7 +17,39 @@ from forewarn.wire.api_versions import NEWEST_THREE
 # What a refusal quotes of a request is cut to these, so that a refusal is always small.
 QUOTED_CHARS_MAX = 64
 
+NOBODY = "nobody"  # the caller is no VM that is known
 RATE_LIMIT = "rate-limit"  # the reason that is given most often
+# Every reason for which a request of a guest is refused, for metrics. Beside those of this module,
+# the endpoint cuts connections, and cannot enable a scope.
+REFUSAL_REASONS = (
+    "blank-lines",
+    "body-too-large",
+    "broken-http",
+    "connects",
+    "enable-unavailable",
+    "forwarded",
+    "head-too-large",
+    "leaf-without-text",
+    "malformed-body",
+    "no-api-version",
+    "no-metadata-header",
+    NOBODY,
+    "not-one-host",
+    RATE_LIMIT,
+    "repeated-parameter",
+    "request-timeout",
+    "too-many-chunks",
+    "too-many-start-requests",
+    "tree-as-text",
+    "unavailable",
+    "unknown-api-version",
+    "unknown-element",
+    "unknown-host",
+    "unknown-path",
+    "unsupported-expectation",
+    "web-page",
+    "wrong-verb",
+)
 
 PROBLEM_CONTENT_TYPE = "application/problem+json"
 
@@ -213,7 +245,7 @@ def unsupported_expectation() -> GuestProblem:
 
 def nobody() -> GuestProblem:
     """The caller is no VM of ours. It learns nothing, not even what would be accepted."""
-    return GuestProblem(HTTPStatus.FORBIDDEN, "nobody", "Forbidden")
+    return GuestProblem(HTTPStatus.FORBIDDEN, NOBODY, "Forbidden")
 
 
 def too_many_requests(retry_after_s: int) -> GuestProblem:

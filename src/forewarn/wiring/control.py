@@ -16,6 +16,8 @@ from msgspec import Struct
 from forewarn.adapters.authority import Authority, read_peer, read_request
 from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.restored_link import files_to_keep
+from forewarn.adapters.secret_files import LINK_FOLDER
 from forewarn.adapters.shared_folders import refuse_shared_folder
 from forewarn.adapters.sqlite.data_folder import DatabaseRefused
 from forewarn.adapters.sqlite.store import SqliteStore
@@ -33,8 +35,10 @@ from forewarn.control.commands import WasDown
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.membership import Membership, Signing
 from forewarn.control.hosts.report_intake import ReportIntake
+from forewarn.control.retention import RetentionLoop
 from forewarn.core.addresses import listen_text, read_listen
 from forewarn.core.errors import InventoryConflict
+from forewarn.core.model import SECOND_MS
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.logs import Log
 from forewarn.ports import Change, Clock
@@ -57,7 +61,6 @@ from forewarn.wiring.process import (
 
 log = Log(__name__)
 
-LINK_FOLDER = "link"
 CERTIFICATE_LOOK_EVERY_S = 3_600.0
 # Longer than hosts keep an idle connection, so that they close it and not we under their question.
 KEEP_ALIVE_S = 75
@@ -147,10 +150,15 @@ class ControlService:
             two_daemons=self.parts.observed.two_daemons,
             waiting=self.host_feed.waiting,
             handshakes=lambda: self._server.unfinished() if self._server else 0,
+            expiries_s=self._expiries_s,
         )
         self.parts.measures.add(self._link_measures)
         self.parts.measures.add(self.parts.lateness)
         self._told_to_stop = asyncio.Event()
+
+    def _expiries_s(self) -> dict[str, float]:
+        hosts = self.membership.first_expiry_ms() / SECOND_MS
+        return {**self._authority.expiries_s(), "host": hosts}
 
     def _joined(self) -> list[str]:
         return [host.name for host in self.parts.fleet.hosts() if host.joined]
@@ -183,8 +191,7 @@ class ControlService:
                 await self._start_and_run(started)
             finally:
                 end_loading()
-                await self.parts.writer.stop()
-                self.parts.store.close()
+                await self.parts.stop()
 
     async def _start_and_run(self, started: Callable[[ControlWhere], None]) -> None:
         parts, settings = self.parts, self._settings
@@ -207,6 +214,7 @@ class ControlService:
                     *AdoptRoutes(parts.control, self.report_intake, by=settings.by()).table(),
                 ],
                 inventories=self._inventories,
+                kept_files=lambda: files_to_keep(settings.data),
                 by=settings.by(),
             )
             async with serving(app, settings.operator) as url, serving_socket(app, settings):
@@ -296,6 +304,7 @@ class ControlService:
             self.parts.pulse,
             self.parts.lateness.run,
             self.parts.ticker.run,
+            RetentionLoop(self.parts.control, self._settings.retention_days).run,
             self._inventories.run,
             self.membership.run,
         )

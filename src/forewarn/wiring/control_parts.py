@@ -22,12 +22,14 @@ from forewarn.api.link.in_process import InProcessLink
 from forewarn.api.link.routes import LinkRoutes
 from forewarn.control.control import Control
 from forewarn.control.fleet_index import FleetIndex
+from forewarn.control.fleet_metrics import FleetMetrics
 from forewarn.control.hosts import feed_positions
 from forewarn.control.hosts.feed import HostFeed
 from forewarn.control.hosts.observed import Observed
 from forewarn.control.hosts.report_intake import ReportIntake
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.inventory.file_reader import ReadFiles
+from forewarn.control.journal_log import JournalLog
 from forewarn.control.loops import TickerLoop
 from forewarn.control.metrics import ControlMetrics
 from forewarn.control.published_fleet import PublishedFleet
@@ -44,7 +46,7 @@ from forewarn.host.in_process_hosts import InProcessHosts
 from forewarn.host.listeners import Listeners
 from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
-from forewarn.ports import Change, Clock, HostLink, Ids
+from forewarn.ports import Change, Clock, HostLink, Ids, Snapshot
 from forewarn.settings import Settings
 from forewarn.wire.link import ShownScope
 from forewarn.wiring.process import Growing, die
@@ -104,8 +106,7 @@ class ControlParts:
         self._shown_commits = snapshot.shown
         self.observed = Observed(adapters.lease_clock, power=power)
         self.fleet = PublishedFleet(snapshot, self.observed, policy=policy, clock=self.clock)
-        self.measures = ControlMetrics(version=_version)
-        self.measures.loaded(snapshot.scopes)
+        self.measures = self._measuring(snapshot)
         self.lateness = LoopLateness()
         self.files = ReadFiles() if hosts_join else None  # they are asked what a file lists
         began_ms = adapters.lease_clock.monotonic_ms()
@@ -122,6 +123,10 @@ class ControlParts:
         self.ticker = TickerLoop(self.control, self.measures)
         self.fleet.on_publish(show)
         self.fleet.on_publish(self.measures.committed)
+        self.fleet.on_publish(self._fleet_measures.committed)
+        self._journal_log = JournalLog() if settings.log_journal else None
+        if self._journal_log is not None:
+            self.fleet.on_publish(self._journal_log.committed)
         self.fleet.on_publish(self._ring_all)
         self.doorbell = Doorbell()
         self.measures.count(
@@ -134,6 +139,23 @@ class ControlParts:
             "Parts of what hosts said or asked for that broke in control, each time.",
             lambda: self.control.turns.failures,
         )
+
+    def _measuring(self, snapshot: Snapshot) -> ControlMetrics:
+        """The numbers of this control, which begin with what is stored."""
+        measures = ControlMetrics(version=_version)
+        reads, backup_ms = self.store.open_first_reads(), self.store.last_backup_ms()
+        measures.loaded(snapshot.scopes, reads, backup_ms=backup_ms)
+        measures.sizes(self.store.sizes)
+        self._fleet_measures = FleetMetrics(self.fleet)
+        measures.add(self._fleet_measures)
+        return measures
+
+    async def stop(self) -> None:
+        """End the writer, the store and the log of the journal, in this order."""
+        await self.writer.stop()
+        self.store.close()
+        if self._journal_log is not None:
+            await asyncio.to_thread(self._journal_log.end)
 
     def load_host_feed(self, host_feed: HostFeed) -> None:
         """Have the views begin with what is stored."""

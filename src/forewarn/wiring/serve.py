@@ -9,12 +9,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from forewarn.adapters.operator_token import operator_token
+from forewarn.adapters.restored_link import files_to_keep
 from forewarn.adapters.shared_folders import refuse_shared_folder
-from forewarn.adapters.sqlite import backup
+from forewarn.adapters.sqlite import backup, store_check
+from forewarn.adapters.sqlite.data_folder import stop_service
 from forewarn.adapters.sqlite.store import SqliteStore
 from forewarn.adapters.system import RandomIds, SystemClock
 from forewarn.api.app import create_app
 from forewarn.control.commands import WasDown
+from forewarn.control.retention import RetentionLoop
 from forewarn.core.errors import Conflict, InventoryConflict, Unavailable
 from forewarn.core.principal import CLOCK, INVENTORY_FILE
 from forewarn.doorbell import rung
@@ -36,8 +39,17 @@ from forewarn.wiring.process import (
 log = Log(__name__)
 
 ARRANGE_AGAIN_S = 2.0
+STOP_LIMIT_S = 60.0  # for a service that is told to end
 
 restore = backup.restore
+check_folder = store_check.check_folder
+check_backup = store_check.check_backup
+
+
+def move_out(data: Path, target: Path, *, limit_s: float = STOP_LIMIT_S) -> None:
+    """End the service of a data folder, if one runs, and write its last backup. See `backup`."""
+    stop_service(data, limit_s=limit_s)
+    backup.move_out(data, target)
 
 
 class Where(Struct, frozen=True):
@@ -106,8 +118,7 @@ class EmbeddedService:
                 end_loading()
                 await self._listeners.close()
                 await self._endpoint.close()
-                await self._parts.writer.stop()
-                self._parts.store.close()
+                await self._parts.stop()
 
     async def _start_and_run(self, started: Callable[[Where], None]) -> None:
         parts, settings = self._parts, self._settings
@@ -126,6 +137,7 @@ class EmbeddedService:
             doorbell=parts.doorbell,
             scratch=settings.data,
             inventories=self._inventories,
+            kept_files=lambda: files_to_keep(settings.data),
             by=settings.by(),
         )
         async with serving(app, settings.operator) as url, serving_socket(app, settings):
@@ -175,6 +187,7 @@ class EmbeddedService:
             self._parts.pulse,
             self._parts.lateness.run,
             self._parts.ticker.run,
+            RetentionLoop(self._parts.control, self._settings.retention_days).run,
             self._parts.hosts.run,
             self._parts.guests.run,
             self._follow_fleet,

@@ -241,7 +241,7 @@ class Emulator:
         await self._endpoint.close()
         await self._parts.writer.stop()
         await self._listeners.close()  # what a command that was under way has opened since
-        self._parts.store.close()
+        await self._parts.stop()
 
     def hand_over(self) -> Kept:
         """What the next emulator needs. To be closed after this; what is taken must be used."""

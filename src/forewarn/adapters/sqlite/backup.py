@@ -1,25 +1,43 @@
-"""Copies of the database: a backup of one in use, and a data folder made from a backup.
+"""Backups: of a data folder in use, the last one of a control that moves, and restoring one.
 
-Both leave a whole file or none: they write under another name, sync, and rename.
+All leave a whole file or none: they write under another name, sync, and rename.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 from msgspec import Struct
 
-from forewarn.adapters.private_files import leave_to_owner, sync_file, sync_folder
+from forewarn.adapters.file_forms import this_program
+from forewarn.adapters.private_files import (
+    leave_to_owner,
+    sync_file,
+    sync_folder,
+    write_private,
+)
+from forewarn.adapters.restored_link import LinkPlan, carry_out, files_to_keep, plan_link
+from forewarn.adapters.secret_files import LINK_FOLDER
+from forewarn.adapters.sqlite.backup_file import (
+    BackupNote,
+    KeptFiles,
+    put_files,
+    read_files,
+    seal,
+    sealed,
+    take_out_files,
+)
 from forewarn.adapters.sqlite.data_folder import (
     BROKEN_FILE_ERRORS,
+    DATABASE_FILES,
     DATABASE_NAME,
     LOCK_NAME,
+    MOVED_NAME,
     RESTORING_NAME,
     DamagedDatabase,
     FileExists,
@@ -33,9 +51,10 @@ from forewarn.adapters.sqlite.data_folder import (
     refuse_damaged,
     refuse_database,
     refuse_file,
+    refuse_wal,
 )
 from forewarn.adapters.sqlite.database import Database, connect
-from forewarn.adapters.sqlite.database_mark import DatabaseMark, Progress, file_sum, write_mark
+from forewarn.adapters.sqlite.database_mark import DatabaseMark, Progress, write_mark
 from forewarn.adapters.sqlite.opening import new_progress
 from forewarn.adapters.sqlite.rows import FACTS, SCOPES
 from forewarn.adapters.sqlite.statements import named_queries
@@ -47,21 +66,19 @@ INCARNATION_AFTER_RESTORE = 1_000_000  # added: more than any document can have 
 INCARNATION_MAX = 2**53 - 1  # what guests that read JSON numbers as floats can tell apart
 PARTIAL_SUFFIX = ".partial"
 KEPT_ASIDE_PREFIX = "before-restore-"
-SEAL = b"forewarn-backup-sum:%08x\n"  # the last bytes of a backup, behind the pages of SQLite
-SEAL_BYTES = len(SEAL % 0)
-_SEAL = re.compile(rb"forewarn-backup-sum:([0-9a-f]{8})\n")
 
 
 class RestoreResult(Struct, frozen=True, kw_only=True):
     """What a restore did. `kept_aside` is the folder with the database that was there before.
 
     `unread` says why the incarnations of that database could not be read; empty if they were, or
-    if there was none.
+    if there was none. `link` says what became of the members.
     """
 
     database: Path
     kept_aside: Path | None
     scopes: int
+    link: LinkPlan
     unread: str = ""
 
 
@@ -79,18 +96,60 @@ class _Made(Struct, frozen=True):
     mark: DatabaseMark
 
 
-def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
+def write_backup(
+    database: Database,
+    target: Path,
+    *,
+    overwrite: bool,
+    files: Callable[[], Mapping[str, bytes]] = dict,
+) -> None:
     """Copy what is committed to `target`, durably. See `SqliteStore.backup`."""
+    _write(database.copy_to, target, overwrite=overwrite, files=files, moved=False)
+
+
+def move_out(data_dir: Path, target: Path) -> None:
+    """Write the last backup of a data folder that no process has open, and let it start no more.
+
+    Raises a DatabaseRefused, StoreFailed or OSError, and then the folder can be started as before.
+    """
+    lock = FolderLock(data_dir)
+    try:
+        leave_to_owner(data_dir / LOCK_NAME)
+        database = data_dir / DATABASE_NAME
+        _refuse_source(database, with_wal=True)
+        refuse_wal(data_dir)
+
+        def copy_to(copy: sqlite3.Connection) -> None:
+            with closing(_read_only(database, with_wal=True)) as there:
+                there.backup(copy)
+
+        _write(copy_to, target, overwrite=False, files=lambda: files_to_keep(data_dir), moved=True)
+        write_private(data_dir / MOVED_NAME, f"{target.absolute()}\n".encode())
+    finally:
+        lock.release()
+
+
+def _write(
+    copy_to: Callable[[sqlite3.Connection], None],
+    target: Path,
+    *,
+    overwrite: bool,
+    files: Callable[[], Mapping[str, bytes]],
+    moved: bool,
+) -> None:
+    """The copy, then the files: what the list of members says after the copy holds at a start."""
     if target.exists() and not overwrite:
         raise FileExists(f"{target} exists.", "Name a file that does not, or allow overwriting.")
     partial = target.with_name(target.name + PARTIAL_SUFFIX)
+    note = BackupNote(made_ms=SystemClock().now_ms(), written_by=this_program(), moved=moved)
     try:
         partial.unlink(missing_ok=True)
         make_private(partial)
         with closing(connect(partial.absolute().as_uri())) as copy:
-            database.copy_to(copy)
+            copy_to(copy)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
-        _seal(partial)
+            put_files(copy, files(), note)
+        seal(partial)
         sync_file(partial)
         partial.replace(target)
         sync_folder(target.absolute().parent)
@@ -99,45 +158,27 @@ def write_backup(database: Database, target: Path, *, overwrite: bool) -> None:
         raise StoreFailed(f"writing the backup {target}: {error}", fatal=False) from error
 
 
-def _seal(file: Path) -> None:
-    """Put a checksum behind the last page, where SQLite does not look. Pages have none."""
-    found = file_sum(file)
-    with file.open("ab") as opened:
-        opened.write(SEAL % found)
-
-
-class _Sealed(Struct, frozen=True):
-    """So many bytes of a backup are pages, and that is their checksum."""
-
-    page_bytes: int
-    kept_sum: int
-
-
-def _sealed(file: Path) -> _Sealed | None:
-    """The seal of a backup. One of an earlier version has none; nor has one that was cut off."""
-    page_bytes = max(0, file.stat().st_size - SEAL_BYTES)
-    with file.open("rb") as opened:
-        opened.seek(page_bytes)
-        seal = _SEAL.fullmatch(opened.read(SEAL_BYTES))
-    return None if seal is None else _Sealed(page_bytes, int(seal[1], 16))
-
-
 def restore(
-    source: Path, data_dir: Path, *, force: bool = False, clock: Clock | None = None
+    source: Path,
+    data_dir: Path,
+    *,
+    force: bool = False,
+    revoke: Collection[str] = (),
+    clock: Clock | None = None,
 ) -> RestoreResult:
-    """Make the database of a data folder from a backup, or raise and leave the folder as it was.
+    """Make a data folder from a backup, or raise and leave the folder as it was.
 
     Every incarnation grows by INCARNATION_AFTER_RESTORE, from the higher one of the backup and of
     the database that is replaced: guests may have seen documents that the backup does not know,
     and an incarnation never goes back. A database that is already there is refused unless
     `force`, and then kept aside; it need not be sound. The source may be that database itself,
-    which is how to go on with one that a start refuses as another or older. Root may restore for
-    the owner of the folder. Raises a DatabaseRefused, StoreFailed or OSError.
+    which is how to go on with one that a start refuses as another or older. Members, authority and
+    token follow `restored_link`; the hosts in `revoke` are no members afterwards. Root may restore
+    for the owner of the folder. Raises a DatabaseRefused, StoreFailed or OSError.
     """
     database = data_dir / DATABASE_NAME
     own = database.exists() and source.exists() and source.samefile(database)
-    if not own:
-        _refuse_source(source)
+    kept = KeptFiles() if own else _refuse_source(source)
     lock = FolderLock(data_dir)
     try:
         leave_to_owner(data_dir / LOCK_NAME)
@@ -149,24 +190,32 @@ def restore(
         if own:
             _refuse_source(source, with_wal=True)
         now_ms = (clock or SystemClock()).now_ms()
+        link = plan_link(data_dir, kept, source=source, revoke=revoke, now_ms=now_ms)
         restoring = data_dir / RESTORING_NAME
         replaced = _replaced(database, restoring)
         made = _copy_and_raise(source, restoring, replaced, now_ms, with_wal=own)
-        kept_aside = keep_aside(data_dir, f"{KEPT_ASIDE_PREFIX}{now_ms}")
+        aside = (*DATABASE_FILES, *((LINK_FOLDER,) if link.aside else ()))
+        kept_aside = keep_aside(data_dir, f"{KEPT_ASIDE_PREFIX}{now_ms}", aside)
+        carry_out(data_dir, link)
         # Before the name: a kill in between leaves a restore that is refused as half done, and
         # never a database beside the mark of another.
         write_mark(data_dir, made.mark)
         restoring.rename(database)
+        (data_dir / MOVED_NAME).unlink(missing_ok=True)
         sync_folder(data_dir)
         return RestoreResult(
-            database=database, kept_aside=kept_aside, scopes=made.scopes, unread=replaced.unread
+            database=database,
+            kept_aside=kept_aside,
+            scopes=made.scopes,
+            link=link,
+            unread=replaced.unread,
         )
     finally:
         lock.release()
 
 
-def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
-    """Raise a DatabaseRefused unless the source is a sound backup of ours.
+def _refuse_source(source: Path, *, with_wal: bool = False) -> KeptFiles:
+    """The files in a backup. Raise a DatabaseRefused unless it is a sound one of ours.
 
     `with_wal`: it is the database of the data folder itself, which no process has open.
     """
@@ -183,14 +232,16 @@ def _refuse_source(source: Path, *, with_wal: bool = False) -> None:
         with closing(_read_only(source, with_wal=with_wal)) as connection:
             refuse_database(connection, source)
             empty = is_empty(connection)
+            kept = read_files(connection, source)
     except BROKEN_FILE_ERRORS as error:
         refuse_damaged(error, source)
         raise StoreFailed(f"reading {source}: {error}", fatal=False) from error
     if empty:
         raise ForeignDatabase(f"{source} is empty.", "Name a file made by `forewarn backup`.")
-    sealed = _sealed(source)
-    if sealed is not None and sealed.kept_sum != file_sum(source, bytes_max=sealed.page_bytes):
+    found = None if with_wal else sealed(source)
+    if found is not None and not found.holds(source):
         raise damaged(source, "it is not what was written")
+    return kept
 
 
 def _read_only(path: Path, *, with_wal: bool) -> sqlite3.Connection:
@@ -256,13 +307,14 @@ def _copy_and_raise(
             _copy_with_wal(source, making)
         else:
             shutil.copyfile(source, making)
-            sealed = _sealed(making)
-            if sealed is not None:
-                os.truncate(making, sealed.page_bytes)
+            found_seal = sealed(making)
+            if found_seal is not None:
+                os.truncate(making, found_seal.page_bytes)
         with closing(connect(making.absolute().as_uri())) as copy:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
             refuse_database(copy, making)  # the copy too: a disk may fail while it is made
+            take_out_files(copy)
             migrate(copy)
             copy.execute("BEGIN IMMEDIATE")
             scopes = _raise_incarnations(copy, source, replaced, now_ms)

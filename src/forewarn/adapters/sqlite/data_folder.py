@@ -13,6 +13,7 @@ start is a DatabaseRefused, with the file and the remedy in its words:
     +-- OtherDatabase        it is another one, or older than it was
     +-- DamagedMark          which database belongs here is not known
     +-- InterruptedRestore   a restore stopped half way
+    +-- MovedAway            the control of this folder went to another machine
     +-- FileExists           a backup or restore would overwrite something
 """
 
@@ -24,8 +25,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sqlite3
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from forewarn.adapters.private_files import leave_to_owner, sync_folder
@@ -36,11 +40,13 @@ from forewarn.text.packaged import packaged_text
 
 DATABASE_NAME = "forewarn.db"
 WAL_NAME = f"{DATABASE_NAME}-wal"
+SHM_NAME = f"{DATABASE_NAME}-shm"
 JOURNAL_NAME = f"{DATABASE_NAME}-journal"  # there only if the making of a database was cut off
 # All that SQLite makes of one database. In this order they are moved: see `keep_aside`.
-DATABASE_FILES = (DATABASE_NAME, WAL_NAME, f"{DATABASE_NAME}-shm", JOURNAL_NAME)
+DATABASE_FILES = (DATABASE_NAME, WAL_NAME, SHM_NAME, JOURNAL_NAME)
 LOCK_NAME = "forewarn.lock"
 RESTORING_NAME = "forewarn.db.restoring"
+MOVED_NAME = "forewarn.moved"  # there once the control of this folder has moved elsewhere
 APPLICATION_ID = 0x4657524E  # "FWRN"; where `file` and SQLite look for whose file it is
 # In order; the number of the last one is the schema's version.
 MIGRATIONS = (
@@ -77,6 +83,7 @@ LOADED_TABLES = frozenset(
         "vm",
     }
 )
+STOPPED_LOOK_EVERY_S = 0.02
 LOCK_BYTES_MAX = 60  # of the lock file, which says who holds the lock
 CHECK_LIMIT_MS = 10_000  # a database too large to check in this time is opened unchecked
 CHECK_STEPS_BETWEEN_LOOKS = 100_000  # virtual machine steps of SQLite between looks at the clock
@@ -166,6 +173,10 @@ class InterruptedRestore(DatabaseRefused):
     """A restore stopped half way; starting now would begin with an empty database."""
 
 
+class MovedAway(DatabaseRefused):
+    """The control of this folder went to another machine; two of them would give two orders."""
+
+
 class FileExists(DatabaseRefused):
     """A backup or restore would overwrite what is there."""
 
@@ -199,6 +210,28 @@ class FolderLock:
             self._file = -1
 
 
+@contextmanager
+def kept_from_starting(data_dir: Path) -> Iterator[bool]:
+    """Keep a service from starting on the folder for the length of the block.
+
+    Yields False, and keeps nothing, if one uses the folder already. Raises OSError.
+    """
+    lock = data_dir / LOCK_NAME
+    if not lock.exists():
+        yield True  # no service was ever here
+        return
+    file = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)
+
+
 def lock_holder(data_dir: Path) -> int | None:
     """The process that took the folder's lock last, if it is there still; nothing is locked.
 
@@ -214,6 +247,35 @@ def lock_holder(data_dir: Path) -> int | None:
     began = started_at(pid)
     same = began is not None and said[1:] in ([], [began])  # [] was written by an earlier version
     return pid if same else None
+
+
+def stop_service(data_dir: Path, *, limit_s: float) -> None:
+    """Have the process that holds the folder end, if there is one, as a signal does.
+
+    Raises FolderInUse if it is there after `limit_s`, FolderUnusable if it is not ours to end.
+    """
+    clock = SystemClock()
+    until_ms = clock.monotonic_ms() + int(limit_s * 1_000)
+    told: int | None = None
+    while True:
+        try:
+            return FolderLock(data_dir).release()
+        except FolderInUse:
+            if clock.monotonic_ms() >= until_ms:
+                raise
+        pid = lock_holder(data_dir)
+        try:
+            if pid is not None and pid != told:
+                os.kill(pid, signal.SIGTERM)
+                told = pid
+        except ProcessLookupError:
+            pass  # it has ended meanwhile
+        except PermissionError:
+            raise FolderUnusable(
+                f"This user may not end process {pid}, which uses {data_dir}.",
+                "Say it as root, or as the user who runs the service.",
+            ) from None
+        time.sleep(STOPPED_LOOK_EVERY_S)
 
 
 def started_at(pid: int) -> str | None:
@@ -309,6 +371,20 @@ def refuse_interrupted_restore(data_dir: Path) -> None:
             f"A restore of {data_dir} stopped half way; it has no {DATABASE_NAME} yet.",
             f"Run {restore_command(data_dir)} again.",
         )
+
+
+def refuse_moved(data_dir: Path) -> None:
+    """Raise MovedAway if the last backup of the folder was made to go on elsewhere."""
+    note = data_dir / MOVED_NAME
+    if not note.exists():
+        return
+    target = Path(note.read_text(encoding="utf-8", errors="replace").strip())
+    raise MovedAway(
+        f"The control of {data_dir} was moved: {target} was made to go on with on another machine.",
+        f"Start it there. To go on here, with the other one stopped for good, run"
+        f" {restore_command(data_dir, target, force=True)}; if it was never restored anywhere,"
+        f" removing {note} is enough.",
+    )
 
 
 def refuse_database(connection: sqlite3.Connection, path: Path) -> None:
@@ -432,7 +508,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found == "ok":
-            found = _odd_cell(connection)
+            found = odd_cell(connection, LOADED_TABLES)
     except BROKEN_FILE_ERRORS as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             log.warning("the database was not checked to its end", path=str(path))
@@ -445,15 +521,15 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise damaged(path, found)
 
 
-def _odd_cell(connection: sqlite3.Connection) -> str:
-    """ "ok", or which table has a cell of a type that its column does not have.
+def odd_cell(connection: sqlite3.Connection, among: Collection[str]) -> str:
+    """ "ok", or which of these tables has a cell of a type that its column does not have.
 
-    SQLite itself lets any column hold anything, and would hand us bytes where we wrote a name. Only
-    tables that a start reads are looked at: the others grow without end.
+    SQLite itself lets any column hold anything, and would hand us bytes where we wrote a name. A
+    start looks only at the tables that it reads: the others grow without end.
     """
     kinds = {"TEXT": "text", "BIGINT": "integer"}
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    for table in sorted({name for (name,) in tables} & LOADED_TABLES):
+    for table in sorted({name for (name,) in tables} & set(among)):
         columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
         odd = " OR ".join(
             f"typeof({column[1]}) NOT IN ('{kinds.get(column[2], 'null')}', 'null')"

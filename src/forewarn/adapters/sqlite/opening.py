@@ -38,6 +38,7 @@ from forewarn.adapters.sqlite.data_folder import (
     refuse_database,
     refuse_file,
     refuse_interrupted_restore,
+    refuse_moved,
     refuse_wal,
     remove_leftovers,
     unusable,
@@ -177,6 +178,7 @@ def _refuse_or_make(data_dir: Path) -> None:
     at the first broken frame, plays any WAL into any database, and takes an empty file for new.
     """
     refuse_interrupted_restore(data_dir)
+    refuse_moved(data_dir)
     path = data_dir / DATABASE_NAME
     missing = not path.exists()
     wal = _has_content(data_dir / WAL_NAME)
@@ -199,6 +201,12 @@ def _refuse_or_make(data_dir: Path) -> None:
         refuse_replaced(mark, in_file, data_dir)
     _refuse_what_it_says(path, mark)
     refuse_changed(mark, in_file, data_dir)
+
+
+def refuse_unfit(data_dir: Path) -> None:
+    """Raise what a start would raise for the database that is there; makes and changes nothing."""
+    if (data_dir / DATABASE_NAME).exists() or (data_dir / MARK_NAME).exists():
+        _refuse_or_make(data_dir)
 
 
 def _refuse_what_it_says(path: Path, mark: DatabaseMark | None) -> None:

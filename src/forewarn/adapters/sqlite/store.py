@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Row
 
@@ -20,6 +20,7 @@ from forewarn.adapters.sqlite.opening import open_database
 from forewarn.adapters.sqlite.table_columns import Cells
 from forewarn.core import document
 from forewarn.core.model import DAY_MS, Action, Host, Operation, ScheduledEvent, Scope
+from forewarn.core.retention import SLICE_EVENTS_MAX, SLICE_LINES_MAX, Prunable
 from forewarn.ports import (
     Change,
     Epoch,
@@ -40,6 +41,7 @@ REMEMBERED_MS = 7 * DAY_MS  # for how long the answer to an order is kept, at le
 # Of older answers, as many go with each new one at most: more than come, so that none pile up.
 REMEMBERED_DELETED_MAX = 10
 AFTER_ALL_IDS = "~"  # no id has it, and what ids have comes before it
+BACKUP_LOOKED_FOR_LINES_MAX = 200_000  # of the journal, at a start, for when the last one was given
 
 
 class SqliteStore:
@@ -116,6 +118,26 @@ class SqliteStore:
                 for event_id in event_ids
                 if reading.row("event_known", {"scope": scope, "event_id": event_id}) is not None
             )
+
+    def prunable(self, before_ms: int) -> Prunable:
+        """A slice of what ended before that, oldest first, also as saved since begin.
+
+        Only the oldest are looked at, so that a slice costs the same in a store of any size. The
+        newest event and operation stay, so that no later one gets the number of one that went.
+        """
+        of_lines = {"before_ms": before_ms, "limit": SLICE_LINES_MAX}
+        of_events = {"before_ms": before_ms, "limit": SLICE_EVENTS_MAX}
+        with self._database.reading_own() as reading:
+            lines = reading.rows("prunable_lines", of_lines)
+            events = reading.rows("prunable_events", of_events)
+            operations = reading.rows("prunable_operations", of_events)
+            reads = [reading.row("count_first_reads", {"event_id": r["event_id"]}) for r in events]
+        return Prunable(
+            lines=tuple(row["number"] for row in lines),
+            events=tuple(row["event_id"] for row in events),
+            operations=tuple(row["operation_id"] for row in operations),
+            receipts=sum(row["count"] for row in reads if row is not None),
+        )
 
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, also as saved since begin."""
@@ -213,14 +235,41 @@ class SqliteStore:
             found = reading.listed(list_queries.journal(where, after=after, limit=limit))
         return tuple(rows.journal_line(row) for row in found)
 
+    def open_first_reads(self) -> Sequence[FirstRead]:
+        """The receipts of all events that are scheduled."""
+        with self._database.reading() as reading:
+            found = reading.rows("first_reads_of_scheduled")
+        return tuple(rows.FIRST_READS.value(row) for row in found)
+
+    def last_backup_ms(self) -> int | None:
+        """When a backup was last given; None if none of the newest lines of the journal says so."""
+        after = self.journal_end() - BACKUP_LOOKED_FOR_LINES_MAX
+        with self._database.reading() as reading:
+            row = reading.row("last_backup", {"after": after})
+        return None if row is None else int(row["at_ms"])
+
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes of the database file and of its WAL; 0 of what is not there."""
+        path = self._database.path
+        if path is None:
+            return {"database": 0, "wal": 0}
+        files = {"database": path, "wal": path.with_name(f"{path.name}-wal")}
+        return {name: _bytes_of(file) for name, file in files.items()}
+
     def journal_end(self) -> int:
         """The number of the newest committed fact, 0 while there is no fact."""
         with self._database.reading() as reading:
             row = reading.row("journal_end")
         return 0 if row is None else int(row["number"])
 
-    def backup(self, target: Path, *, overwrite: bool = False) -> None:
-        """Write a consistent copy of what is committed while the store is in use.
+    def backup(
+        self,
+        target: Path,
+        *,
+        overwrite: bool = False,
+        files: Callable[[], Mapping[str, bytes]] = dict,
+    ) -> None:
+        """Write a consistent copy of what is committed while the store is in use, and `files`.
 
         The target is whole and on the disk when this returns, else it is as it was. Raises
         `data_folder.FileExists` if it exists and `overwrite` was not asked for, and StoreFailed
@@ -229,7 +278,7 @@ class SqliteStore:
         # With the first backup: an emulator makes none.
         from forewarn.adapters.sqlite.backup import write_backup  # noqa: PLC0415 - see above
 
-        write_backup(self._database, target, overwrite=overwrite)
+        write_backup(self._database, target, overwrite=overwrite, files=files)
 
     def close(self) -> None:
         """End it. Everything committed stays. A second call does nothing."""
@@ -289,10 +338,24 @@ class _Saving:
         if change.inventory is not None:
             kept = change.inventory_packed or packed.pack(change.inventory)
             self._database.write("upsert_meta", {"name": "inventory", "value": kept})
+        if change.pruned is not None:
+            self._prune(change.pruned)
         if change.unfinished:
             self._database.write("upsert_unfinished_inventory", {"about": change.unfinished})
         elif change.unfinished is not None:
             self._database.write("delete_unfinished_inventory", {})
+
+    def _prune(self, pruned: Prunable) -> None:
+        """After the facts: the line that says so has the highest number, and no later one its."""
+        self._database.write_all("delete_fact", ({"number": number} for number in pruned.lines))
+        events = [{"event_id": event_id} for event_id in pruned.events]
+        operations = [{"operation_id": operation_id} for operation_id in pruned.operations]
+        self._database.write_all("delete_first_reads", events)
+        self._database.write_all("delete_actions_of_event", events)
+        self._database.write_all("delete_ended_event", events)
+        self._database.write_all("delete_operation_members", operations)
+        self._database.write_all("delete_actions_of_operation", operations)
+        self._database.write_all("delete_ended_operation", operations)
 
     def _remember(self, remembered: RememberedAnswer) -> None:
         self._expect_one(
@@ -469,6 +532,13 @@ class _Saving:
     def _expect_one(self, query: str, cells: Mapping[str, str | int | None], stale: str) -> None:
         if self._database.write(query, cells) != 1:
             raise StaleRevision(stale)
+
+
+def _bytes_of(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _refuse_same_revision(before: int, after: int, what: str) -> None:

@@ -60,7 +60,7 @@ def create_link_app(
 ) -> ASGIApp:
     """The application behind `/link/*`; serve it with `LinkProtocol`, which says who asks."""
     names = frozenset({"authority", "join", "renew", *routes.table()})
-    rooms = _Rooms()
+    rooms = _Rooms(measures)
     asked = {
         f"/link/{name}": _answering(asking, membership, rooms)
         for name, asking in routes.table().items()
@@ -87,7 +87,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class _Rooms:
     """What the questions and answers of one link share."""
 
-    def __init__(self) -> None:
+    def __init__(self, measures: LinkMetrics) -> None:
+        self.measures = measures
         self.long = MemoryBudget(LONG_QUESTIONS_BYTES_MAX, wire.BODY_BYTES_MAX)
         self.short = MemoryBudget(SHORT_QUESTIONS_BYTES_MAX, SHORT_OF_HOST_BYTES_MAX)
         self.answers = MemoryBudget(ANSWERS_BYTES_MAX, ANSWERS_OF_HOST_BYTES_MAX)
@@ -162,6 +163,7 @@ def _one_at_a_time(handler: Handler, membership: Membership) -> Handler:
 def _reading(asking: Asking, membership: Membership, rooms: _Rooms) -> Handler:
     async def handler(request: Request) -> Response:
         member = _member(request, membership)
+        rooms.measures.spoke(member.name, request.headers.get(wire.VERSION_HEADER, ""))
         asker = Asker(member.name, partial(membership.need_still, member))
         size = declared_bytes(request, bytes_max=asking.bytes_max)
         with rooms.of_question(size).taking(f"host {member.name}", size):

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from forewarn.core.model import SECOND_MS
 from forewarn.metrics import Family, counters, gauge, gauges
+from forewarn.wire.link import LINK_VERSION
+
+VERSIONS = ("same", "older", "newer", "unknown")  # as `compared` says it
+
+
+def compared(version: str) -> str:
+    """How a version of the link is beside that of this control."""
+    theirs, ours = _numbers(version), _numbers(LINK_VERSION)
+    if theirs is None or ours is None:
+        return "unknown"
+    if theirs == ours:
+        return "same"
+    return "older" if theirs < ours else "newer"
+
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    parts = version.split(".")
+    short = all(part.isascii() and part.isdecimal() and len(part) <= 4 for part in parts)
+    return tuple(map(int, parts)) if short and len(parts) == 2 else None
 
 
 class LinkMetrics:
@@ -21,6 +40,7 @@ class LinkMetrics:
         two_daemons: Callable[[str], bool],
         waiting: Callable[[], int],
         handshakes: Callable[[], int],
+        expiries_s: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._members = members
         self._silent_ms = silent_ms
@@ -28,14 +48,34 @@ class LinkMetrics:
         self._two_daemons = two_daemons
         self._waiting = waiting
         self._handshakes = handshakes
+        self._expiries_s = expiries_s
         self._answers: Counter[tuple[str, str]] = Counter()
+        self._versions: dict[str, str] = {}
 
     def answered(self, question: str, status: int) -> None:
         """One question was answered. `question` is one of a few names, never what a host sent."""
         self._answers[question, str(status)] += 1
 
+    def spoke(self, host: str, version: str) -> None:
+        """A member said which version of the link it speaks."""
+        self._versions[host] = version
+
     def collect(self) -> Iterator[Family]:
         members = self._members()
+        self._versions = {name: self._versions.get(name, "") for name in members}
+        spoken = Counter(map(compared, self._versions.values()))
+        yield gauges(
+            "forewarn_link_hosts",
+            "Hosts that have joined, by the version of the link they speak beside that of control.",
+            ("version",),
+            [((one,), spoken[one]) for one in VERSIONS],
+        )
+        yield gauges(
+            "forewarn_certificate_expiry_timestamp_seconds",
+            "When a certificate expires; `host` is the first one of a member. 0 if not known yet.",
+            ("certificate",),
+            [((name,), until_s) for name, until_s in self._expiries_s().items()],
+        )
         yield gauge("forewarn_link_members", "Hosts that have joined.", len(members))
         yield gauge(
             "forewarn_link_waiting",

@@ -104,6 +104,7 @@ class Membership:
         self._shut_out = shut_out
         self._aside = aside
         self._one_at_a_time = asyncio.Lock()
+        self._until_ms: dict[str, int] = {}  # of the certificates that hosts have shown
         self._leaving: set[str] = set()  # found at the start, with their places still to be taken
 
     @property
@@ -177,7 +178,8 @@ class Membership:
         """
         async with self._one_at_a_time:
             if not await self._is_out_already(name):
-                await self._change(membership.revoke(self._members, name))
+                now_ms = self._clock.now_ms()
+                await self._change(membership.revoke(self._members, name, now_ms=now_ms))
         self._shut_out(name)
         await self._files.read_by_now()  # else the writer would read it, and all callers wait
         await self._take_from([name])
@@ -225,6 +227,7 @@ class Membership:
         """The member that a certificate, already checked by TLS, belongs to. Raises NotMember."""
         shown = self._signing.read_peer(certificate)
         member = membership.need_member(self._members, name=shown.name, key=shown.key)
+        self._until_ms[member.name] = shown.until_ms
         if self._clock.now_ms() >= shown.until_ms:
             raise NotMember(
                 f"The certificate of host {shown.name} has expired.",
@@ -233,6 +236,11 @@ class Membership:
                 "it is on the control machine.",
             )
         return member
+
+    def first_expiry_ms(self) -> int:
+        """When the first certificate of a member expires, of those that were shown; 0 if none."""
+        members = self._members.members
+        return min((ms for name, ms in self._until_ms.items() if name in members), default=0)
 
     def need_still(self, member: Member) -> None:
         """Raises NotMember if the member was revoked or replaced meanwhile."""

@@ -236,3 +236,86 @@ SELECT name, shown_commit FROM scope;
 -- name: reset_shown_commits
 -- As above.
 UPDATE scope SET shown_commit = 0;
+
+-- name: prunable_lines
+-- Of the oldest lines that belong to nothing open, those that are old enough.
+SELECT number
+  FROM (SELECT number, at_ms FROM journal
+         WHERE NOT EXISTS (SELECT 1 FROM scheduled_event
+                            WHERE scheduled_event.event_id = journal.event_id
+                              AND scheduled_event.phase IN ('scheduled', 'started'))
+           AND NOT EXISTS (SELECT 1 FROM operation
+                            WHERE operation.operation_id = journal.operation_id
+                              AND operation.phase IN ('waiting', 'started'))
+         ORDER BY number LIMIT :limit)
+ WHERE at_ms < :before_ms
+ ORDER BY number;
+
+-- name: prunable_events
+-- The same of ended events, but for one that holds its scope, one of a later operation, the newest.
+SELECT event_id
+  FROM (SELECT event_id, sequence, ended_ms, operation_id FROM scheduled_event
+         WHERE phase NOT IN ('scheduled', 'started')
+           AND NOT EXISTS (SELECT 1 FROM scope
+                            WHERE scope.hold_event_id = scheduled_event.event_id)
+           AND NOT EXISTS (SELECT 1 FROM operation
+                            WHERE operation.operation_id = scheduled_event.operation_id
+                              AND COALESCE(operation.ended_ms, :before_ms) >= :before_ms)
+         ORDER BY sequence LIMIT :limit)
+ WHERE ended_ms < :before_ms
+   AND sequence < (SELECT MAX(sequence) FROM scheduled_event)
+ ORDER BY sequence;
+
+-- name: prunable_operations
+-- The same of operations, once no event of theirs is left.
+SELECT operation_id
+  FROM (SELECT operation_id, sequence, ended_ms FROM operation
+         WHERE phase = 'ended'
+           AND NOT EXISTS (SELECT 1 FROM operation_member
+                             JOIN scheduled_event
+                               ON scheduled_event.event_id = operation_member.event_id
+                            WHERE operation_member.operation_id = operation.operation_id)
+         ORDER BY sequence LIMIT :limit)
+ WHERE ended_ms < :before_ms
+   AND sequence < (SELECT MAX(sequence) FROM operation)
+ ORDER BY sequence;
+
+-- name: count_first_reads
+-- How many VMs have read an event.
+SELECT COUNT(*) AS count FROM receipt WHERE event_id = :event_id;
+
+-- name: delete_fact
+-- A line goes; its number never comes again.
+DELETE FROM journal WHERE number = :number;
+
+-- name: delete_first_reads
+-- What goes with an event that goes.
+DELETE FROM receipt WHERE event_id = :event_id;
+
+-- name: delete_actions_of_event
+-- The same: what was done for it.
+DELETE FROM action WHERE event_id = :event_id;
+
+-- name: delete_ended_event
+-- Only an event that has ended goes.
+DELETE FROM scheduled_event
+ WHERE event_id = :event_id AND phase NOT IN ('scheduled', 'started');
+
+-- name: delete_actions_of_operation
+-- What goes with an operation that goes.
+DELETE FROM action WHERE operation_id = :operation_id;
+
+-- name: delete_ended_operation
+-- Only an operation that has ended goes.
+DELETE FROM operation WHERE operation_id = :operation_id AND phase = 'ended';
+
+-- name: first_reads_of_scheduled
+-- Who has read what has not started yet.
+SELECT receipt.* FROM receipt
+  JOIN scheduled_event ON scheduled_event.event_id = receipt.event_id
+ WHERE scheduled_event.phase = 'scheduled';
+
+-- name: last_backup
+-- When a backup was last given, among the newest lines.
+SELECT at_ms FROM journal WHERE number > :after AND kind = 'backed-up'
+ ORDER BY number DESC LIMIT 1;
