@@ -14,6 +14,7 @@ from forewarn.control.retention import RetentionLoop
 from forewarn.core.model import DAY_MS, FactKind
 from forewarn.core.principal import CLOCK
 from forewarn.core.retention import SLICE_EVENTS_MAX, SLICE_LINES_MAX, Prunable, prune_before_ms
+from forewarn.ports import ListFilter
 from support.operator_world import OperatorWorld, running
 from support.waiting import until
 
