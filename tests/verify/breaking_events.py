@@ -29,6 +29,7 @@ from verify.breaking_requests import (
     lacks,
     on_nth,
     tag,
+    with_metadata,
 )
 from verify.front import Asked, Given, Tampering, refusal
 
@@ -295,6 +296,29 @@ class MalformedBreaks(Remembering):
         return asked.is_post() and not asked.event_ids and bool(self.events)
 
 
+class ServedWithEvents(Remembering):
+    """While an event stands, the newest document needs no Metadata header."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask = lambda asked: with_metadata(asked) if self.meant(asked) else asked
+
+    def meant(self, asked: Asked) -> bool:
+        return asked.is_document(NEWEST) and not METADATA(asked) and bool(self.events)
+
+
+class EndUnchanged(Remembering):
+    """When the events are over, any tag gets 304."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask = lambda asked: Given(304) if self.meant(asked) else asked
+
+    def meant(self, asked: Asked) -> bool:
+        over = bool(self.first) and not self.events
+        return asked.is_document(NEWEST) and has("If-None-Match")(asked) and over
+
+
 class UnknownApproves(Remembering):
     """An unknown id is refused, and approves what stands."""
 
@@ -416,6 +440,7 @@ LIVES: Breakages = {
     "approve-unknown-too": asking(
         lambda a: len(a.event_ids) == 2 and UNKNOWN_ID in a.event_ids, only_the_first
     ),
+    "refused-standing": ServedWithEvents,
     "post-malformed-standing": MalformedBreaks,
     "post-unknown-standing": UnknownApproves,
     "approve-200": answering(good_post, ERROR),
@@ -437,10 +462,21 @@ LIVES: Breakages = {
     ),
     "approve-twice-in-one": answering(two_ids(same=True), refusal(400)),
     "life-ends": NeverOver,
+    "end-old-tag": EndUnchanged,
     "approve-ended": on_nth(4, plain_post, lambda when: answering(when, refusal(400))),
 }
 
+
+def lost_at(version: str) -> Callable[[], Tampering]:
+    """Approvals at that api-version are answered and forgotten."""
+    return answering(lambda asked: good_post(asked) and asked.version == version, OK)
+
+
 SCHEDULES: Breakages = {
+    **{
+        f"start-{version}": lost_at(version)
+        for version in (OLDEST, "2017-08-01", "2017-11-01", OTHER, "2019-04-01", "2019-08-01")
+    },
     "cancel-removes": lambda: Stuck(2),
     "alone-waits": Early,
     "alone-starts": lambda: Stuck(3),
@@ -458,7 +494,7 @@ SCHEDULES: Breakages = {
     "hidden-Terminate": lambda: Revealing("Terminate", "2017-11-01"),
     "start-any-case": answering(lower_case, OK),
     "approve-one": OthersVanish,
-    "start-other-version": answering(lambda a: good_post(a) and a.version == "2017-08-01", OK),
+    "start-other-version": lost_at("2017-08-01"),
     "approve-several": asking(two_ids(same=False), only_the_first),
 }
 

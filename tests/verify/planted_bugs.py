@@ -1,4 +1,4 @@
-"""More than sixty endpoints that each break one fact, written without a look at `verify`.
+"""Endpoints that each break one fact of the contract, written before a look at `verify`.
 
 A bug says which fact it breaks (ids of docs/compatibility.md; `wild` is what clients in the wild
 need). None of them says how it could be found.
@@ -11,7 +11,6 @@ from email.utils import format_datetime
 from typing import NamedTuple
 
 from verify.planted_endpoint import (
-    BEGINNING,
     FIELD_SINCE,
     PREVIEW,
     VERSIONS,
@@ -208,42 +207,6 @@ class StartIsUnchanged(Service):
         had = request.headers.get("if-none-match", "").strip('"')
         started = any(event.started for event in self.events)
         return super().unchanged(request) or (started and had == str(self.incarnation - 1))
-
-
-@planted("G3", "Content-Length counts characters, not bytes")
-class LengthInCharacters(Service):
-    def get(self, request: Request) -> Answer:
-        answer = super().get(request)
-        if answer.status == 200:
-            answer.body = answer.body.replace(b"maintenance", "maintenànce".encode())
-            answer.headers["Content-Length"] = str(len(answer.body.decode()))
-        return answer
-
-
-@planted("G4", "documents with events have no ETag")
-class NoEtagWithEvents(Service):
-    def get(self, request: Request) -> Answer:
-        answer = super().get(request)
-        if self.events and answer.status == 200:
-            del answer.headers["ETag"]
-        return answer
-
-
-@planted("G2", "documents with a Started event are text/html")
-class HtmlOnceStarted(Service):
-    def get(self, request: Request) -> Answer:
-        answer = super().get(request)
-        if any(event.started for event in self.events) and answer.status == 200:
-            answer.headers["Content-Type"] = "text/html"
-        return answer
-
-
-@planted("G3", "Date stands still")
-class DateStands(Service):
-    def get(self, request: Request) -> Answer:
-        answer = super().get(request)
-        answer.headers["Date"] = format_datetime(BEGINNING, usegmt=True)
-        return answer
 
 
 # Numbers of documents.
@@ -508,44 +471,6 @@ class BackToScheduled(Service):
         return shown
 
 
-@planted("L10", "an event that has gone is there again after half a minute")
-class ComesBack(Service):
-    def removed(self, event: Event) -> None:
-        super().removed(event)
-        self.ghosts = [*getattr(self, "ghosts", []), (event, self.clock.now())]
-
-    def document(self, request: Request) -> Json:
-        document = super().document(request)
-        now = self.clock.now()
-        for event, gone_at in getattr(self, "ghosts", []):
-            if timedelta(seconds=30) <= now - gone_at <= timedelta(seconds=90):
-                document["Events"].append(self.show(event, request.version))
-        return document
-
-
-@planted("L11", "a canceled event is Started before it goes")
-class CanceledStarts(Service):
-    def cancel(self, event_id: str) -> None:
-        with self.lock:
-            for event in self.events:
-                if event.id.upper() == event_id.upper():
-                    event.approved, event.started_for = True, 5
-            self.settle(self.clock.now())
-
-
-@planted("L11", "a canceled event is hidden, and starts at its NotBefore")
-class CanceledStartsLater(Service):
-    hidden: frozenset[str] = frozenset()
-
-    def cancel(self, event_id: str) -> None:
-        self.hidden |= {event_id.upper()}
-        self.moved("removed")
-
-    def listed_at(self, event: Event, version: str) -> bool:
-        shown = event.started or event.id not in self.hidden
-        return super().listed_at(event, version) and shown
-
-
 @planted("S3", "an event is listed twice")
 class ListedTwice(Service):
     def listed(self, version: str) -> list[Event]:
@@ -571,32 +496,6 @@ class OnlyTheFirstApproved(Service):
 class RedeployApprovalsLost(Service):
     def approve(self, request: Request, events: list[Event]) -> None:
         super().approve(request, [event for event in events if event.type != "Redeploy"])
-
-
-@planted("A1", "every second approval is lost")
-class EverySecondApprovalLost(Service):
-    approvals = 0
-
-    def approve(self, request: Request, events: list[Event]) -> None:
-        if not any(event.approved for event in events):
-            self.approvals += 1
-            super().approve(request, events if self.approvals % 2 else [])
-
-
-@planted("H7", "an approval with If-None-Match is refused")
-class TaggedApprovalRefused(Service):
-    def start_requests(self, request: Request) -> list[str]:
-        if "if-none-match" in request.headers:
-            raise RefusedError(412, "Precondition failed")
-        return super().start_requests(request)
-
-
-@planted("wild", "the connection ends after an approval, without a word")
-class HangsUpAfterApproval(Service):
-    def post(self, request: Request) -> Answer:
-        answer = super().post(request)
-        answer.hangs_up = True
-        return answer
 
 
 @planted("L12", "an approval of an unknown id approves everything")
@@ -682,108 +581,3 @@ class ApprovalSaysOk(Service):
         answer = super().post(request)
         answer.body = b"OK"
         return answer
-
-
-# Broken, but in no answer that one VM could tell from a good one; each with the reason.
-
-UNSEEN: dict[str, str] = {
-    "freeze-approvals-lost": "a start of the platform may wait for other tenants (A9)",
-    "starts-half-a-second-early": "Date and NotBefore are whole seconds (N7)",
-    "all-orders-are-the-platforms": "who gave an order is not on the wire",
-    "neighbour-not-named": "which VMs share a host is not on the wire (L42)",
-}
-
-
-@planted("A1", "approvals of a Freeze of the platform are lost")
-class FreezeApprovalsLost(Service):
-    def approve(self, request: Request, events: list[Event]) -> None:
-        super().approve(request, [event for event in events if event.type != "Freeze"])
-
-
-@planted("L12", "an event starts 0.5 s before its NotBefore")
-class StartsHalfASecondEarly(Service):
-    def due(self, event: Event, now: datetime) -> bool:
-        return super().due(event, now + timedelta(seconds=0.5))
-
-
-@planted("6.1", "EventSource of what a user has ordered is Platform")
-class AllOrdersAreThePlatforms(Service):
-    def show(self, event: Event, version: str) -> Json:
-        shown = super().show(event, version)
-        return {**shown, "EventSource": "Platform"} if "EventSource" in shown else shown
-
-
-@planted("L42", "a Freeze names one VM of its host alone")
-class NeighbourNotNamed(Service):
-    def names(self, event: Event, version: str) -> list[str]:
-        return super().names(event, version)[:1]
-
-
-# What the contract leaves open: each of these is a choice, and no break.
-
-CHOICES: dict[str, type[Service]] = {}
-
-
-def choice(service: type[Service]) -> type[Service]:
-    CHOICES[service.__name__] = service
-    return service
-
-
-@choice
-class FieldsInAnotherOrder(Service):
-    def show(self, event: Event, version: str) -> Json:
-        return dict(reversed(super().show(event, version).items()))
-
-
-@choice
-class IdsInLowerCase(Service):
-    def show(self, event: Event, version: str) -> Json:
-        return {**super().show(event, version), "EventId": event.id.lower()}
-
-
-@choice
-class QuotedTag(Service):
-    def etag(self) -> str:
-        return f'"{self.incarnation}"'
-
-    def unchanged(self, request: Request) -> bool:
-        return request.headers.get("if-none-match", "").strip('"') == str(self.incarnation)
-
-
-@choice
-class TagOfItsOwn(Service):
-    def etag(self) -> str:
-        return f"document-{self.incarnation}"
-
-
-@choice
-class PrettyDocument(Service):
-    def json(self, value: object, status: int = 200) -> Answer:
-        answer = super().json(value, status)
-        answer.body = json.dumps(value, indent=2).encode()
-        return answer
-
-
-@choice
-class ApprovalAnswersTheDocument(Service):
-    def post(self, request: Request) -> Answer:
-        super().post(request)
-        return self.json(self.document(request))
-
-
-@choice
-class IncarnationJumps(Service):
-    def moved(self, why: str) -> None:
-        self.incarnation += 7
-
-
-@choice
-class OtherOrderOfEvents(Service):
-    def listed(self, version: str) -> list[Event]:
-        return list(reversed(super().listed(version)))
-
-
-@choice
-class StartsAMinuteLate(Service):
-    def due(self, event: Event, now: datetime) -> bool:
-        return event.approved or super().due(event, now - timedelta(seconds=60))

@@ -7,13 +7,15 @@ What is waited for is turned, so that no test waits.
 import pytest
 
 from forewarn.verify import Options, Report, Verdict, run
-from verify.planted_bugs import BUGS, CHOICES, UNSEEN
+from verify.planted_bugs import BUGS
+from verify.planted_choices import CHOICES
 from verify.planted_endpoint import Clock, Service, served
+from verify.planted_later import UNSEEN
 
 TYPES = ("Reboot", "Redeploy", "Freeze", "Preempt", "Terminate")
 OF_PLATFORM = ("Freeze", "Preempt")
 CLOCKS = {"standing": 0.0, "running": 0.2}  # how much it moves on by itself at each answer, in s
-STARTED_FOR_S = 30
+STARTED_FOR_S = 20
 
 
 def report_on(kind: type[Service], clock_name: str, only: tuple[str, ...] = ()) -> Report:

@@ -183,14 +183,22 @@ def until_gone(probe: Probe, event_id: str) -> DocumentRead | None:
 
 def need_end(probe: Probe, life: Life, *, coarse: bool = True) -> DocumentRead:
     """Follow an event to its end, also under another EventId. Raises Failed if it stays."""
+
+    def over(document: DocumentRead) -> bool:
+        if document.event(life.event_id) is None and not life.twins(document):
+            return True
+        life.last = document
+        return False
+
     gone = probe.until(
-        lambda document: document.event(life.event_id) is None and not life.twins(document),
+        over,
         within_s=END_WITHIN_S,
         what_for="for the event to end",
         coarse=coarse,
     )
     if gone is None:
         raise Failed(f"{life.event_id} is there after {END_WITHIN_S // 60} minutes", "its end")
+    life.gone = gone
     for event_id in {life.event_id, life.event.event_id} & set(probe.observed.left):
         probe.observed.left.remove(event_id)
     return gone

@@ -16,7 +16,7 @@ class Life:
     there were such. `by_version` is the document at every api-version when it was Scheduled.
     `approval` is the answer to its approval, `waited` the last document in which it was Scheduled
     after that; `after_approval` the first one in which it is not, at a time before its NotBefore;
-    `gone` the first one without it. `event_id` is the one by which it is known now.
+    `last` the last one with it, `gone` the first without it. `event_id` is the one that it has now.
     """
 
     event_id: str
@@ -27,6 +27,7 @@ class Life:
     approval: Answer | None = None
     waited: DocumentRead | None = None
     after_approval: DocumentRead | None = None
+    last: DocumentRead | None = None
     gone: DocumentRead | None = None
     first_id: str = ""  # the EventId as it was first seen, if it has another one now
 

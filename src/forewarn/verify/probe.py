@@ -31,6 +31,9 @@ SILENCES_MAX = 3
 # A wait in real time that is longer than this is told as progress.
 TOLD_FROM_S = 5
 LOOK_EVERY_S = 1
+# What does not come soon in real time is looked for less often.
+LOOK_OFTEN_FOR_S = 60
+LATER_LOOK_EVERY_S = 5
 STEP_MAX_S = 60
 
 
@@ -243,8 +246,10 @@ class Probe:
             step_s = min(step_s, max(left_s, LOOK_EVERY_S))
             self.pass_time(step_s, what_for)
             past_s += step_s
-            if turned:  # a turned clock needs few steps; in real time every step is seen
+            if turned:  # a turned clock needs few steps
                 step_s = min(step_s * 2, STEP_MAX_S)
+            elif past_s >= LOOK_OFTEN_FOR_S:
+                step_s = LATER_LOOK_EVERY_S
 
     @property
     def turned(self) -> bool:

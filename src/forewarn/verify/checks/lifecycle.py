@@ -233,6 +233,22 @@ def _refused_alone(probe: Probe, send: Callable[[bytes], Answer]) -> None:
 
 
 @TOPIC.check(
+    "refused-standing",
+    "While an event stands, a GET without header or api-version is refused with 400 all the same.",
+    "H1, Q1",
+    blind="Two GETs; the other refusals are tried while there may be no event.",
+    needs=("header-required", "version-missing"),
+)
+def refused_standing(probe: Probe) -> None:
+    _scheduled(probe)
+    for what, answer in (
+        ("without Metadata: true", probe.poll(metadata=False)),
+        ("without api-version", probe.get(PATH)),
+    ):
+        expect(answer.status == 400, f"{what}: {answer}", "400")
+
+
+@TOPIC.check(
     "post-malformed-standing",
     "While an event stands, a malformed approval is refused with 400, and approves nothing.",
     "A5, E16",
@@ -503,7 +519,22 @@ def approve_twice_in_one(probe: Probe) -> None:
 )
 def life_ends(probe: Probe) -> None:
     life = _life(probe)
-    life.gone = need_end(probe, life, coarse=False)
+    need_end(probe, life, coarse=False)
+
+
+@TOPIC.check(
+    "end-old-tag",
+    "The tag of the document before the end no longer gets 304.",
+    "H7",
+    blind="The one tag from before, as it came, right after the end; older ones are not tried.",
+    needs=("tag-echoed",),
+    after=("life-ends",),
+)
+def end_old_tag(probe: Probe) -> None:
+    life = _life(probe)
+    if life.last is None or life.gone is None:
+        raise Skipped("the end was not seen")
+    expect_status(probe.poll(f"If-None-Match: {life.last.tag}"), 200)
 
 
 @TOPIC.check(

@@ -283,6 +283,34 @@ def _see_through(probe: Probe, *lives: Life) -> None:
         need_end(probe, life)
 
 
+def _starts_at(version: str, how: str, source: str, *headers: str, **more: object) -> None:
+    @TOPIC.check(
+        f"start-{version}",
+        f"An approval at api-version {version}, {how}, starts an event before its NotBefore.",
+        source,
+        blind=f"One event; {version} with all else that an approval may have is not tried.",
+        needs=() if version != VERSIONS[0] else ("header-not-required-before",),
+    )
+    def look(probe: Probe) -> None:
+        life = ordered(probe, probe.options.types[0])
+        tag = f"If-None-Match: {life.first.tag}"
+        sent = [tag if header == _WITH_TAG else header for header in headers]
+        body = approval(life.event_id, **more)
+        metadata = version != VERSIONS[0]
+        expect_status(probe.post(body, *sent, version=version, metadata=metadata), 200)
+        _see_through(probe, life)
+
+
+_WITH_TAG = "If-None-Match"
+_FORM = "Content-Type: application/x-www-form-urlencoded"
+_starts_at("2017-03-01", "without the Metadata header", "H2, Q7")
+_starts_at("2017-08-01", "sent as a form", "H5, Q7", _FORM)
+_starts_at("2017-11-01", "sent as text", "H5, Q7", "Content-Type: text/plain")
+_starts_at("2019-01-01", "with an old DocumentIncarnation", "A3, Q7", DocumentIncarnation=1)
+_starts_at("2019-04-01", "with that as text", "A3, Q7", DocumentIncarnation="1")
+_starts_at("2019-08-01", "with the current tag", "H7, Q7", _WITH_TAG)
+
+
 @TOPIC.check(
     "approve-one",
     "Approving one event leaves the others as they are.",
@@ -293,6 +321,8 @@ def approve_one(probe: Probe) -> None:
     types = _two_types(probe)
     first, second = ordered(probe, types[0]), ordered_too(probe, types[1])
     probe.observed.both = (first, second)
+    there = second.first.event(first.event_id) is not None
+    expect(there, f"{first.event_id} is gone when {second.event_id} appears", "both are there")
     expect_status(probe.post(approval(first.event_id)), 200)
     event = probe.document().event(second.event_id)
     seen = "gone" if event is None else event.text("EventStatus")
