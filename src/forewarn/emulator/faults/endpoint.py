@@ -17,16 +17,20 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from forewarn.core.model import SECOND_MS
+from forewarn.emulator import attested
 from forewarn.emulator.faults.book import ONE_PER_REQUEST, Fault, FaultBook
 from forewarn.emulator.faults.kinds import KINDS, FaultKind
+from forewarn.emulator.instance_values import InstanceValues
 from forewarn.endpoint import answers, routes
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
 from forewarn.endpoint.messages import Message
 from forewarn.endpoint.protocol import Connection, Identify
+from forewarn.endpoint.registry import Guest
 from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Service
 from forewarn.endpoint.stages import BUSY, IDLE
+from forewarn.wire import instance
 from forewarn.wire.instance import ResourceLocation
 from forewarn.wire.problems import GuestProblem
 
@@ -76,6 +80,7 @@ class FaultyEndpoint(Endpoint):
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
+        values: InstanceValues | None = None,
         answered: Answered = lambda *_: None,
         broke: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
@@ -90,6 +95,7 @@ class FaultyEndpoint(Endpoint):
         self.faults = faults
         self.asked = asked
         self.answered = answered
+        self.values = values or InstanceValues(())
         self._broke = broke
         self._buckets: dict[str, tuple[str, Bucket]] = {}  # by VM, with the fault it is of
 
@@ -195,7 +201,9 @@ class FaultyConnection(Connection):
             return
         fault = self._faults.pick(guest.name, message.head.method, self._kinds(message))
         self._note = "" if fault is None else f"fault {fault.kind.value}"
-        if fault is None:
+        if fault is None and attested.is_asked(message.head):
+            self._attest(message, guest)
+        elif fault is None:
             super()._handle(message)
         elif KINDS[fault.kind].status is not None:
             self._refuse(_problem(fault), self._routed(message))
@@ -210,6 +218,26 @@ class FaultyConnection(Connection):
         else:
             self._fault = fault
             super()._handle(message)
+
+    def _attest(self, message: Message, guest: Guest) -> None:
+        endpoint, request = self._endpoint, routes.unrouted(message.head)
+        try:
+            now_ms = endpoint.dates.now_ms()
+            rules, place = endpoint.rules, endpoint.place
+            body = attested.answer(message.head, rules, guest, place, now_ms)
+        except GuestProblem as problem:
+            self._refuse(problem, request)
+            return
+        self._answer(200, request, body=body)
+
+    def _responded(self, request: Request, guest: Guest) -> tuple[bytes, bytes]:
+        if request.ask is not Ask.INSTANCE:
+            return super()._responded(request, guest)
+        place = self._endpoint.place
+        tree = instance.instance_tree(guest.vm, guest.page.scope, place, request.version)
+        over = self._faulty_endpoint.values.over(tree, guest.name)
+        body = instance.select(over, request.path, text=request.text)
+        return answers.TEXT if request.text else answers.JSON, body
 
     def _kinds(self, message: Message) -> frozenset[FaultKind]:
         """The kinds that this request can meet: only polls are answered from elsewhere."""
