@@ -36,6 +36,7 @@ from forewarn.wire.problems import GuestProblem
 
 _END = b"\r\n\r\n"
 _ETAG = b'\r\nETag: "'
+_NOT_OF_POLLS = ONE_PER_REQUEST - {FaultKind.REPLAY}  # only polls are answered from elsewhere
 _ETAG_ONLY = frozenset({FaultKind.UNQUOTED_ETAG})
 _AFTER = GuestProblem(
     HTTPStatus.INTERNAL_SERVER_ERROR, "fault-error-after", "Internal Server Error"
@@ -193,25 +194,27 @@ class FaultyConnection(Connection):
             super()._handle(message)
             return
         self._asking, self._note = (guest.name, message), ""
-        self._faulty_endpoint.asked(guest.name, self._routed(message).ask)
+        request = self._routed(message)
+        self._faulty_endpoint.asked(guest.name, request.ask)
         now_s = self._since_s = self._time_s()
         retry_s = self._faulty_endpoint.retry_s(guest.name, now_s)
         if retry_s:
-            self._refuse_rate(retry_s, self._routed(message))
+            self._refuse_rate(retry_s, request)
             return
-        fault = self._faults.pick(guest.name, message.head.method, self._kinds(message))
+        kinds = ONE_PER_REQUEST if request.ask is Ask.POLL else _NOT_OF_POLLS
+        fault = self._faults.pick(guest.name, message.head.method, kinds)
         self._note = "" if fault is None else f"fault {fault.kind.value}"
-        if fault is None and attested.is_asked(message.head):
+        if fault is None and request.ask is Ask.NOTHING and attested.is_asked(message.head):
             self._attest(message, guest)
         elif fault is None:
             super()._handle(message)
         elif KINDS[fault.kind].status is not None:
-            self._refuse(_problem(fault), self._routed(message))
+            self._refuse(_problem(fault), request)
         elif fault.kind in _BODIES:
             body, content_type = _BODIES[fault.kind]
-            self._answer(200, self._routed(message), content_type=content_type, body=body)
+            self._answer(200, request, content_type=content_type, body=body)
         elif fault.kind is FaultKind.REPLAY:
-            self._replay(fault.order.document or "", self._routed(message))
+            self._replay(fault.order.document or "", request)
         elif fault.kind in (FaultKind.SLOW_FIRST, FaultKind.LATENCY):
             self._at = BUSY
             self._put_off(fault, lambda: self._handle_now(message))
@@ -238,11 +241,6 @@ class FaultyConnection(Connection):
         over = self._faulty_endpoint.values.over(tree, guest.name)
         body = instance.select(over, request.path, text=request.text)
         return answers.TEXT if request.text else answers.JSON, body
-
-    def _kinds(self, message: Message) -> frozenset[FaultKind]:
-        """The kinds that this request can meet: only polls are answered from elsewhere."""
-        poll = self._routed(message).ask is Ask.POLL
-        return ONE_PER_REQUEST if poll else ONE_PER_REQUEST - {FaultKind.REPLAY}
 
     def _replay(self, document: str, request: Request) -> None:
         endpoint = self._endpoint
