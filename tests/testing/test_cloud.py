@@ -274,7 +274,10 @@ def test_an_inventory_is_a_file_or_its_text(tmp_path: Path) -> None:
         ({"vms": [1]}, "vms is [1]. Give a number of VMs, or a list of names"),
         ({"spot": "vm0"}, 'spot is "vm0". Give True for all VMs, or a list of names'),
         ({"spot": ["vm1"]}, 'There is no VM or scope "vm1" to be Spot. Did you mean vm0?'),
-        ({"spot": True, "inventory": "[[vm]]"}, "Leave out vms, scopes and spot, or it"),
+        (
+            {"spot": True, "inventory": "[[vm]]"},
+            "Leave out vms, scopes, spot and computer_names, or it",
+        ),
         ({"scopes": ["web"]}, "Write a name and how many VMs it has, like web:3"),
         ({"clock": "x0"}, 'There is no clock "x0"'),
         ({"seed": "7"}, '"7" is no seed'),

@@ -17,7 +17,8 @@ from forewarn.cli.serve import LISTENERS_PRINTED_MAX, program, run_to_end
 from forewarn.cli.session import AsJson, Session, flag, session_of
 from forewarn.core.errors import Invalid, Refusal
 from forewarn.emulator.clock import parse_speed
-from forewarn.emulator.fleet import inventory_text
+from forewarn.emulator.fleet import inventory_text, read_computer_names
+from forewarn.emulator.instance_values import read_option
 from forewarn.settings import (
     OPERATOR_TOKEN_FILE,
     SIMULATE_DEFAULTS,
@@ -80,6 +81,21 @@ EnablementWord = Annotated[
         help="Tell every scope of its events (the default), or those that have polled.",
     ),
 ]
+ComputerNames = Annotated[
+    str,
+    typer.Option(
+        metavar="vm|vmss",
+        help="Computer names: those of the VMs, or as in a scale set (web_18 is web00000i).",
+    ),
+]
+InstanceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--instance",
+        metavar="[VM:]PATH=VALUE",
+        help="A value of /metadata/instance, like compute/vmSize=Standard_D2s_v3. Repeatable.",
+    ),
+]
 OnImpact = Annotated[
     str | None,
     typer.Option(
@@ -109,6 +125,8 @@ def simulate(
     listen_link_local: LinkLocal = False,
     operator: OperatorListen = None,
     enablement: EnablementWord = None,
+    computer_names: ComputerNames = "vm",
+    instance: InstanceOption = None,
     on_impact: OnImpact = None,
     data: Folder = None,
     settings: SettingsFile = None,
@@ -134,11 +152,12 @@ def simulate(
     try:
         plan = EmulationPlan(
             settings=chosen,
-            inventory=_inventory(chosen, vm or (), scope or (), spot or ()),
+            inventory=_inventory(chosen, vm or (), scope or (), spot or (), computer_names),
             seed=seed,
             start_ms=None if start is None else parse_time(start, now_ms=0),
             speed=parse_speed(clock),
             listen=LINK_LOCAL if listen_link_local else chosen.guest,
+            instance=tuple(read_option(one) for one in instance or ()),
             on_impact=() if on_impact is None else read_command(on_impact),
         )
     except Refusal as refusal:
@@ -161,14 +180,19 @@ def _settings(file: Path | None, options: dict[str, str | None], token: str | No
 
 
 def _inventory(
-    chosen: Settings, vms: Sequence[str], scopes: Sequence[str], spot: Sequence[str]
+    chosen: Settings,
+    vms: Sequence[str],
+    scopes: Sequence[str],
+    spot: Sequence[str],
+    computer_names: str,
 ) -> str:
+    names = read_computer_names(computer_names)
     if chosen.inventory is None:
-        return inventory_text(vms=vms, scopes=scopes, spot=spot)
-    if vms or scopes or spot:
+        return inventory_text(vms=vms, scopes=scopes, spot=spot, computer_names=names)
+    if vms or scopes or spot or names != "vm":
         raise Invalid(
             "--inventory says the whole fleet.",
-            "Leave out --vm, --scope and --spot, or the inventory.",
+            "Leave out --vm, --scope, --spot and --computer-names, or the inventory.",
         )
     return read_inventory(chosen.inventory)
 

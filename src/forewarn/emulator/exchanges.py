@@ -14,6 +14,7 @@ from forewarn.endpoint.messages import Message
 
 EXCHANGES_MAX = 5_000  # the oldest are forgotten
 BODY_BYTES_MAX = 64 * 1024  # of an answer that is kept; documents are far below
+BYTES_MAX = 16 * 1024 * 1024  # of all bodies; the oldest exchanges are forgotten
 
 
 class Exchange(Struct, kw_only=True):
@@ -35,6 +36,11 @@ class Exchange(Struct, kw_only=True):
     note: str = ""
     times: int = 1
 
+    @property
+    def size(self) -> int:
+        """The bytes that it takes, but for a little that each takes."""
+        return len(self.sent) + len(self.body) + len(self.target)
+
     def same(self, other: Exchange) -> bool:
         """Whether the other is this one once more."""
         return (
@@ -53,7 +59,8 @@ class ExchangeRecord:
     def __init__(self, now_ms: Callable[[], int], facts: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._facts = facts
-        self._exchanges: deque[Exchange] = deque(maxlen=EXCHANGES_MAX)
+        self._exchanges: deque[Exchange] = deque()
+        self._bytes = 0
         self._last: dict[str, Exchange] = {}
         self.dropped = 0
 
@@ -103,7 +110,9 @@ class ExchangeRecord:
             last.times += 1
             last.last_ms = new.at_ms
             return
-        if len(self._exchanges) == EXCHANGES_MAX:
-            self.dropped += 1
         self._exchanges.append(new)
         self._last[new.vm] = new
+        self._bytes += new.size
+        while len(self._exchanges) > EXCHANGES_MAX or self._bytes > BYTES_MAX:
+            self._bytes -= self._exchanges.popleft().size
+            self.dropped += 1

@@ -346,11 +346,15 @@ class Connection(asyncio.Protocol):
                 self._approving = True
                 endpoint.work(self._approve(request, guest, event_ids))
                 return
-            content_type, body = routes.respond(request, guest, endpoint.place)
+            content_type, body = self._responded(request, guest)
         except GuestProblem as problem:
             self._refuse(problem, request)
             return
         self._answer(200, request, content_type=content_type, body=body)
+
+    def _responded(self, request: Request, guest: Guest) -> tuple[bytes, bytes]:
+        """Content-Type and body for what is neither a poll nor an approval. Or GuestProblem."""
+        return routes.respond(request, guest, self._endpoint.place)
 
     async def _approve(self, request: Request, guest: Guest, event_ids: tuple[str, ...]) -> None:
         problem: GuestProblem | None = None

@@ -118,6 +118,27 @@ def _route(head: Head, rules: RequestRules, *, close: bool) -> Request:
     raise problems.unknown_path()
 
 
+def route_path(head: Head) -> tuple[str, ...]:
+    """The elements of the path that a head asks for; none if it cannot be read."""
+    try:
+        return tuple(element.lower() for element in _split(head.target)[0])
+    except GuestProblem:
+        return ()
+
+
+def metadata_query(head: Head, rules: RequestRules, versions: tuple[str, ...]) -> dict[str, str]:
+    """The query of a GET that must have the header and one of these api-versions.
+
+    Raises GuestProblem, also for what a web page may have sent.
+    """
+    browsers.refuse(head, rules.guest_names)
+    _allow(head, "GET")
+    _, query = _split(head.target)
+    _version(query, versions)
+    _require_metadata(head)
+    return _query(query)
+
+
 def respond(
     request: Request, guest: Guest, place: instance.ResourceLocation
 ) -> tuple[bytes, bytes]:

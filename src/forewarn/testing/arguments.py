@@ -13,7 +13,8 @@ from typing import Any, TypedDict
 from forewarn.core.errors import BadInventory, Invalid
 from forewarn.core.suggestions import meant, shown
 from forewarn.emulator.clock import parse_speed
-from forewarn.emulator.fleet import inventory_text, numbered_vms
+from forewarn.emulator.fleet import ComputerNames, inventory_text, numbered_vms, read_computer_names
+from forewarn.emulator.instance_values import InstanceValue, read_value
 from forewarn.endpoint.routes import MetadataHeader
 from forewarn.settings import SIMULATE_DEFAULTS, BadSettings, Enablement, Settings, load
 from forewarn.settings import read_inventory as read_file
@@ -46,15 +47,19 @@ class CloudArguments(SettingArguments, total=False):
 
     `vms` are names of standalone VMs, or how many (3: vm0, vm1, vm2); `scopes` are like `web:3`;
     `inventory` is the path or the text of an inventory file; without any of them there is one VM,
-    vm0. `spot` names the VMs or scopes that can be evicted; True is all. `seed` makes every run
-    the same to the byte; without one, ids differ in each run. `start` is what the clock shows
-    first: an aware datetime, or a text like 2026-03-03T10:15:00Z. `clock` is `virtual`
-    (it stands until it is turned), `real` or `x60`.
+    vm0. `spot` names the VMs or scopes that can be evicted; True is all. `computer_names` "vmss"
+    names computers as a scale set does (web00000i); `instance` has values of /metadata/instance by
+    path, like {"compute/vmSize": "Standard_D2s_v3"}. `seed` makes every run the same to the byte;
+    without one, ids differ in each run. `start` is what the clock shows first: an aware datetime,
+    or a text like 2026-03-03T10:15:00Z. `clock` is `virtual` (it stands until it is turned), `real`
+    or `x60`.
     """
 
     vms: int | Sequence[str]
     scopes: Sequence[str]
     spot: bool | Sequence[str]
+    computer_names: ComputerNames
+    instance: Mapping[str, object]
     inventory: str | Path
     seed: int
     start: datetime | str
@@ -77,7 +82,16 @@ def plan_of(words: Mapping[str, Any]) -> EmulationPlan:
         seed=seed,
         start_ms=_start_ms(words.get("start")),
         speed=parse_speed(str(words.get("clock", "virtual"))),
+        instance=_instance(words.get("instance", {})),
     )
+
+
+def _instance(values: object) -> tuple[InstanceValue, ...]:
+    if not isinstance(values, Mapping):
+        raise Invalid(
+            f"instance is {shown(values)}.", 'Give values by path: {"compute/vmSize": "..."}.'
+        )
+    return tuple(read_value(path, value) for path, value in values.items())
 
 
 def is_path(inventory: object) -> bool:
@@ -107,11 +121,15 @@ def _inventory(words: Mapping[str, Any]) -> str:
     inventory = words.get("inventory")
     if inventory is None:
         return inventory_text(
-            vms=_vms(words), scopes=_names(words, "scopes"), spot=_spot(words.get("spot", False))
+            vms=_vms(words),
+            scopes=_names(words, "scopes"),
+            spot=_spot(words.get("spot", False)),
+            computer_names=read_computer_names(words.get("computer_names", "vm")),
         )
-    if not words.keys().isdisjoint(("vms", "scopes", "spot")):
+    if not words.keys().isdisjoint(("vms", "scopes", "spot", "computer_names")):
         raise Invalid(
-            "An inventory says the whole fleet.", "Leave out vms, scopes and spot, or it."
+            "An inventory says the whole fleet.",
+            "Leave out vms, scopes, spot and computer_names, or it.",
         )
     if not isinstance(inventory, str | Path):
         raise BadInventory(

@@ -24,6 +24,7 @@ from forewarn.testing.background import CALL_TIMEOUT_S, Background
 from forewarn.testing.clock import CloudClock
 from forewarn.testing.expectations import WITHIN_S, Expectation, need_event
 from forewarn.testing.faults import CloudFaults, fault_id_of
+from forewarn.testing.instance import CloudInstance
 from forewarn.testing.orders import InWindow, When
 from forewarn.testing.scenarios import ScenarioRun, scenario_of
 from forewarn.testing.tracebacks import cut, for_refusals
@@ -75,6 +76,7 @@ class Cloud:
         self._finalizer = weakref.finalize(self, self._background.abandon)
         self.clock = CloudClock(self._background)
         self.faults = CloudFaults(self._background)
+        self.instance = CloudInstance(self._background)
         self.aio = AsyncWaits(self._background)
         self._attaching = partial(attach, self._background)
 

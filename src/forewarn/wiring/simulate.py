@@ -37,6 +37,7 @@ from forewarn.emulator.faults.shown_scopes import ScopeFaults
 from forewarn.emulator.fleet import ANY_PORT
 from forewarn.emulator.ids import SeededIds
 from forewarn.emulator.impacts import Impacts
+from forewarn.emulator.instance_values import InstanceValue, InstanceValues
 from forewarn.emulator.pacer import Instant, Pacer, SettledControl
 from forewarn.emulator.request_counts import RequestCounts, WatchedService
 from forewarn.endpoint.registry import Guest
@@ -76,6 +77,7 @@ class EmulationPlan(Struct, frozen=True, kw_only=True):
     speed: int = 0
     listen: str = ANY_PORT
     on_impact: tuple[str, ...] = ()  # a command, as `impact_command` runs it
+    instance: tuple[InstanceValue, ...] = ()  # over what VMs read at /metadata/instance
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -130,6 +132,7 @@ class Emulator:
         self.impacts = self._impacts()
         self.control = SettledControl(parts.control, self.pacer)
         self.exchanges = ExchangeRecord(self.clock.now_ms, lambda: parts.facts)
+        self.instance = InstanceValues(plan.instance)
         self.visits = RequestCounts(parts.doorbell.ring)
         self._errors: list[BaseException] = []
         self._endpoint = FaultyEndpoint(
@@ -139,6 +142,7 @@ class Emulator:
             rules=plan.settings.rules(),
             faults=self.faults,
             asked=self._asked,
+            values=self.instance,
             answered=self.exchanges.answered,
             broke=self.broke,
         )
@@ -200,6 +204,7 @@ class Emulator:
             self._pacing = asyncio.get_running_loop().create_task(self.pacer.run())
 
     async def _have_the_fleet(self) -> None:
+        self._refuse_strangers()
         if self._plan.listen != ANY_PORT:
             wanted = inventory.parse(self._plan.inventory)
             self._first_vm = wanted.vms[0].name if wanted.vms else ""
@@ -221,6 +226,14 @@ class Emulator:
 
     def _addresses(self) -> dict[str, str]:
         return {vm: listen_text(*where) for vm, where in self._listeners.addresses().items()}
+
+    def _refuse_strangers(self) -> None:
+        """Raises NotFound for a value of a VM that the inventory does not have."""
+        named = {one.vm for one in self._plan.instance if one.vm is not None}
+        if named:
+            vms = [vm.name for vm in inventory.parse(self._plan.inventory).vms]
+            for vm in sorted(named.difference(vms)):
+                raise NotFound(f"There is no VM {vm}.", meant(vm, vms))
 
     def _cannot_listen(self, listen: str) -> str | None:
         open_already = {self._kept.addresses[vm] for vm in self._kept.sockets}

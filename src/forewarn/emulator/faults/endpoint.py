@@ -19,22 +19,27 @@ from typing import Any, cast
 import msgspec
 
 from forewarn.core.model import SECOND_MS
+from forewarn.emulator import attested
 from forewarn.emulator.faults.book import ONE_PER_REQUEST, Fault, FaultBook
 from forewarn.emulator.faults.kinds import KINDS, FaultKind
+from forewarn.emulator.instance_values import InstanceValues
 from forewarn.endpoint import answers, routes
 from forewarn.endpoint.endpoint import Endpoint
 from forewarn.endpoint.limits import Bucket, Limits, Timeouts
 from forewarn.endpoint.messages import Message
 from forewarn.endpoint.protocol import Connection, Identify
+from forewarn.endpoint.registry import Guest
 from forewarn.endpoint.routes import Ask, Request, RequestRules
 from forewarn.endpoint.service import Service
 from forewarn.endpoint.stages import BUSY, IDLE
+from forewarn.wire import instance
 from forewarn.wire.instance import ResourceLocation
 from forewarn.wire.problems import GuestProblem
 
 _END = b"\r\n\r\n"
 _ETAG = b'\r\nETag: "'
 _DOCUMENT = b'{"DocumentIncarnation":'
+_NOT_OF_POLLS = ONE_PER_REQUEST - {FaultKind.REPLAY}  # only polls are answered from elsewhere
 _ETAG_ONLY = frozenset({FaultKind.UNQUOTED_ETAG})
 _AFTER = GuestProblem(
     HTTPStatus.INTERNAL_SERVER_ERROR, "fault-error-after", "Internal Server Error"
@@ -79,6 +84,7 @@ class FaultyEndpoint(Endpoint):
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         asked: Callable[[str, Ask], None] = lambda _vm, _ask: None,
+        values: InstanceValues | None = None,
         answered: Answered = lambda *_: None,
         broke: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
@@ -93,6 +99,7 @@ class FaultyEndpoint(Endpoint):
         self.faults = faults
         self.asked = asked
         self.answered = answered
+        self.values = values or InstanceValues(())
         self._broke = broke
         self._buckets: dict[str, tuple[str, Bucket]] = {}  # by VM, with the fault it is of
 
@@ -190,23 +197,27 @@ class FaultyConnection(Connection):
             super()._handle(message)
             return
         self._asking, self._note = (guest.name, message), ""
-        self._faulty_endpoint.asked(guest.name, self._routed(message).ask)
+        request = self._routed(message)
+        self._faulty_endpoint.asked(guest.name, request.ask)
         now_s = self._since_s = self._time_s()
         retry_s = self._faulty_endpoint.retry_s(guest.name, now_s)
         if retry_s:
-            self._refuse_rate(retry_s, self._routed(message))
+            self._refuse_rate(retry_s, request)
             return
-        fault = self._faults.pick(guest.name, message.head.method, self._kinds(message))
+        kinds = ONE_PER_REQUEST if request.ask is Ask.POLL else _NOT_OF_POLLS
+        fault = self._faults.pick(guest.name, message.head.method, kinds)
         self._note = "" if fault is None else f"fault {fault.kind.value}"
-        if fault is None:
+        if fault is None and request.ask is Ask.NOTHING and attested.is_asked(message.head):
+            self._attest(message, guest)
+        elif fault is None:
             super()._handle(message)
         elif KINDS[fault.kind].status is not None:
-            self._refuse(_problem(fault), self._routed(message))
+            self._refuse(_problem(fault), request)
         elif fault.kind in _BODIES:
             body, content_type = _BODIES[fault.kind]
-            self._answer(200, self._routed(message), content_type=content_type, body=body)
+            self._answer(200, request, content_type=content_type, body=body)
         elif fault.kind is FaultKind.REPLAY:
-            self._replay(fault.order.document or "", self._routed(message))
+            self._replay(fault.order.document or "", request)
         elif fault.kind in (FaultKind.SLOW_FIRST, FaultKind.LATENCY):
             self._at = BUSY
             self._put_off(fault, lambda: self._handle_now(message))
@@ -214,10 +225,25 @@ class FaultyConnection(Connection):
             self._fault = fault
             super()._handle(message)
 
-    def _kinds(self, message: Message) -> frozenset[FaultKind]:
-        """The kinds that this request can meet: only polls are answered from elsewhere."""
-        poll = self._routed(message).ask is Ask.POLL
-        return ONE_PER_REQUEST if poll else ONE_PER_REQUEST - {FaultKind.REPLAY}
+    def _attest(self, message: Message, guest: Guest) -> None:
+        endpoint, request = self._endpoint, routes.unrouted(message.head)
+        try:
+            now_ms = endpoint.dates.now_ms()
+            rules, place = endpoint.rules, endpoint.place
+            body = attested.answer(message.head, rules, guest, place, now_ms)
+        except GuestProblem as problem:
+            self._refuse(problem, request)
+            return
+        self._answer(200, request, body=body)
+
+    def _responded(self, request: Request, guest: Guest) -> tuple[bytes, bytes]:
+        if request.ask is not Ask.INSTANCE:
+            return super()._responded(request, guest)
+        place = self._endpoint.place
+        tree = instance.instance_tree(guest.vm, guest.page.scope, place, request.version)
+        over = self._faulty_endpoint.values.over(tree, guest.name)
+        body = instance.select(over, request.path, text=request.text)
+        return answers.TEXT if request.text else answers.JSON, body
 
     def _replay(self, document: str, request: Request) -> None:
         endpoint = self._endpoint
