@@ -73,6 +73,7 @@ SAMPLES: list[Command[Any]] = [
     ),
     commands.ApproveEvent(by=OPERATOR, event_id="E"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
+    commands.CancelOperation(by=OPERATOR, operation_id="O"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
     commands.TellTime(by=OPERATOR),
     commands.ApplyInventory(by=OPERATOR, text="[[host]]", deaf={"127.0.0.9:80": "in use"}),

@@ -15,6 +15,7 @@ from forewarn.core.model import (
     ActionKind,
     ActionPhase,
     Cause,
+    EndedAs,
     EventSource,
     EventType,
     FactKind,
@@ -187,7 +188,7 @@ class OperationMember(AnswerBody, frozen=True, kw_only=True):
 
 
 class OperationJson(AnswerBody, frozen=True, kw_only=True):
-    """One thing that is done to a host."""
+    """One thing that is done to a host. `ended_as` is its outcome in one word, null until then."""
 
     operation_id: str
     host: str
@@ -206,6 +207,7 @@ class OperationJson(AnswerBody, frozen=True, kw_only=True):
     started: Time | None
     deadline: Time | None
     ended: Time | None
+    ended_as: EndedAs | None
     outcome: str
     revision: int
 

@@ -54,6 +54,14 @@ SELECT * FROM scheduled_event WHERE phase IN ('scheduled', 'started') ORDER BY s
 -- One event, open or ended.
 SELECT * FROM scheduled_event WHERE event_id = :event_id;
 
+-- name: event_ids_from
+-- Ids of events from one on, open or ended: those with a common beginning are next to each other.
+SELECT event_id FROM scheduled_event WHERE event_id >= :first ORDER BY event_id LIMIT :limit;
+
+-- name: operation_ids_from
+-- Ids of operations from one on, open or ended.
+SELECT operation_id FROM operation WHERE operation_id >= :first ORDER BY operation_id LIMIT :limit;
+
 -- name: events_newest
 -- Events of the fleet, newest first.
 SELECT * FROM scheduled_event ORDER BY sequence DESC LIMIT :limit;
