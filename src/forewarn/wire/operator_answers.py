@@ -281,6 +281,12 @@ class VmPage(AnswerBody, frozen=True, kw_only=True):
     more: bool
 
 
+class AdoptedVm(VmDetail, frozen=True, kw_only=True):
+    """A VM as it was adopted; `notes` are what its owner or an operator should know of that."""
+
+    notes: tuple[str, ...]
+
+
 class HostJson(AnswerBody, frozen=True, kw_only=True):
     """A host, whether it is heard, and why no VM is placed there."""
 
