@@ -106,7 +106,7 @@ class Lifecycles:
         for vm in hypervisor.vms():
             hypervisor.virsh("undefine", vm)
         self._service.start_host(host)
-        self._service.operator.post(f"/v1/hosts/{host}/repair")
+        self._service.operator.post(f"/v1/hosts/{host}/repair", force=True)
 
     def _on(self, host: str) -> list[str]:
         powers = self._rig.hypervisors[host].vms()

@@ -270,6 +270,14 @@ class Store(Protocol):
         """An operation, open or ended, also as saved since begin."""
         ...
 
+    def kept_event_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        """Ids of events, open or ended, that begin so, by id; also as saved since begin."""
+        ...
+
+    def kept_operation_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        """The same of operations."""
+        ...
+
     def event(self, event_id: str) -> ScheduledEvent | None:
         """An event, open or ended, as last committed."""
         ...

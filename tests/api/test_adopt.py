@@ -374,3 +374,25 @@ def test_the_route_is_in_the_document_of_a_control(place: Place) -> None:
     assert schemas["AdoptRequest"]["additionalProperties"] is False
     named = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
     assert named == {ref for ref in named if ref.removeprefix("#/components/schemas/") in schemas}
+
+
+def test_adopting_a_vm_beside_another_update_domain_of_its_scope_says_so(place: Place) -> None:
+    place.shows(web(0, update_domain=0), seen("web-9"))
+    writing = place.writes()
+    body = {"scope": "web", "update_domain": 1}
+    answer = place.world.order("/v1/vms/web-9/adopt", body)
+    writing.result(WAIT_S)
+    (note,) = answer["notes"]
+    assert note.startswith("Host h1 carries update domains 0, 1 of scope web: what hits the host")
+    writing = place.writes()
+    ran = ask(place.world, "vm", "adopt", "web-9", "--scope", "web", "--update-domain", "1")
+    writing.result(WAIT_S)
+    assert "Host h1 carries update domains 0, 1 of scope web" in " ".join(ran.out.split())
+
+
+def test_adopting_a_vm_into_the_domain_of_its_neighbour_needs_no_note(place: Place) -> None:
+    place.shows(web(0, update_domain=0), seen("web-9"))
+    writing = place.writes()
+    answer = place.world.order("/v1/vms/web-9/adopt", {"scope": "web", "update_domain": 0})
+    writing.result(WAIT_S)
+    assert answer["notes"] == []

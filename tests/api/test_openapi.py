@@ -165,6 +165,11 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     yield get("/v1/operations")
     yield get("/v1/hosts/{name}", name="h2")
     yield order("/v1/events/{id}/cancel", id=maintained[2]["events"][0]["event_id"])
+    again = world.order("/v1/hosts/h2/maintain", {"event_type": "Reboot"})
+    yield order("/v1/operations/{id}/cancel", id=again["operation_id"])
+    yield order("/v1/hosts/{name}/fail", {"fenced": True, "force": True}, name="h2")
+    yield order("/v1/vms/{name}/start", {"on": "h3"}, name="web-1")
+    yield order("/v1/hosts/{name}/repair", name="h2")
     yield order("/v1/hosts/{name}/degrade", name="h1")
     yield order("/v1/hosts/{name}/close", name="h2")
     yield order("/v1/hosts/{name}/open", name="h2")
@@ -174,8 +179,6 @@ def answers(world: OperatorWorld) -> Iterator[tuple[str, str, Any]]:
     world.hosts_work(Outcome.FAILED)
     yield get("/v1/scopes/{name}", name="spotty")
     yield order("/v1/scopes/{name}/release", name="spotty")
-    yield order("/v1/hosts/{name}/fail", {"fenced": True, "force": True}, name="h2")
-    yield order("/v1/hosts/{name}/repair", name="h2")
     more = f'{FLEET}\n[[host]]\nname = "h4"\n'
     yield "post", "/v1/inventory", world.call("POST", "/v1/inventory", more).json
     for path in ("/v1/vms", "/v1/hosts", "/v1/scopes", "/v1/events", "/v1/journal", "/v1/health"):

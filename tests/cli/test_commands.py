@@ -324,6 +324,18 @@ def test_a_vm_without_a_host_is_started_on_one_that_is_named(world: OperatorWorl
     assert (ran.code, "web-0 starts on h2." in ran.out) == (0, True)
 
 
+def test_operations_are_canceled_and_the_list_says_how_they_ended(world: OperatorWorld) -> None:
+    operation = ask(world, "host", "maintain", "h2", "--type", "Reboot", "--json").json
+    identity = operation["operation_id"][:30]
+    ran = ask(world, "operation", "cancel", identity)
+    assert (ran.code, "canceled" in ran.out) == (0, True)
+    again = ask(world, "operation", "cancel", operation["operation_id"])
+    assert (again.code, "has ended: canceled." in joined(again.err)) == (1, True)
+    shown = world.get(f"/v1/operations/{operation['operation_id']}")
+    assert (shown["phase"], shown["ended_as"]) == ("ended", "canceled")
+    assert "canceled" in ask(world, "operation", "list", "--all").out
+
+
 def test_every_order_passes_its_window(world: OperatorWorld) -> None:
     world.polls("web", "web-0")
     window = {"start": "2026-03-03T11:00:00.000Z", "end": "2026-03-03T14:00:00.000Z"}

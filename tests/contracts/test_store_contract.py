@@ -412,6 +412,8 @@ def test_the_writer_sees_events_and_operations_as_saved_since_begin(store: Sqlit
     store.rollback()
     assert store.kept_event(event.event_id) == event
     assert store.kept_event("NEVER") is None
+    assert store.kept_event_ids(event.event_id[:3], 9) == [event.event_id]
+    assert store.kept_event_ids("NEVER", 9) == []
     operation = values.operation()
     store.begin()
     store.save(Change(operations=((None, operation),)))
@@ -419,6 +421,8 @@ def test_the_writer_sees_events_and_operations_as_saved_since_begin(store: Sqlit
     store.commit()
     assert store.kept_operation(operation.operation_id) == operation
     assert store.kept_operation("NEVER") is None
+    assert store.kept_operation_ids(operation.operation_id, 9) == [operation.operation_id]
+    assert store.kept_operation_ids("NEVER", 9) == []
 
 
 def test_events_are_read_newest_first_by_scope_and_by_openness(store: SqliteStore) -> None:

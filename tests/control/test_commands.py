@@ -73,6 +73,7 @@ SAMPLES: list[Command[Any]] = [
     ),
     commands.ApproveEvent(by=OPERATOR, event_id="E", reason="a test"),
     commands.CancelEvent(by=OPERATOR, event_id="E"),
+    commands.CancelOperation(by=OPERATOR, operation_id="O"),
     commands.ReleaseScope(by=OPERATOR, scope="web"),
     commands.NoteBackup(by=OPERATOR, size=4_096),
     commands.TellTime(by=OPERATOR),

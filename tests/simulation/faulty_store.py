@@ -97,6 +97,12 @@ class FaultyStore:
     def kept_event(self, event_id: str) -> ScheduledEvent | None:
         return self._store.kept_event(event_id)
 
+    def kept_event_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        return self._store.kept_event_ids(beginning, limit)
+
+    def kept_operation_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        return self._store.kept_operation_ids(beginning, limit)
+
     def kept_operation(self, operation_id: str) -> Operation | None:
         return self._store.kept_operation(operation_id)
 

@@ -128,6 +128,10 @@ def cancel_event(event_id: str, *, by: str) -> Command[commands.EventCanceled]:
     return commands.CancelEvent(by=operator(by), event_id=event_id)
 
 
+def cancel_operation(operation_id: str, *, by: str) -> Command[Operation]:
+    return commands.CancelOperation(by=operator(by), operation_id=operation_id)
+
+
 def release_scope(scope: str, *, by: str) -> Command[Scope]:
     return commands.ReleaseScope(by=operator(by), scope=scope)
 

@@ -26,7 +26,7 @@ from forewarn.core.inventory.host_report import Traits, WhenHostGoesDown
 from forewarn.core.model import MINUTE_MS, ScopeKind
 from forewarn.core.principal import OPERATOR, Principal
 from forewarn.core.vm_profile import IN_METADATA, Priority, VmProfile
-from forewarn.wire.operator_answers import VmDetail
+from forewarn.wire.operator_answers import AdoptedVm
 
 Notice = Annotated[int, Meta(ge=NOTICE_MINUTES[0], le=NOTICE_MINUTES[1])]
 ShortText = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
@@ -108,7 +108,7 @@ class AdoptRoutes:
                 name="vm-adopt",
                 summary="Write to a VM's domain what its owner says of it, and wait for its host.",
                 handler=self.adopt,
-                answer=VmDetail,
+                answer=AdoptedVm,
                 body=AdoptRequest,
                 command=commands.NoteAdoption,
                 keyed=False,  # saying the same twice is saying it once
@@ -122,7 +122,7 @@ class AdoptRoutes:
         traits = with_words(self._report_intake.traits_of(name), said)
         problem = await self._report_intake.adopt(self._control, name, traits, by=self._by)
         try:
-            shown = overview.show_vm(self._control.fleet, name)
+            shown = overview.show_adopted(self._control.fleet, name)
         except NotFound:
             raise Conflict(
                 f"VM {name} was adopted but cannot be used: {problem or 'it has left since.'}"

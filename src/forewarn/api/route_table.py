@@ -282,6 +282,17 @@ def _operation_routes(routes: OperatorRoutes) -> list[RouteSpec]:
             routes.explain_operation,
             answers.OperationExplanationJson,
         ),
+        _order(
+            routes,
+            f"{at}/cancel",
+            "operation-cancel",
+            "Cancel what of an operation has not started.",
+            lambda by, request, body: _plain(
+                body, commands.CancelOperation(by=by, operation_id=_id(request))
+            ),
+            command=commands.CancelOperation,
+            answer=answers.OperationDetail,
+        ),
     ]
 
 

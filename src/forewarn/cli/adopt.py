@@ -158,7 +158,7 @@ def _adopt(client: Client, name: str, body: dict[str, object]) -> Reply:
 
 
 def _adopted(shown: dict[str, Any], now: datetime) -> RenderableType:
-    if not shown["problem"]:
-        return details.vm(shown, now)
-    written = Text("Written. It is not all in effect: see the problem.", style="yellow")
-    return Group(written, Text(), details.vm(shown, now))
+    said = [Text(note, style="yellow") for note in shown["notes"]]
+    if shown["problem"]:
+        said.insert(0, Text("Written. It is not all in effect: see the problem.", style="yellow"))
+    return Group(*said, *([Text()] if said else []), details.vm(shown, now))

@@ -298,8 +298,8 @@ def operation(shown: Json, now: datetime) -> RenderableType:
     fields = _fields(
         [
             ("type", f"{shown['event_type']} of host {shown['host']}, cause {shown['cause']}"),
-            ("phase", tables.phase(shown["phase"])),
-            ("outcome", shown["outcome"]),
+            ("phase", tables.phase(shown["ended_as"] or shown["phase"])),
+            ("outcome", "" if shown["outcome"] == shown["ended_as"] else shown["outcome"]),
             ("ordered", f"{times.both(shown['ordered'], now)} by {shown['ordered_by']}"),
             (
                 "not before",

@@ -15,7 +15,9 @@ from forewarn.cli.tables import Items
 from forewarn.core.model import OperationPhase, Phase
 
 event = typer.Typer(no_args_is_help=True, help="Look at events, approve and cancel them.")
-operation = typer.Typer(no_args_is_help=True, help="Look at the operations of hosts.")
+operation = typer.Typer(
+    no_args_is_help=True, help="Look at the operations of hosts, and cancel them."
+)
 
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="Its id, or at least the first 6 characters of it.")
@@ -168,6 +170,14 @@ def show_operation(context: typer.Context, *, identity: Id, as_json: AsJson = Fa
     """Show an operation and its events."""
     session = session_of(context)
     session.show(session.client().get("operations", identity), details.operation, as_json=as_json)
+
+
+@operation.command("cancel")
+def cancel_operation(context: typer.Context, *, identity: Id, as_json: AsJson = False) -> None:
+    """Cancel what of an operation has not started; what has goes on to its end."""
+    session = session_of(context)
+    reply = session.client().order("operations", identity, "cancel")
+    session.show(reply, details.operation, as_json=as_json)
 
 
 @operation.command("explain")

@@ -28,6 +28,7 @@ _PHASE_STYLE = {
     "ended": "green",
     "failed": "bold red",
     "canceled": "dim",
+    "withdrawn": "yellow",
 }
 
 _FOR_MACHINES = frozenset({"action_id", "epoch", "event_source", "actions"})
@@ -224,7 +225,7 @@ def operations(items: Items, now: datetime) -> RenderableType:
             short(operation["operation_id"]),
             operation["event_type"],
             operation["host"],
-            phase(operation["phase"]),
+            phase(operation["ended_as"] or operation["phase"]),
             operation["cause"],
             f"{times.clock(operation['ordered'], now)}\n{times.away(operation['ordered'], now)}",
             str(len(operation["members"])),

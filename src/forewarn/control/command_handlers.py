@@ -63,6 +63,7 @@ DECIDERS: Mapping[type[Command[Any]], Callable[[Transaction, Any], Any]] = {
     commands.NoteAdoption: operator_commands.note_adoption,
     commands.ApproveEvent: operator_commands.approve_event,
     commands.CancelEvent: operator_commands.cancel_event,
+    commands.CancelOperation: operator_commands.cancel_operation,
     commands.ReleaseScope: operator_commands.release_scope,
     commands.NoteBackup: operator_commands.note_backup,
     commands.TellTime: operator_commands.tell_time,

@@ -186,6 +186,12 @@ class CancelEvent(Command[EventCanceled], frozen=True, kw_only=True):
     event_id: str
 
 
+class CancelOperation(Command[Operation], frozen=True, kw_only=True):
+    """Cancel what of an operation has not started. `operation_id` may be the beginning of one."""
+
+    operation_id: str
+
+
 class ReleaseScope(Command[Scope], frozen=True, kw_only=True):
     """Let platform events of a scope go on after one of its events has failed."""
 
@@ -614,6 +620,7 @@ Order = (
     | OpenHost
     | ApproveEvent
     | CancelEvent
+    | CancelOperation
     | ReleaseScope
 )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
-from forewarn.control.fleet_reader import FleetReader
 from forewarn.core.errors import Invalid, NotFound
 
 # An id may be given by its beginning, however long ago what it names has ended.
@@ -35,9 +35,39 @@ def only_one(given: str, found: Iterable[str], *, noun: str) -> str:
     return matching[0]
 
 
-def open_event_id(fleet: FleetReader, given: str) -> str:
-    """The id of the open event that `given` means. A whole id is returned as it is."""
+class Kept(Protocol):
+    """Who knows the ids of what is open, and of all that ever was."""
+
+    def open_event_ids(self) -> Collection[str]: ...
+
+    @property
+    def operations(self) -> Mapping[str, object]: ...
+
+    def kept_event_ids(self, beginning: str) -> Sequence[str]: ...
+
+    def kept_operation_ids(self, beginning: str) -> Sequence[str]: ...
+
+
+def event_id_meant(kept: Kept, given: str) -> str:
+    """The id of the event that `given` means: an open one, else one that has ended.
+
+    A whole id is returned as it is.
+    """
+    return _meant(given, kept.open_event_ids(), kept.kept_event_ids, noun="event")
+
+
+def operation_id_meant(kept: Kept, given: str) -> str:
+    """The id of the operation that `given` means, as `event_id_meant`."""
+    return _meant(given, kept.operations, kept.kept_operation_ids, noun="operation")
+
+
+def _meant(
+    given: str, going_on: Iterable[str], all_kept: Callable[[str], Sequence[str]], *, noun: str
+) -> str:
     wanted = given.upper()
     if len(wanted) >= ID_CHARS:
         return wanted
-    return only_one(wanted, fleet.open_event_ids(), noun="event")
+    long_enough = len(wanted) >= ID_PREFIX_CHARS_MIN
+    if long_enough and not any(one.startswith(wanted) for one in going_on):
+        return only_one(wanted, all_kept(wanted), noun=noun)
+    return only_one(wanted, going_on, noun=noun)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from forewarn.control import commands
-from forewarn.control.event_ids import open_event_id
+from forewarn.control.event_ids import event_id_meant, operation_id_meant
 from forewarn.control.transaction import Transaction
-from forewarn.core import consent, hosts, scheduling, starting
-from forewarn.core.errors import AlreadyStarted, Invalid, NotFound
+from forewarn.core import consent, ending, hosts, scheduling, starting
+from forewarn.core.errors import AlreadyEnded, Invalid, NotFound
 from forewarn.core.model import (
     Cause,
     EventType,
@@ -102,11 +102,40 @@ def need_event(tx: Transaction, event_id: str) -> tuple[Scope, ScheduledEvent]:
         return found
     ended = tx.kept_event(wanted)
     if ended is not None:
-        raise AlreadyStarted(
-            f"Event {wanted} has ended ({ended.phase.value}).",
-            "`forewarn event list` shows the open ones.",
+        raise AlreadyEnded(
+            f"Event {wanted} has ended: {_how(ended.phase.value, ended.outcome)}.",
+            f"`forewarn event show {wanted}` says more, `forewarn event list` shows the open ones.",
         )
     raise NotFound(f"There is no event {wanted}.", "`forewarn event list` shows the open ones.")
+
+
+def _how(word: str, outcome: str) -> str:
+    """How something ended, with what its outcome adds to the one word."""
+    return word if outcome in ("", word) else f"{word} ({outcome})"
+
+
+def _need_operation(tx: Transaction, given: str) -> Operation:
+    """The open operation, or a refusal that says whether it ever was."""
+    operation_id = operation_id_meant(tx, given)
+    operation = tx.operation(operation_id)
+    if operation is not None:
+        return operation
+    listed = "`forewarn operation list` shows the open ones."
+    ended = tx.kept_operation(operation_id)
+    if ended is None:
+        raise NotFound(f"There is no operation {operation_id}.", listed)
+    word = ending.ended_as(ended) or ended.phase
+    raise AlreadyEnded(
+        f"Operation {operation_id} has ended: {_how(word.value, ended.outcome)}.", listed
+    )
+
+
+def cancel_operation(tx: Transaction, command: commands.CancelOperation) -> Operation:
+    operation = _need_operation(tx, command.operation_id)
+    by = str(command.by)
+    decision = scheduling.cancel_whole(operation, tx, by=by, now_ms=tx.now_ms)
+    tx.apply(decision)
+    return tx.operation(operation.operation_id) or decision.operations[0]
 
 
 def maintain_host(tx: Transaction, command: commands.MaintainHost) -> Operation:
@@ -230,7 +259,7 @@ def note_adoption(tx: Transaction, command: commands.NoteAdoption) -> None:
 
 
 def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledEvent:
-    event_id = open_event_id(tx, command.event_id)
+    event_id = event_id_meant(tx, command.event_id)
     scope, event = need_event(tx, event_id)
     tx.apply(
         consent.approve(
@@ -247,7 +276,7 @@ def approve_event(tx: Transaction, command: commands.ApproveEvent) -> ScheduledE
 
 
 def cancel_event(tx: Transaction, command: commands.CancelEvent) -> commands.EventCanceled:
-    event_id = open_event_id(tx, command.event_id)
+    event_id = event_id_meant(tx, command.event_id)
     scope, event = need_event(tx, event_id)
     operation = tx.operation(event.operation_id or "")
     together = operation.members if operation else ((scope.name, event.event_id),)

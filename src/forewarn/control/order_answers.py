@@ -33,7 +33,7 @@ def carried_out(
     """Carry an order out: what the operator is answered. Raises its Refusal."""
     answer: wire.AnswerBody
     match order:
-        case commands.MaintainHost() | commands.DegradeHost():
+        case commands.MaintainHost() | commands.DegradeHost() | commands.CancelOperation():
             answer = _operation(tx, decide(tx, order))
         case commands.FailHost():
             before = tx.need_host(order.host)

@@ -58,6 +58,7 @@ CURSOR_CHARS_MAX = 18
 FACTS_SEARCHED_MAX = 1_000  # for when an event was first seen
 
 H = TypeVar("H", bound=answers.HostJson)
+D = TypeVar("D", bound=answers.VmDetail)
 
 
 # Ids.
@@ -131,15 +132,28 @@ def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> answers.Sco
 
 def show_vm(fleet: FleetReader, name: str) -> answers.VmDetail:
     """A VM with its open events and whether its scope is being told."""
+    return _vm_detail(answers.VmDetail, fleet, name)
+
+
+def show_adopted(fleet: FleetReader, name: str) -> answers.AdoptedVm:
+    """A VM as it was adopted, and that two update domains are on its host now, if that is so."""
+    vm = fleet.vm(name)
+    scope = fleet.need_scope_of_vm(name).name
+    note = placement_rules.two_domains_note(scope, vm.host, fleet) if vm else ""
+    return _vm_detail(answers.AdoptedVm, fleet, name, notes=(note,) if note else ())
+
+
+def _vm_detail(kind: type[D], fleet: FleetReader, name: str, **more: object) -> D:
     scope = fleet.need_scope_of_vm(name)
     vm = fleet.vm(name)
     if vm is None:
         raise NotFound(f"There is no VM {name}.", "`forewarn vm list` shows the names.")
     return vm_as(
-        answers.VmDetail,
+        kind,
         vm,
         scope.name,
         **_more_of_vm(fleet, vm, scope),
+        **more,
         polled=time_text(scope.polled_ms),
         events=tuple(event_json(event) for event in scope.events if name in event.resources),
     )

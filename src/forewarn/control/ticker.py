@@ -338,7 +338,9 @@ def tell_newcomers(tx: Transaction, command: commands.TellNewcomers) -> None:
 def settle_operation(tx: Transaction, command: commands.SettleOperation) -> None:
     operation = tx.operation(command.operation_id)
     if operation is not None and operation.event_type is EventType.REDEPLOY:
-        tx.apply(ending.settle_operation(operation, tx, tx.now_ms))
+        kept = (tx.kept_event(event_id) for _, event_id in operation.members)
+        events = [event for event in kept if event is not None]
+        tx.apply(ending.settle_operation(operation, tx, events, tx.now_ms))
 
 
 def expire_event(tx: Transaction, command: commands.ExpireEvent) -> None:

@@ -6,7 +6,7 @@ kept is taken back. Nothing here waits, and nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from forewarn.control.event_ids import IDS_NAMED_MAX
 from forewarn.control.fleet_index import FleetIndex
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.hosts.feed_positions import shown_alike
@@ -124,6 +125,14 @@ class Transaction(FleetLook):
     def kept_operation(self, operation_id: str) -> Operation | None:
         """An operation, open or ended, as last saved; see `kept_event`."""
         return self._store.kept_operation(operation_id)
+
+    def kept_event_ids(self, beginning: str) -> Sequence[str]:
+        """Ids of events, open or ended, that begin so: enough to know whether one does."""
+        return self._store.kept_event_ids(beginning, IDS_NAMED_MAX + 1)
+
+    def kept_operation_ids(self, beginning: str) -> Sequence[str]:
+        """The same of operations."""
+        return self._store.kept_operation_ids(beginning, IDS_NAMED_MAX + 1)
 
     def remembered(self, key: str) -> RememberedAnswer | None:
         """The answer kept under an idempotency key."""

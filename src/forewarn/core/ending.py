@@ -6,9 +6,11 @@ is gone, and both leave their other scheduled events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from forewarn.core import placement, scope_edits, whereabouts
+from forewarn.core import placement, scheduling, scope_edits, whereabouts, windows
 from forewarn.core.errors import NotFound, StaleReport
 from forewarn.core.facts import event_fact, operation_fact
 from forewarn.core.fleet import Fleet
@@ -18,6 +20,7 @@ from forewarn.core.model import (
     ActionKind,
     ActionPhase,
     Decision,
+    EndedAs,
     EventType,
     Fact,
     FactKind,
@@ -32,6 +35,7 @@ from forewarn.core.model import (
 )
 
 LOST = "no report by the deadline"
+COMPLETED = "completed"
 
 # What says, when it is done, where a VM runs.
 _PLACING = (
@@ -320,19 +324,47 @@ def end_operation(
         operation,
         phase=OperationPhase.ENDED,
         ended_ms=now_ms,
-        outcome=failure or operation.outcome or "completed",
+        outcome=failure or operation.outcome or COMPLETED,
     )
     return Decision(scopes=tuple(scopes.values()), operations=(ended,), facts=tuple(facts))
 
 
-def settle_operation(operation: Operation, fleet: Fleet, now_ms: int) -> Decision:
-    """End a Redeploy operation all of whose events have ended."""
+def ended_as(operation: Operation) -> EndedAs | None:
+    """How an operation ended, in one word; None while it has not."""
+    if operation.phase is not OperationPhase.ENDED:
+        return None
+    if operation.outcome == COMPLETED:
+        return EndedAs.COMPLETED
+    if operation.outcome.startswith(windows.WITHDRAWN):
+        return EndedAs.WITHDRAWN
+    called_off = operation.outcome in (scheduling.CANCELED, scheduling.HOST_REPAIRED)
+    if called_off or operation.started_ms is None:  # its host failed before it had begun
+        return EndedAs.CANCELED
+    return EndedAs.FAILED
+
+
+def _of_moves(events: Sequence[ScheduledEvent]) -> tuple[FactKind, str]:
+    """What became of a Redeploy, by its events."""
+    failed = [event for event in events if event.phase is Phase.FAILED]
+    if failed:
+        first = failed[0].outcome
+        return FactKind.FAILED, f"{len(failed)} of {len(events)} events failed, the first: {first}"
+    late = [event for event in events if event.outcome.startswith(windows.WITHDRAWN)]
+    return FactKind.COMPLETED, late[0].outcome if late else COMPLETED
+
+
+def settle_operation(
+    operation: Operation, fleet: Fleet, events: Sequence[ScheduledEvent], now_ms: int
+) -> Decision:
+    """End a Redeploy operation all of whose events have ended; `events` are those, as they did."""
     for scope_name, event_id in operation.members:
         scope = fleet.scope(scope_name)
         if scope is not None and scope.event(event_id) is not None:
             return Decision()
-    outcome = operation.outcome or "completed"
-    fact = operation_fact(FactKind.COMPLETED, operation, now_ms, detail={"outcome": outcome})
+    kind, outcome = _of_moves(events)
+    if operation.outcome:  # it was canceled or withdrawn while moves were under way
+        kind, outcome = FactKind.COMPLETED, operation.outcome
+    fact = operation_fact(kind, operation, now_ms, detail={"outcome": outcome})
     ended = replace(operation, phase=OperationPhase.ENDED, ended_ms=now_ms, outcome=outcome)
     return Decision(operations=(ended,), facts=(fact,))
 

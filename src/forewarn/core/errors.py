@@ -10,9 +10,9 @@ codes are in `wire.problems`, in one place.
     |   +-- UnknownEventIds   an approval names ids this scope never had
     |   +-- BadInventory      an inventory file is wrong, with its line
     +-- Conflict            the words are fine, the state does not allow it
-    |   +-- NotSpot, TooManyUserEvents, AlreadyStarted, TwoDomainsOnHost, HostUnfit, HostHeard,
-    |   +-- HostSilent, OperationExists, WindowTooShort, OtherWindow, StaleReport,
-    |   +-- InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
+    |   +-- NotSpot, TooManyUserEvents, AlreadyStarted (AlreadyEnded), TwoDomainsOnHost,
+    |   +-- HostUnfit, HostHeard, HostSilent, OperationExists, WindowTooShort, OtherWindow,
+    |   +-- StaleReport, InventoryConflict, IdempotencyMismatch, NameTaken, VmHasHost
     +-- Forbidden           who asks may not ask that
         +-- NotInvited, NotMember, NotYours, SocketOnly
     Unavailable             nothing wrong with the request; it could not be made durable
@@ -70,6 +70,10 @@ class TooManyUserEvents(Conflict):
 
 class AlreadyStarted(Conflict):
     """The event has started; it cannot be canceled any more."""
+
+
+class AlreadyEnded(AlreadyStarted):
+    """It has ended; nothing can be done about it any more."""
 
 
 class TwoDomainsOnHost(Conflict):

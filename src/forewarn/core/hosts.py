@@ -414,7 +414,7 @@ def repair(
         if operation.cause is not Cause.DEGRADED:
             continue
         canceled = scheduling.cancel_operation(
-            operation, fleet, by=by, now_ms=now_ms, reason="the host was repaired"
+            operation, fleet, by=by, now_ms=now_ms, reason=scheduling.HOST_REPAIRED
         )
         scopes.update((scope.name, scope) for scope in canceled.scopes)
         operations.extend(canceled.operations)

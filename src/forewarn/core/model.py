@@ -115,6 +115,15 @@ class OperationPhase(StrEnum):
     ENDED = "ended"
 
 
+class EndedAs(StrEnum):
+    """How an operation ended, in one word; its outcome says it in more."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    WITHDRAWN = "withdrawn"
+
+
 class Vm(Struct, frozen=True, kw_only=True):
     """A virtual machine. Its name is unique in the fleet and is what `Resources` shows (C6).
 

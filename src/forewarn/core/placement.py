@@ -93,6 +93,18 @@ def scopes_with_two_domains(host: str, fleet: Fleet) -> Mapping[str, tuple[int, 
     return {name: tuple(sorted(found)) for name, found in domains.items() if len(found) > 1}
 
 
+def two_domains_note(scope: str, host: str, fleet: Fleet) -> str:
+    """What it means that a host carries two update domains of that scope; empty if it does not."""
+    found = scopes_with_two_domains(host, fleet).get(scope)
+    if not found:
+        return ""
+    return (
+        f"Host {host} carries update domains {', '.join(map(str, found))} of scope {scope}: what "
+        f"hits the host hits both. A Freeze or Reboot of {host} is refused unless --break-domains "
+        "is said; `forewarn vm redeploy NAME` moves one of them away."
+    )
+
+
 def placement(host: Host, fleet: Fleet) -> str:
     """ "open", or what closes the host to VMs: the operator, its health, its silence and so on."""
     if host.closed:

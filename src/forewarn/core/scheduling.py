@@ -51,6 +51,8 @@ EVENTS_PER_SCOPE_MAX = 1_000
 FREEZE_SECONDS_MAX = 600  # well within the deadline of a started Freeze (`deadlines.DEADLINE_MS`)
 DESCRIPTION_CHARS_MAX = 200
 AUTO_APPROVED_BY = POLICY.name
+CANCELED = "canceled"
+HOST_REPAIRED = "the host was repaired"
 # A deletion takes its time all the same: its owner may still want to cancel it.
 _NOTHING_TO_ONE_THAT_IS_OFF = (EventType.REBOOT, EventType.REDEPLOY)
 
@@ -493,11 +495,27 @@ def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -
     if event.operation_id is not None:
         operation = fleet.operation(event.operation_id)
         if operation is not None:
-            return cancel_operation(operation, fleet, by=by, now_ms=now_ms, reason="canceled")
-    canceled = scope_edits.cancel_event(event, now_ms, "canceled")
+            return cancel_operation(operation, fleet, by=by, now_ms=now_ms, reason=CANCELED)
+    canceled = scope_edits.cancel_event(event, now_ms, CANCELED)
     return Decision(
         scopes=(scope_edits.with_event(scope, canceled),), facts=(canceled_fact(canceled, by),)
     )
+
+
+def cancel_whole(operation: Operation, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
+    """Cancel an operation by itself: also one that has no event because nobody is on its host."""
+    scopes = ((fleet.scope(name), event_id) for name, event_id in operation.members)
+    open_events = [scope.event(event_id) for scope, event_id in scopes if scope is not None]
+    phases = {event.phase for event in open_events if event is not None}
+    begun = operation.phase is OperationPhase.STARTED and Phase.SCHEDULED not in phases
+    if operation.outcome or begun:
+        raise AlreadyStarted(
+            f"Nothing of operation {operation.operation_id} is left to cancel: "
+            + (f"it is {operation.outcome} already, and " if operation.outcome else "")
+            + "what has started goes on to its end.",
+            "Wait until it has ended.",
+        )
+    return cancel_operation(operation, fleet, by=by, now_ms=now_ms, reason=CANCELED)
 
 
 def cancel_operation(

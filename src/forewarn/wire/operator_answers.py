@@ -15,6 +15,7 @@ from forewarn.core.model import (
     ActionKind,
     ActionPhase,
     Cause,
+    EndedAs,
     EventSource,
     EventType,
     FactKind,
@@ -200,7 +201,7 @@ class OperationMember(AnswerBody, frozen=True, kw_only=True):
 
 
 class OperationJson(AnswerBody, frozen=True, kw_only=True):
-    """One thing that is done to a host."""
+    """One thing that is done to a host. `ended_as` is its outcome in one word, null until then."""
 
     operation_id: str
     host: str
@@ -219,6 +220,7 @@ class OperationJson(AnswerBody, frozen=True, kw_only=True):
     started: Time | None
     deadline: Time | None
     ended: Time | None
+    ended_as: EndedAs | None
     outcome: str
     revision: int
 
@@ -295,6 +297,12 @@ class VmPage(AnswerBody, frozen=True, kw_only=True):
 
     items: tuple[VmItem, ...]
     more: bool
+
+
+class AdoptedVm(VmDetail, frozen=True, kw_only=True):
+    """A VM as it was adopted; `notes` are what its owner or an operator should know of that."""
+
+    notes: tuple[str, ...]
 
 
 class HostJson(AnswerBody, frozen=True, kw_only=True):

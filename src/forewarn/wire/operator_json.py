@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from forewarn.core import notice
+from forewarn.core import ending, notice
 from forewarn.core.model import (
     SECOND_MS,
     Action,
@@ -190,6 +190,7 @@ def operation_as(kind: type[O], operation: Operation, **more: object) -> O:
         started=time_text(operation.started_ms),
         deadline=time_text(operation.deadline_ms),
         ended=time_text(operation.ended_ms),
+        ended_as=ending.ended_as(operation),
         outcome=operation.outcome,
         revision=operation.revision,
         **more,

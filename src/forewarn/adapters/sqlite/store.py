@@ -151,6 +151,18 @@ class SqliteStore:
             row = reading.row("operation", {"operation_id": operation_id})
             return None if row is None else _operation(reading, row)
 
+    def kept_event_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        """Ids of events, open or ended, that begin so, by id; also as saved since begin."""
+        return self._kept_ids("event_ids", beginning, limit)
+
+    def kept_operation_ids(self, beginning: str, limit: int) -> Sequence[str]:
+        """The same of operations."""
+        return self._kept_ids("operation_ids", beginning, limit)
+
+    def _kept_ids(self, query: str, beginning: str, limit: int) -> Sequence[str]:
+        with self._database.reading_own() as reading:
+            return [row[0] for row in reading.rows(query, _beginning(beginning, limit))]
+
     # The reading half
 
     def load(self) -> Snapshot:
