@@ -2,6 +2,7 @@
 
 `python -m rig down` removes what a killed rig has left; `python -m rig forewarn WORDS` says
 something to the control plane of the rig that is up, `python -m rig virsh h1 WORDS` to a libvirt.
+`python -m rig power off h2` pulls the plug of a hypervisor, `power on h2` boots it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from rig import leftovers, needs
 from rig.building import Rig
 from rig.cells import CommandFailed
 from rig.domains import Guest
-from rig.service import Service
+from rig.service import Service, power_wanted
 from rig.waiting import NotInTime, wait_for
 
 BOOT_LIMIT_S = 90.0
+POWER_LIMIT_S = 120.0
 REBOOT_LOOK_S = 0.5  # how soon a hypervisor that wants to reboot is rebooted
 SPEED_VARIABLE = "FOREWARN_RIG_SPEED"
 SPEED_MAX = 600
@@ -62,6 +64,7 @@ In another terminal, as root:
   rig/forewarn vm restart db-0              # nobody approves: after a quarter of an hour
   rig/forewarn watch
   .venv/bin/python -m rig virsh h1 list --all
+  .venv/bin/python -m rig power off h2      # pull its plug; `power on h2` boots it
 """
 
 
@@ -77,6 +80,8 @@ def main(words: list[str]) -> int:
                 code = _enter("forewarn", rest)
             case ["virsh", host, *rest]:
                 code = _enter(f"virsh-{host}", rest)
+            case ["power", "off" | "on" as word, host]:
+                code = _power(word, host)
             case _:
                 print(__doc__, file=sys.stderr)
                 code = 2
@@ -106,6 +111,23 @@ def _enter(script: str, words: list[str]) -> int:
     return subprocess.run([folder / script, *words], check=False).returncode
 
 
+def _power(word: str, host: str) -> int:
+    """Have the rig that is up switch a hypervisor off or on, and wait until it has."""
+    folder = leftovers.living("forewarn")
+    if folder is None:
+        raise needs.CannotBuild("No rig is up. Start one with `make rig`.")
+    known = sorted(path.name for path in folder.iterdir() if (path / "libvirtd.log").exists())
+    if host not in known:
+        raise needs.CannotBuild(f"There is no hypervisor {host}; there are {' and '.join(known)}.")
+    wanted = power_wanted(folder, host)
+    unfinished = wanted.with_suffix(".unfinished")
+    unfinished.write_text(word, encoding="utf-8")
+    unfinished.rename(wanted)
+    wait_for(f"{host} is {word}", lambda: not wanted.exists(), within_s=POWER_LIMIT_S)
+    print(f"{host} is {word}.")
+    return 0
+
+
 def _stay() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the second
         signal.signal(number, _interrupt)
@@ -124,13 +146,16 @@ def _stay() -> int:
         for guest, _ in GUESTS:
             read = partial(rig.consoles.last_poll, guest.name)
             wait_for(f"{guest.name} reads its document", read, within_s=BOOT_LIMIT_S)
-        _write_scripts(service)
+        write_scripts(service)
         service.clock.run(speed)
         print(PICTURE.format(folder=rig.folder, clock=_clock_words(speed)), flush=True)
         while True:
             for name in service.reboot_those_who_want():
-                _write_scripts(service)  # it has other processes now
+                write_scripts(service)  # it has other processes now
                 print(f"{name} was rebooted.", flush=True)
+            for done in service.power_as_wanted():
+                write_scripts(service)
+                print(done, flush=True)
             time.sleep(REBOOT_LOOK_S)
 
 
@@ -147,12 +172,15 @@ def _clock_words(speed: int) -> str:
     return f"Control's clock runs {speed} times as fast, so that notice passes sooner."
 
 
-def _write_scripts(service: Service) -> None:
+def write_scripts(service: Service) -> None:
     """Programs in the rig's folder that do their work inside a cell."""
     rig = service.rig
     forewarn = [str(Path(sys.executable).with_name("forewarn")), "--data", str(service.data)]
     _script(rig.folder / "forewarn", [*rig.control.entering(), *forewarn])
     for name, hypervisor in rig.hypervisors.items():
+        if not hypervisor.cell.on:
+            (rig.folder / f"virsh-{name}").unlink(missing_ok=True)
+            continue
         virsh = [needs.program("virsh"), "--connect", "qemu:///system"]
         _script(rig.folder / f"virsh-{name}", [*hypervisor.cell.entering(), *virsh])
 

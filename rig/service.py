@@ -37,6 +37,9 @@ boot_id_file = "{boot_id_file}"
 reboot_command = ["touch", "{reboot_wanted}"]
 """
 
+# What `rig power` asks for.
+OFF, ON = "off", "on"
+
 
 class Service:
     """What is started, killed and asked. Belongs to one `Rig`, whose end is its end."""
@@ -168,6 +171,25 @@ class Service:
             self.power_cycle(name)
         return wanting
 
+    def power_as_wanted(self) -> list[str]:
+        """Switch hypervisors off and on as `rig power` has asked for. What was done, in words."""
+        done = []
+        for name, hypervisor in self.rig.hypervisors.items():
+            wanted = power_wanted(self.rig.folder, name)
+            if not wanted.exists():
+                continue
+            word = wanted.read_text(encoding="utf-8")
+            if word == OFF and hypervisor.cell.on:
+                self.fail_host(name)
+                self.reboot_wanted(name).unlink(missing_ok=True)
+            elif word == ON and not hypervisor.cell.on:
+                hypervisor.power_on()
+                self.rig.note()
+                self.start_host(name)
+            wanted.unlink()
+            done.append(f"{name} is {word}.")
+        return done
+
     # How it is.
 
     def logs(self) -> dict[str, str]:
@@ -239,6 +261,11 @@ class Service:
         """Pull the plug of a hypervisor."""
         self.rig.hypervisors[name].power_off()
         self.hosts.pop(name, None)
+
+
+def power_wanted(folder: Path, name: str) -> Path:
+    """Where another process asks the one that keeps a rig for the power of a hypervisor."""
+    return folder / f"power-{name}"
 
 
 def _lines(path: Path) -> list[str]:

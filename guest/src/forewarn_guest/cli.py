@@ -19,6 +19,7 @@ from forewarn_guest.errors import (
     GuestError,
     JournalDamaged,
     NotFound,
+    NotOnThisSystem,
     Unreachable,
 )
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - has no other name
 
 DEFAULT_CONFIG = Path("/etc/forewarn-guest/agent.toml")
+
+# Modules of Python that the agent needs and Windows does not have.
+_OF_POSIX = ("fcntl", "pwd", "grp", "termios", "resource")
 
 DONE, FAILED, MEND, NO_ENDPOINT = 0, 1, 2, 3
 INTERRUPTED = 130  # as shells say it
@@ -64,7 +68,7 @@ def _complain(*lines: str) -> None:
 
 
 def _code_of(error: GuestError) -> int:
-    if isinstance(error, JournalDamaged):
+    if isinstance(error, (JournalDamaged, NotOnThisSystem)):
         return MEND
     return NO_ENDPOINT if isinstance(error, (NotFound, Unreachable)) else FAILED
 
@@ -161,7 +165,14 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 def _command(place: str) -> Callable[[argparse.Namespace], int]:
     """The function that does a command; its module is imported only now."""
     module, _, name = place.partition(":")
-    found: Callable[[argparse.Namespace], int] = getattr(
-        importlib.import_module(f"forewarn_guest.{module}"), name
-    )
+    try:
+        loaded = importlib.import_module(f"forewarn_guest.{module}")
+    except ModuleNotFoundError as missing:
+        if missing.name not in _OF_POSIX:
+            raise
+        raise NotOnThisSystem(
+            f"This command needs Linux: {missing.name} is missing here. Elsewhere there are list,"
+            " watch, approve and discover, and the SDK."
+        ) from None
+    found: Callable[[argparse.Namespace], int] = getattr(loaded, name)
     return found

@@ -6,9 +6,11 @@ left as it is (the sample of D4 opens it): where it drops the answer, nothing is
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 import struct
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -65,6 +67,8 @@ def interfaces() -> list[Interface]:
 
 def _look(name: str) -> tuple[int, int, bytes]:
     """Flags, type and hardware address: from the kernel, since /sys may be another namespace's."""
+    if sys.platform == "win32":
+        return 0, 0, b""
     try:
         import fcntl  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -161,6 +165,8 @@ def _converse(
 
 
 def _socket(name: str) -> socket.socket:
+    if sys.platform == "win32":  # `interfaces` finds none there
+        raise OSError(errno.ENOTSUP, "a socket cannot be kept to one interface")
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         opened.settimeout(0.0)

@@ -53,6 +53,10 @@ class BadAnswer(EndpointError):  # noqa: N818 - says what is the case
     """The answer is no document: wrong type, too long, not JSON, not an object."""
 
 
+class NotOnThisSystem(GuestError):  # noqa: N818 - says what is the case
+    """What was asked for needs Linux."""
+
+
 class ConfigError(GuestError):
     """The configuration must not be used. `mistakes` says each, with its line."""
 

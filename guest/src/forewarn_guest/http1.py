@@ -13,6 +13,7 @@ import os
 import select
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -366,7 +367,7 @@ def _watched(opened: socket.socket) -> None:
 
 def _readable(sockets: list[socket.socket], seconds: float) -> list[socket.socket]:
     """Those that can be read, or have ended, within so many seconds."""
-    if not hasattr(select, "poll"):
+    if sys.platform == "win32" or not hasattr(select, "poll"):
         return select.select(sockets, [], [], seconds)[0]
     poll = select.poll()  # unlike select, it knows file descriptors above 1023
     for each in sockets:
