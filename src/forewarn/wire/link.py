@@ -13,7 +13,7 @@ import msgspec
 
 # Major and minor. Those of one major version understand each other: a minor one may add messages,
 # and fields that have a default. An unknown field is ignored, an unknown message refused by name.
-LINK_VERSION = "1.0"
+LINK_VERSION = "1.1"
 VERSION_HEADER = "forewarn-link"
 NOW_HEADER = "forewarn-now-ms"
 
@@ -285,7 +285,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     nothing of this control, in words with the remedy. `epoch` is that of the changes it has taken
     over, empty if it has not yet; None if it does not say: then it obeys nothing until it has asked
     for changes in this life of control. `confirms` are the incarnations, by scope, that its guests
-    can read. `first_reads`, `polls` (the age of the last one, by scope) and
+    can read. `first_reads`, `polls` (the age of the last one, by scope), `vm_polls` (by VM) and
     `returned` (VMs that polled again) are what guests did in passing. `ended` is work that has
     ended. `daemon` is one life of the host's daemon. All of it may be said twice.
     """
@@ -299,6 +299,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     returned: tuple[str, ...] = ()
     ended: tuple[Ended, ...] = ()
     daemon: str = ""
+    vm_polls: dict[str, int] = {}
 
 
 class NotTaken(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -57,6 +57,7 @@ MIGRATIONS = (
     "0011_words.sql",
     "0012_lists.sql",
     "0013_overrides.sql",
+    "0014_polls.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.
