@@ -378,6 +378,7 @@ async def restarts(stage: Stage) -> None:
             confirms={"web": scope.incarnation},
             first_reads=(wire.ReadBefore("web", event_id, "web-0", 40),),
             polls={"web": 40},
+            vm_polls={"web-0": 40},
         )
     )
     await refused(h2.approve("web-0", (event_id,)))

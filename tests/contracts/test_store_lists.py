@@ -340,7 +340,7 @@ def test_events_in_a_phase_that_few_are_in_are_not_looked_for_among_all(
 
 
 def test_what_an_older_database_has_is_found_by_vm_tag_and_principal(tmp_path: Path) -> None:
-    before = MIGRATIONS[: MIGRATIONS.index("0012_lists.sql")]
+    before = MIGRATIONS[: MIGRATIONS.index("0014_lists.sql")]
     scripts = [packaged_text("forewarn.adapters.sqlite", f"sql/{name}") for name in before]
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)) as connection:
         migrate(connection, scripts)

@@ -297,6 +297,7 @@ def test_a_vm_of_a_host_that_is_not_heard_is_not_said_to_run(fleet: ReportingFle
     fleet.shows("h1", web(0))
     before = overview.show_vm(fleet.published, "web-0")
     fleet.heard_from.silent.add("h1")
+    fleet.later(60)
     (listed,) = overview.list_vms(fleet.published, after="", limit=9, scope="", host="h1").items
     (of_host,) = overview.show_host(fleet.published, "h1").vms
 

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.core.errors import NotYours, Unavailable, UnknownEventIds
 from forewarn.host import guest_proxy
-from forewarn.host.guest_proxy import GuestProxy
+from forewarn.host.guest_proxy import TRACES_SENT_EVERY_S, VM_POLLS_SENT_EVERY_S, GuestProxy
 from forewarn.wire.link import FIRST_READS_MAX, ReadBefore
 from support.clock import ManualClock
 from support.unasked_link import UnaskedLink
@@ -42,6 +42,7 @@ class Bench:
         self.clock = ManualClock()
         self.control = Control()
         self.polls: dict[str, int] = {}
+        self.vm_polls: dict[str, int] = {}
         self.wanted = 0
         self.guests = GuestProxy(
             self.control,
@@ -49,6 +50,7 @@ class Bench:
             now_ms=self.clock.now_ms,
             monotonic_ms=self.clock.monotonic_ms,
             want_turn=self._want_turn,
+            vm_polled=self._vm_polled,
         )
 
     def _want_turn(self) -> None:
@@ -66,6 +68,10 @@ class Bench:
 
     def _polled(self) -> dict[str, int]:
         fresh, self.polls = self.polls, {}
+        return fresh
+
+    def _vm_polled(self) -> dict[str, int]:
+        fresh, self.vm_polls = self.vm_polls, {}
         return fresh
 
 
@@ -239,3 +245,26 @@ def test_a_turn_is_wanted_soon_after_something_happened() -> None:
         assert bench.guests.gathered().returned == ("web_0",)
 
     run(test)
+
+
+def test_polls_of_vms_are_told_as_ages_and_those_that_came_since_are_kept() -> None:
+    async def test(bench: Bench) -> None:
+        bench.vm_polls = {"web_0": bench.clock.now_ms() - 2_000, "web_1": bench.clock.now_ms()}
+        bench.guests.gather_vm_polls()
+        bench.control.refusals = [Unavailable("away")]
+        with pytest.raises(Unavailable):
+            await bench.send()
+        bench.clock.pass_ms(1_000)
+        bench.vm_polls = {"web_1": bench.clock.now_ms()}
+        bench.guests.gather_vm_polls()
+        await bench.send()
+        await bench.send()
+
+        assert [told.vm_polls for told in bench.control.told] == [{"web_0": 3_000, "web_1": 0}]
+
+    run(test)
+
+
+def test_a_host_tells_the_polls_of_its_vms_often_enough() -> None:
+    """The rest of the fifteen seconds is for the turn, and for who asks."""
+    assert VM_POLLS_SENT_EVERY_S + TRACES_SENT_EVERY_S <= 11

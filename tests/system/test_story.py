@@ -134,3 +134,19 @@ def test_the_token_is_readable_by_its_owner_only(service: Service) -> None:
     assert (service.data / "operator.token").stat().st_mode & 0o077 == 0
     assert (service.data / "forewarn.db").stat().st_mode & 0o077 == 0
     assert service.data.stat().st_mode & 0o077 == 0
+
+
+def test_the_last_poll_of_a_vm_is_seen_soon_and_one_that_never_polled_says_never(
+    service: Service,
+) -> None:
+    before = service.look("vms/vm0")
+    listed = service.cli("vm", "list").stdout
+    service.guest("vm0").document()
+
+    wait_until(lambda: service.look("vms/vm0")["reading"] == "reading", "its poll is known")
+
+    assert (before["reading"], before["polled"]) == ("never", None)
+    assert "LAST POLL" in listed
+    assert "never" in listed
+    assert service.look("vms/vm0")["polled"] is not None
+    assert " ago" in service.cli("vm", "list").stdout

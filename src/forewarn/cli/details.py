@@ -173,10 +173,26 @@ def vm(shown: Json, now: datetime) -> RenderableType:
             ("power", OFF if shown.get("off") else _power(shown)),
             ("host down", "" if shown.get("off") else _host_down(shown)),
             ("problem", Text(shown["problem"], style="red") if shown["problem"] else ""),
-            ("told", _told(shown, now)),
+            ("told", "yes" if shown["enabled"] else "no, no VM of the scope polls"),
+            ("last poll", _last_poll(shown, now)),
         ]
     )
     return Group(_title(f"VM {shown['name']}"), fields, *_events(shown["events"], now))
+
+
+def _last_poll(shown: Json, now: datetime) -> Text | str:
+    """When its agent last read, and whether it has stopped."""
+    polled = times.both(shown["polled"], now)
+    match shown.get("reading"):
+        case "never":
+            return "never"
+        case "reading":
+            return polled
+        case "stopped":
+            since = polled or "none since control started"
+            return Text(f"{since}: its agent has stopped reading", style="bold red")
+        case _:
+            return f"not known{f', the last that was heard {polled}' if polled else ''}"
 
 
 def _power(shown: Json) -> str:
@@ -204,7 +220,7 @@ def _host_down(shown: Json) -> str:
 def _told(shown: Json, now: datetime) -> str:
     polled = times.both(shown["polled"], now)
     if shown["enabled"]:
-        return f"yes, last saved poll {polled}" if polled else "yes"
+        return f"yes, last poll {polled}" if polled else "yes"
     return "no, no VM of the scope polls" + (f" since {polled}" if polled else "")
 
 

@@ -67,24 +67,36 @@ def count(number: int, noun: str) -> str:
 
 
 def vms(items: Items, now: datetime) -> RenderableType:
-    del now
     if not items:
         return "There are no VMs. `forewarn inventory apply FILE` adds some."
     known = powered(items)
-    columns = ("VM", "SCOPE", "DOMAIN", "HOST", "PRIORITY", "ENABLED", "EVENTS")
-    table = new_table(*columns, *(["POWER"] if known else []), numbers=("DOMAIN", "EVENTS"))
+    mixed = any(vm["priority"] != "regular" for vm in items)
+    columns = ("VM", "SCOPE", "DOMAIN", "HOST", *(["PRIORITY"] if mixed else []), "ENABLED")
+    columns = (*columns, "LAST POLL", "EVENTS", *(["POWER"] if known else []))
+    table = new_table(*columns, numbers=("DOMAIN", "EVENTS"))
     for vm in items:
         table.add_row(
             vm["name"],
             vm["scope"],
             str(vm["update_domain"]),
             vm["host"],
-            vm["priority"],
+            *([vm["priority"]] if mixed else []),
             "yes" if vm["enabled"] else Text("silent", style="dim"),
+            last_poll(vm, now),
             str(vm["open_events"]),
             *([power(vm)] if known else []),
         )
     return table
+
+
+def last_poll(vm: dict[str, Any], now: datetime) -> Text:
+    """When a VM last polled, and whether its agent has stopped; what is not known is not said."""
+    said = str(vm.get("reading", "unknown"))  # a service before this one does not say it
+    away = times.away(vm["polled"], now) if said != "unknown" else ""
+    words = {"never": "never", "reading": away, "stopped": "stopped", "unknown": "unknown"}[said]
+    if said == "stopped" and away:
+        words = f"stopped, {away}"
+    return Text(words, style={"stopped": "bold red", "reading": ""}.get(said, "dim"))
 
 
 def powered(items: Items) -> bool:

@@ -403,8 +403,9 @@ class TakeTurn(Command[TurnResult], frozen=True, kw_only=True):
     If it was silent for long, guests there could not read: that time was no notice. `holding` are
     the claims it works on (action id, epoch). `confirms` are incarnations that it shows, by scope;
     refused for one that never was, but not for a scope that has left. Of what guests did in passing
-    (`polls` are ages, by scope) that of its own VMs is kept. An end is refused if the claim is held
-    no more. `refuses` is why it obeys nothing of this control, in its words.
+    (`polls` are ages, by scope; `first_polls` are VMs that had never polled) that of its own VMs is
+    kept. An end is refused if the claim is held no more. `refuses` is why it obeys nothing of this
+    control, in its words.
     """
 
     host: str
@@ -415,6 +416,7 @@ class TakeTurn(Command[TurnResult], frozen=True, kw_only=True):
     polls: dict[str, int] = {}
     returned: tuple[str, ...] = ()
     ended: tuple[EndedAction, ...] = ()
+    first_polls: tuple[str, ...] = ()
 
 
 class HandedOut(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from forewarn.core import placement
 from forewarn.core.errors import NotFound
 from forewarn.core.inventory.host_report import Power
 from forewarn.core.model import Host, Operation, Policy, ScheduledEvent, Scope, Vm
+from forewarn.core.reading import Reading, reading
 from forewarn.core.suggestions import meant
 
 
@@ -130,6 +131,19 @@ class FleetReader:
     def reported(self, host: str) -> Mapping[str, ReportedVm]:
         """The VMs that a host reported last, by name."""
         return self._heard.reported(host)
+
+    def polled_ago_ms(self, vm: Vm) -> int | None:
+        """How long ago the VM last polled; None if that was not heard since our own start."""
+        return self._heard.polled_ago_ms(vm)
+
+    def reading(self, vm: Vm) -> Reading:
+        """Whether the agent in the VM reads its document."""
+        return reading(
+            vm,
+            polled_ago_ms=self._heard.polled_ago_ms(vm),
+            listened_ms=self._heard.up_ms(),
+            host_alive=self.alive(vm.host),
+        )
 
     def silences(self, host: str) -> int:
         """How often the host was silent and came back."""

@@ -53,7 +53,7 @@ def confirm_scope(tx: Transaction, host: str, name: str, incarnation: int) -> No
 
 def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
     """Nothing of it may be refused: a VM that has left must not cost the others theirs."""
-    if not (command.first_reads or command.polls or command.returned):
+    if not (command.first_reads or command.polls or command.returned or command.first_polls):
         return
     host = command.host
     own = {scope.name: {vm.name for vm in own_vms(scope, host)} for scope in tx.scopes_on(host)}
@@ -63,6 +63,10 @@ def keep_traces(tx: Transaction, command: commands.TakeTurn) -> None:
         scope = tx.scope(name) if name in own else None
         if scope is not None and scope.enabled:
             tx.apply(consent.polled(scope, _at_ms(tx.now_ms, age_ms)))
+    for name, vms in own.items():
+        scope = tx.scope(name) if vms.intersection(command.first_polls) else None
+        if scope is not None:
+            tx.apply(consent.first_polls(scope, vms.intersection(command.first_polls)))
     all_own = set().union(*own.values())
     for vm in command.returned:
         if vm in all_own:

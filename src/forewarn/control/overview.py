@@ -57,6 +57,8 @@ CURSOR_CHARS_MAX = 18
 
 FACTS_SEARCHED_MAX = 1_000  # for when an event was first seen
 
+FleetNow = PublishedFleet | FleetLook  # they know what time it is
+
 H = TypeVar("H", bound=answers.HostJson)
 D = TypeVar("D", bound=answers.VmDetail)
 
@@ -124,18 +126,21 @@ def list_scopes(fleet: PublishedFleet, *, after: str, limit: int) -> answers.Sco
     """Scopes by name, those after `after`, with numbers in place of their VMs and events."""
     chosen = fleet.scopes_after(after, limit + 1)
     items = (
-        scope_as(answers.ScopeJson, scope, enabled=_enabled(fleet, scope))
+        replace(
+            scope_as(answers.ScopeJson, scope, enabled=_enabled(fleet, scope)),
+            polled=_scope_polled(fleet, scope),
+        )
         for scope in chosen[:limit]
     )
     return answers.ScopePage(items=tuple(items), more=len(chosen) > limit)
 
 
-def show_vm(fleet: FleetReader, name: str) -> answers.VmDetail:
+def show_vm(fleet: FleetNow, name: str) -> answers.VmDetail:
     """A VM with its open events and whether its scope is being told."""
     return _vm_detail(answers.VmDetail, fleet, name)
 
 
-def show_adopted(fleet: FleetReader, name: str) -> answers.AdoptedVm:
+def show_adopted(fleet: FleetNow, name: str) -> answers.AdoptedVm:
     """A VM as it was adopted, and that two update domains are on its host now, if that is so."""
     vm = fleet.vm(name)
     scope = fleet.need_scope_of_vm(name).name
@@ -143,7 +148,7 @@ def show_adopted(fleet: FleetReader, name: str) -> answers.AdoptedVm:
     return _vm_detail(answers.AdoptedVm, fleet, name, notes=(note,) if note else ())
 
 
-def _vm_detail(kind: type[D], fleet: FleetReader, name: str, **more: object) -> D:
+def _vm_detail(kind: type[D], fleet: FleetNow, name: str, **more: object) -> D:
     scope = fleet.need_scope_of_vm(name)
     vm = fleet.vm(name)
     if vm is None:
@@ -154,12 +159,11 @@ def _vm_detail(kind: type[D], fleet: FleetReader, name: str, **more: object) -> 
         scope.name,
         **_more_of_vm(fleet, vm, scope),
         **more,
-        polled=time_text(scope.polled_ms),
         events=tuple(event_json(event) for event in scope.events if name in event.resources),
     )
 
 
-def show_host(fleet: FleetReader, name: str) -> answers.HostDetail:
+def show_host(fleet: FleetNow, name: str) -> answers.HostDetail:
     """A host with its VMs, its open operations, and what of its VMs cannot be used."""
     host = fleet.need_host(name)
     vms = (
@@ -183,9 +187,10 @@ def show_host(fleet: FleetReader, name: str) -> answers.HostDetail:
     )
 
 
-def show_scope(fleet: FleetReader, name: str) -> answers.ScopeDetail:
+def show_scope(fleet: FleetNow, name: str) -> answers.ScopeDetail:
     """A scope with its VMs and its open events."""
-    return scope_answer(fleet, fleet.need_scope(name))
+    scope = fleet.need_scope(name)
+    return replace(scope_answer(fleet, scope), polled=_scope_polled(fleet, scope))
 
 
 def explain_event(fleet: FleetLook, event: ScheduledEvent) -> answers.EventExplanationJson:
@@ -373,23 +378,37 @@ def _enabled(fleet: FleetReader, scope: Scope) -> bool:
     return scheduling.is_enabled(scope, fleet.policy)
 
 
-def _vm_item(fleet: FleetReader, vm: Vm, scope: Scope) -> answers.VmItem:
+def _vm_item(fleet: FleetNow, vm: Vm, scope: Scope) -> answers.VmItem:
     return vm_as(answers.VmItem, vm, scope.name, **_more_of_vm(fleet, vm, scope))
 
 
-def _more_of_vm(fleet: FleetReader, vm: Vm, scope: Scope) -> dict[str, object]:
-    """What its host reported of a VM, and whether it is told of events."""
+def _more_of_vm(fleet: FleetNow, vm: Vm, scope: Scope) -> dict[str, object]:
+    """What its host reported of a VM, whether it is told of events, and whether it reads them."""
     shown = fleet.reported(vm.host).get(vm.name)
-    alive = fleet.alive(vm.host)
     return {
-        "host_alive": alive,
-        "power": shown.power if shown and alive else None,
+        "host_alive": fleet.alive(vm.host),
+        "power": shown.power if shown and fleet.may_be_on(vm.host) else None,
         "problem": shown.problem if shown else "",
         "freeze_by_move": shown.freeze_by_move if shown else None,
         "when_host_goes_down": shown.when_host_goes_down if shown else None,
         "enabled": _enabled(fleet, scope),
+        "polled": time_text(_polled_ms(fleet, vm)),
+        "reading": fleet.reading(vm),
         "open_events": sum(1 for event in scope.events if vm.name in event.resources),
     }
+
+
+def _polled_ms(fleet: FleetNow, vm: Vm) -> int | None:
+    """When the VM was last heard to poll."""
+    ago_ms = fleet.polled_ago_ms(vm)
+    return None if ago_ms is None else max(0, fleet.now_ms - ago_ms)
+
+
+def _scope_polled(fleet: FleetNow, scope: Scope) -> str | None:
+    """The last poll of the scope: what its VMs were heard to do is newer than what was saved."""
+    heard = (_polled_ms(fleet, vm) for vm in scope.vms)
+    known = [one for one in (scope.polled_ms, *heard) if one is not None]
+    return time_text(max(known, default=None))
 
 
 # Receipts.

@@ -39,6 +39,10 @@ class PublishedFleet(FleetReader):
         """The fleet as it is now, for as long as the caller does not await."""
         return FleetLook(self._index, self._heard, self.policy, now_ms=self._clock.now_ms())
 
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
     def on_publish(self, reader: Callable[[Sequence[Change]], None]) -> None:
         """Call `reader` with each commit, once it can be read here, in the order of these calls."""
         self._readers.append(reader)
@@ -95,6 +99,7 @@ class PublishedFleet(FleetReader):
         for vm in old:
             if vm.name not in self._index.vms:
                 self._vm_names.remove(vm.name)
+                self._observed.forget_polls([vm.name])
         for vm in new:
             self._vm_names.add(vm.name)
 

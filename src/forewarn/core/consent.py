@@ -96,6 +96,15 @@ def disable_if_silent(scope: Scope, now_ms: int) -> Decision:
     return Decision(scopes=(replace(scope, enabled=False),), facts=(fact,))
 
 
+def first_polls(scope: Scope, vms: Collection[str]) -> Decision:
+    """These VMs of the scope have polled for the first time ever."""
+    named = {vm.name for vm in scope.vms if vm.name in vms and not vm.has_polled}
+    if not named:
+        return Decision()
+    after = (replace(vm, has_polled=True) if vm.name in named else vm for vm in scope.vms)
+    return Decision(scopes=(replace(scope, vms=tuple(after)),))
+
+
 def confirm(scope: Scope, *, host: str, incarnation: int, now_ms: int) -> Decision:
     """The host shows this incarnation: the notice of its events runs from now, or runs on."""
     newly = [

@@ -130,7 +130,8 @@ class Vm(Struct, frozen=True, kw_only=True):
     `may_run_on` is a second host that may run it: an action was bringing it there, and no host
     has said how that ended. Until that is known the VM starts nowhere else. `off` is that its
     owner switched it off: it is left so, and nothing waits for it. `went_down` is that a boot of
-    its host may have taken it down, and no host has shown it running since.
+    its host may have taken it down, and no host has shown it running since. `has_polled` is that it
+    was heard to poll, ever.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Vm(Struct, frozen=True, kw_only=True):
     may_run_on: str | None = None
     off: bool = False
     went_down: bool = False
+    has_polled: bool = False
 
 
 class Action(Struct, frozen=True, kw_only=True):

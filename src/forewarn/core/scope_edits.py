@@ -49,7 +49,13 @@ def with_vm(scope: Scope, vm: Vm) -> Scope:
 
 def as_known(after: Vm, before: Vm) -> Vm:
     """A VM as it is described now, with what no description says of it."""
-    return replace(after, may_run_on=before.may_run_on, off=before.off, went_down=before.went_down)
+    return replace(
+        after,
+        may_run_on=before.may_run_on,
+        off=before.off,
+        went_down=before.went_down,
+        has_polled=before.has_polled and after.vm_id == before.vm_id,
+    )
 
 
 def found_on(scope: Scope, vm: Vm, host: str) -> tuple[Scope, Vm]:

@@ -19,7 +19,8 @@ from forewarn.ports import HostLink
 from forewarn.wire.link import FIRST_READS_MAX, POLLS_MAX, RETURNED_MAX, ReadBefore
 
 TRACES_SENT_EVERY_S = 0.5
-POLLS_SENT_EVERY_S = 300.0
+POLLS_SENT_EVERY_S = 300.0  # by scope: each is a write
+VM_POLLS_SENT_EVERY_S = 10.0  # by VM: control only remembers them
 FIRST_READS_QUEUED_MAX = 50_000
 RETURNED_QUEUED_MAX = 10_000
 
@@ -39,6 +40,8 @@ class Traces(NamedTuple):
     returned: tuple[str, ...] = ()
     polled_ms: Mapping[str, int] = {}
     returns: Mapping[str, int] = {}  # by VM: which of its returns
+    vm_polls: dict[str, int] = {}  # noqa: RUF012 - no code changes it
+    vm_polled_ms: Mapping[str, int] = {}
 
 
 NOTHING = Traces()
@@ -47,8 +50,8 @@ NOTHING = Traces()
 class GuestProxy:
     """The guests of one host, as control hears of them. Belongs to the event loop.
 
-    `polled` gives the last polls by scope, in the time of `now_ms`. `want_turn` has the host say
-    soon what is gathered here.
+    `polled` gives the last polls by scope, `vm_polled` by VM, in the time of `now_ms`. `want_turn`
+    has the host say soon what is gathered here.
     """
 
     def __init__(
@@ -59,16 +62,19 @@ class GuestProxy:
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         want_turn: Callable[[], None] = lambda: None,
+        vm_polled: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._link = link
         self._want_turn = want_turn
         self._polled = polled
+        self._vm_polled = vm_polled
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
         self._reads: deque[_Read] = deque()
         self._returned: dict[str, int] = {}  # by VM: the number of its last return
         self._returns = 0
         self._polls: dict[str, int] = {}
+        self._vm_polls: dict[str, int] = {}
         self._ring = asyncio.Event()
         self.dropped = 0
 
@@ -109,9 +115,13 @@ class GuestProxy:
         """Have what is gathered told until canceled."""
         loop = asyncio.get_running_loop()
         polls_at_s = loop.time() + POLLS_SENT_EVERY_S
+        vm_polls_at_s = loop.time() + VM_POLLS_SENT_EVERY_S
         while True:
-            await rung(self._ring, max(0.0, polls_at_s - loop.time()))
+            await rung(self._ring, max(0.0, min(polls_at_s, vm_polls_at_s) - loop.time()))
             self._ring.clear()
+            if loop.time() >= vm_polls_at_s:
+                vm_polls_at_s = loop.time() + VM_POLLS_SENT_EVERY_S
+                self.gather_vm_polls()
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self.gather_polls()
@@ -121,7 +131,7 @@ class GuestProxy:
     @property
     def waiting(self) -> bool:
         """True while there is something that control has not been told."""
-        return bool(self._reads or self._returned or self._polls)
+        return bool(self._reads or self._returned or self._polls or self._vm_polls)
 
     @property
     def reads_waiting(self) -> int:
@@ -137,11 +147,19 @@ class GuestProxy:
 
     @property
     def _queued(self) -> int:
-        return len(self._reads) + len(self._returned) + len(self._polls)
+        return len(self._reads) + len(self._returned) + len(self._polls) + len(self._vm_polls)
 
     def add_polls(self, polls: Mapping[str, int]) -> None:
         """Have these polls, by scope, told with the next turn."""
         self._polls.update(polls)
+
+    def add_vm_polls(self, polls: Mapping[str, int]) -> None:
+        """Have these polls, by VM, told with the next turn."""
+        self._vm_polls.update(polls)
+
+    def gather_vm_polls(self) -> None:
+        """Have the last polls of VMs told with the next turn."""
+        self._vm_polls.update(self._vm_polled())
 
     def gather_polls(self) -> None:
         """Have the last polls told with the next turn."""
@@ -153,6 +171,7 @@ class GuestProxy:
             return NOTHING
         monotonic_ms, now_ms = self._monotonic_ms(), self._now_ms()
         polled_ms = dict(islice(self._polls.items(), POLLS_MAX))
+        vm_polled_ms = dict(islice(self._vm_polls.items(), POLLS_MAX))
         returns = dict(islice(self._returned.items(), RETURNED_MAX))
         return Traces(
             first_reads=tuple(
@@ -163,6 +182,8 @@ class GuestProxy:
             returned=tuple(returns),
             polled_ms=polled_ms,
             returns=returns,
+            vm_polls={vm: max(0, now_ms - at_ms) for vm, at_ms in vm_polled_ms.items()},
+            vm_polled_ms=vm_polled_ms,
         )
 
     def told(self, traces: Traces) -> None:
@@ -178,5 +199,8 @@ class GuestProxy:
         for scope, at_ms in traces.polled_ms.items():
             if self._polls.get(scope) == at_ms:
                 del self._polls[scope]
+        for vm, at_ms in traces.vm_polled_ms.items():
+            if self._vm_polls.get(vm) == at_ms:
+                del self._vm_polls[vm]
         if self.waiting:
             self._ring.set()

@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from forewarn.core.errors import NotFound
-from forewarn.host.guest_proxy import POLLS_SENT_EVERY_S, TRACES_SENT_EVERY_S, GuestProxy
+from forewarn.host.guest_proxy import (
+    POLLS_SENT_EVERY_S,
+    TRACES_SENT_EVERY_S,
+    VM_POLLS_SENT_EVERY_S,
+    GuestProxy,
+)
 from forewarn.host.identity import Identity
 from forewarn.host.served_documents import Documents
 from forewarn.logs import Log
@@ -79,6 +84,7 @@ class InProcessGuests:
         """Tell what is gathered, with the last polls if wanted. Raises Unavailable, or Refusal."""
         if polls:
             self._gather_polls()
+            self._gather_vm_polls()
         for host in self._waiting():
             await self._at(host).tell_all(partial(self._say, host))
 
@@ -86,8 +92,12 @@ class InProcessGuests:
         """Have it told until canceled. What cannot be kept now is told later."""
         loop = asyncio.get_running_loop()
         polls_at_s = loop.time() + POLLS_SENT_EVERY_S
+        vm_polls_at_s = loop.time() + VM_POLLS_SENT_EVERY_S
         while True:
             await asyncio.sleep(TRACES_SENT_EVERY_S)
+            if loop.time() >= vm_polls_at_s:
+                vm_polls_at_s = loop.time() + VM_POLLS_SENT_EVERY_S
+                self._gather_vm_polls()
             if loop.time() >= polls_at_s:
                 polls_at_s = loop.time() + POLLS_SENT_EVERY_S
                 self._gather_polls()
@@ -106,6 +116,12 @@ class InProcessGuests:
             if host is not None:
                 self._queued.add(host)
                 self._at(host).add_polls({scope: polled_ms})
+
+    def _gather_vm_polls(self) -> None:
+        for vm, polled_ms in self._documents.vm_polled().items():
+            guests = self._queueing(vm)
+            if guests is not None:
+                guests.add_vm_polls({vm: polled_ms})
 
     def _of(self, vm: str) -> GuestProxy:
         guest = self._identity.guest(vm)

@@ -33,6 +33,7 @@ class Documents:
         self._shown_by: dict[str, dict[str, tuple[ShownVm, ...]]] = {}  # by scope, then by host
         self._guests: dict[str, Guest] = {}
         self._harvested_ms: dict[str, int] = {}
+        self._vm_polls: dict[str, int] = {}  # since they were last asked for
 
     def show(self, scope: ShownScope, *, host: str = "", told: int | None = None) -> None:
         """Show this scope as it is from now on, to exactly its VMs. Wakes parked polls.
@@ -160,6 +161,12 @@ class Documents:
         self._harvested_ms.update(fresh)
         return fresh
 
+    def vm_polled(self) -> dict[str, int]:
+        """The last poll, in wall ms, of every VM that has polled since the last call."""
+        self._collect_polls(self._guests.values())
+        fresh, self._vm_polls = self._vm_polls, {}
+        return {vm: polled_ms for vm, polled_ms in fresh.items() if vm in self._guests}
+
     def vms(self) -> Collection[str]:
         """The names of the VMs that can read a document."""
         return self._guests.keys()
@@ -179,6 +186,7 @@ class Documents:
         for guest in guests:
             if guest.polled_ms:
                 newest[guest.page] = max(guest.polled_ms, newest.get(guest.page, 0))
+                self._vm_polls[guest.name] = guest.polled_ms
                 guest.polled_ms = 0
         for page, polled_ms in newest.items():
             page.polled_ms = polled_ms

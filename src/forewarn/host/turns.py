@@ -61,6 +61,7 @@ class Turns:
             polls=traces.polls,
             returned=traces.returned,
             ended=executor.ended,
+            vm_polls=traces.vm_polls,
         )
         self._confirming.said(self._host, confirms)
         began_ms = executor.now_ms()

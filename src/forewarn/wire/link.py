@@ -286,7 +286,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     nothing of this control, in words with the remedy. `epoch` is that of the changes it has taken
     over, empty if it has not yet; None if it does not say: then it obeys nothing until it has asked
     for changes in this life of control. `confirms` are the incarnations, by scope, that its guests
-    can read. `first_reads`, `polls` (the age of the last one, by scope) and
+    can read. `first_reads`, `polls` (the age of the last one, by scope), `vm_polls` (by VM) and
     `returned` (VMs that polled again) are what guests did in passing. `ended` is work that has
     ended. `daemon` is one life of the host's daemon. All of it may be said twice.
     """
@@ -300,6 +300,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     returned: tuple[str, ...] = ()
     ended: tuple[Ended, ...] = ()
     daemon: str = ""
+    vm_polls: dict[str, int] = {}
 
 
 class NotTaken(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from forewarn.core.model import (
     ScopeKind,
 )
 from forewarn.core.notice import NoticeVerdict
+from forewarn.core.reading import Reading
 from forewarn.core.starting import HoldReason
 from forewarn.core.vm_profile import Priority
 
@@ -273,7 +274,9 @@ class VmJson(AnswerBody, frozen=True, kw_only=True):
 class VmItem(VmJson, frozen=True, kw_only=True):
     """A VM with what its host reported of it, and whether its scope is told of events.
 
-    `power` is null where it is not known, also while the host is not heard (`host_alive`).
+    `power` is null where it is not known, also while the host is not heard (`host_alive`). `polled`
+    is the last poll of the VM, null if none was heard since control started; `reading` says what
+    that means.
     """
 
     host_alive: bool
@@ -282,13 +285,14 @@ class VmItem(VmJson, frozen=True, kw_only=True):
     freeze_by_move: bool | None
     when_host_goes_down: WhenHostGoesDown | None
     enabled: bool
+    polled: Time | None
+    reading: Reading
     open_events: int
 
 
 class VmDetail(VmItem, frozen=True, kw_only=True):
     """A VM with its open events."""
 
-    polled: Time | None
     events: tuple[EventJson, ...]
 
 

@@ -197,6 +197,7 @@ class HostService:
         return GuestProxy(
             self.link,
             polled=self.documents.polled,
+            vm_polled=self.documents.vm_polled,
             now_ms=self._now_ms,
             monotonic_ms=self._clock.monotonic_ms,
             want_turn=lambda: self.hosts.want_turn(self.name),

@@ -65,6 +65,7 @@ MIGRATIONS = (
     "0013_window.sql",
     "0014_lists.sql",
     "0015_overrides.sql",
+    "0016_polls.sql",
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 # What a start reads whole, but for what has ended.

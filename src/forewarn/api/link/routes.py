@@ -113,7 +113,9 @@ class LinkRoutes:
         """The answer to a turn that says no more than that the host is there, as most do."""
         if asked.refuses or self._not_followed(asker, asked.epoch) or says_more(asked):
             return None
-        if len(asked.daemon) > BOOT_ID_CHARS_MAX:
+        if len(asked.daemon) > BOOT_ID_CHARS_MAX or len(asked.vm_polls) > wire.POLLS_MAX:
+            return None
+        if self._control.turns.hear_polls(asker.name, asked.vm_polls):
             return None
         at_once = self._control.turns.take_at_once(asker.name, asked.daemon)
         return _TAKEN if at_once else None
@@ -123,12 +125,15 @@ class LinkRoutes:
         _at_most(len(asked.confirms), wire.CONFIRMS_MAX, "confirmations in one turn")
         _at_most(len(asked.first_reads), wire.FIRST_READS_MAX, "first reads in one turn")
         _at_most(len(asked.polls), wire.POLLS_MAX, "polls in one turn")
+        _at_most(len(asked.vm_polls), wire.POLLS_MAX, "polls of VMs in one turn")
         _at_most(len(asked.returned), wire.RETURNED_MAX, "returned VMs in one turn")
         _at_most(len(asked.ended), wire.ENDED_MAX, "ended actions in one turn")
         _at_most(len(asked.daemon), BOOT_ID_CHARS_MAX, "characters of a daemon's name")
         refuses = asked.refuses[: wire.DETAIL_CHARS_MAX]
         refuses = refuses or self._not_followed(asker, asked.epoch)
         command, refused = _turn(asker.name, asked, refuses)
+        first_polls = self._control.turns.hear_polls(asker.name, asked.vm_polls)
+        command = msgspec.structs.replace(command, first_polls=first_polls)
         taken = await self._control.turns.take(command, asked.daemon)
         refused |= {one: _not_taken(why) for one, why in taken.refused_ended.items()}
         confirms = {scope: _not_taken(why) for scope, why in taken.refused_confirms.items()}

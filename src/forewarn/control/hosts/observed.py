@@ -10,7 +10,7 @@ until hosts are heard and report again.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import Lock
 
 import msgspec
@@ -20,6 +20,7 @@ from forewarn.control.hosts.leases import Daemon, two_speak, with_daemon
 from forewarn.control.hosts.simulated_power import HostPower
 from forewarn.control.timekeeper import STALL_NOTICED_FROM_MS
 from forewarn.core.inventory.host_report import Power, WhenHostGoesDown
+from forewarn.core.model import Vm
 from forewarn.core.notice import HOST_SILENT_AFTER_MS
 from forewarn.core.starting import TWO_DAEMONS_REMEDY
 from forewarn.logs import Log
@@ -40,6 +41,13 @@ class ReportedVm(Struct, frozen=True):
     problem: str = ""
     freeze_by_move: bool = False
     when_host_goes_down: WhenHostGoesDown = WhenHostGoesDown.RESTART
+
+
+class LastPoll(Struct, frozen=True):
+    """When a VM was last heard to poll. Another VM of its name has another id."""
+
+    vm_id: str
+    at_ms: int
 
 
 class LastHeard(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -94,6 +102,7 @@ class Hearing:
         self.began_ms = began_ms
         self.hosts: dict[str, LastHeard] = {}
         self.reports = reports
+        self.polls: dict[str, LastPoll] = {}
         self._pulse = Pulse(deaf_until_ms=began_ms)
 
     @abstractmethod
@@ -144,6 +153,17 @@ class Hearing:
     def reported(self, host: str) -> Mapping[str, ReportedVm]:
         """The VMs that the host reported last, by name."""
         return self.reports.get(host, {})
+
+    def polled_ago_ms(self, vm: Vm) -> int | None:
+        """How long ago the VM last polled; None if that was not heard since our own start."""
+        known = self.polls.get(vm.name)
+        if known is None or known.vm_id != vm.vm_id:
+            return None
+        return max(0, self._now_ms() - known.at_ms)
+
+    def up_ms(self) -> int:
+        """How long ago our own start was."""
+        return self._now_ms() - self.began_ms
 
     def hypervisor_unreachable(self, host: str) -> str:
         """Why the host cannot reach its own hypervisor; empty if it can, or never said so."""
@@ -294,6 +314,17 @@ class Observed(Hearing):
             log.error("host_refuses_control", host=host, why=refuses)
         elif did and not does:
             log.info("host_refuses_no_longer", host=host)
+
+    def polled(self, vm: Vm, *, at_ms: int) -> None:
+        """The VM polled at this time. What was told late does not count."""
+        known = self.polls.get(vm.name)
+        if known is None or known.vm_id != vm.vm_id or known.at_ms < at_ms:
+            self.polls[vm.name] = LastPoll(vm.vm_id, at_ms)
+
+    def forget_polls(self, vms: Iterable[str]) -> None:
+        """These VMs have left the fleet."""
+        for vm in vms:
+            self.polls.pop(vm, None)
 
     def asks(self, host: str) -> None:
         """The host has asked what this control shows, and was told, or shows that it knows it."""

@@ -52,7 +52,7 @@ def take_turn(tx: Transaction, command: TakeTurn) -> TurnResult:
 class Part(NamedTuple):
     """The least that a turn can say: one entry of one of its fields."""
 
-    field: Literal["confirms", "first_reads", "polls", "returned", "ended"]
+    field: Literal["confirms", "first_reads", "polls", "first_polls", "returned", "ended"]
     said: Any
 
     @property
@@ -62,7 +62,7 @@ class Part(NamedTuple):
             return str(self.said.action_id)
         if self.field == "first_reads":
             return f"{self.said.event_id} by {self.said.vm}"
-        return str(self.said if self.field == "returned" else self.said[0])
+        return str(self.said if self.field in ("returned", "first_polls") else self.said[0])
 
 
 def without_parts(turn: TakeTurn) -> TakeTurn:
@@ -76,6 +76,7 @@ def parts_of(turn: TakeTurn) -> list[Part]:
         *(Part("confirms", one) for one in turn.confirms.items()),
         *(Part("first_reads", one) for one in turn.first_reads),
         *(Part("polls", one) for one in turn.polls.items()),
+        *(Part("first_polls", one) for one in turn.first_polls),
         *(Part("returned", one) for one in turn.returned),
         *(Part("ended", one) for one in turn.ended),
     ]
@@ -93,6 +94,7 @@ def turn_of(whole: TakeTurn, parts: Sequence[Part]) -> TakeTurn:
         confirms=dict(said("confirms")),
         first_reads=said("first_reads"),
         polls=dict(said("polls")),
+        first_polls=said("first_polls"),
         returned=said("returned"),
         ended=said("ended"),
     )

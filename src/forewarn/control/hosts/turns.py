@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -96,12 +96,25 @@ class HostTurns:
             at_ms = control.lease_clock.monotonic_ms()
             late = control.observed.silent_ms(host) > notice.HEARTBEAT_LATE_MS
             taken = _NOTHING_TO_SAY
-            if late or control.fleet.acts(host) or says_more(turn):
+            if late or control.fleet.acts(host) or says_more(turn) or turn.first_polls:
                 taken = await self._decided(turn)
             control.observed.heard(host, at_ms=at_ms, refuses=turn.refuses, daemon=daemon)
             if control.observed.two_daemons(host):
                 return msgspec.structs.replace(taken, work=True)  # the claim is told what to do
             return taken
+
+    def hear_polls(self, host: str, ages_ms: Mapping[str, int]) -> tuple[str, ...]:
+        """Remember when VMs of the host last polled; those of which that was never heard before."""
+        fleet, now_ms = self._control.fleet, self._control.lease_clock.monotonic_ms()
+        first = []
+        for name, age_ms in ages_ms.items():
+            vm = fleet.vm(name)
+            if vm is None or vm.host != host:
+                continue  # it has left, or is another host's to speak of
+            self._control.observed.polled(vm, at_ms=now_ms - max(0, age_ms))
+            if not vm.has_polled:
+                first.append(name)
+        return tuple(first)
 
     def _is_newest(self, host: str, daemon: str) -> bool:
         """Whether no other life of the host's daemon was first heard after this one."""

@@ -277,7 +277,14 @@ class _Work:
         self.facts.extend(left)
         detail = {"because": "another VM has its name now", "vm_id": vm.vm_id}
         self._fact(FactKind.VM_GONE, scope.name, vm, detail)
-        after = replace(vm, vm_id=seen.vm_id, may_run_on=None, off=False, went_down=False)
+        after = replace(
+            vm,
+            vm_id=seen.vm_id,
+            may_run_on=None,
+            off=False,
+            went_down=False,
+            has_polled=False,
+        )
         detail = {"vm_id": seen.vm_id, "power": seen.power.value}
         self._fact(FactKind.VM_SEEN, scope.name, after, detail)
         self._at_home(self._put(scope, after), after, seen)

@@ -1,0 +1,33 @@
+"""Whether the agent in a VM reads its document."""
+
+from __future__ import annotations
+
+import pytest
+
+from forewarn.core.model import Vm
+from forewarn.core.reading import STOPPED_AFTER_MS, Reading, reading
+
+LONG = STOPPED_AFTER_MS
+SHORT = STOPPED_AFTER_MS - 1
+
+
+@pytest.mark.parametrize(
+    ("has_polled", "ago_ms", "listened_ms", "host_alive", "expected"),
+    [
+        (False, None, LONG, True, Reading.NEVER),
+        (False, None, 0, False, Reading.NEVER),
+        (True, None, SHORT, True, Reading.UNKNOWN),  # control has just started
+        (True, None, LONG, True, Reading.STOPPED),
+        (True, 0, 0, True, Reading.READING),
+        (False, 0, 0, True, Reading.READING),  # told, and not written down yet
+        (True, SHORT, LONG, True, Reading.READING),
+        (True, LONG, LONG, True, Reading.STOPPED),
+        (True, LONG, LONG, False, Reading.UNKNOWN),  # who would tell?
+    ],
+)
+def test_what_is_said_of_an_agent_is_known(
+    *, has_polled: bool, ago_ms: int | None, listened_ms: int, host_alive: bool, expected: Reading
+) -> None:
+    vm = Vm(name="a", vm_id="1", update_domain=0, host="h", has_polled=has_polled)
+    found = reading(vm, polled_ago_ms=ago_ms, listened_ms=listened_ms, host_alive=host_alive)
+    assert found is expected
