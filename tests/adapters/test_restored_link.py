@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +14,19 @@ import pytest
 from forewarn.adapters.members_file import MembersFile
 from forewarn.adapters.restored_link import MembersFrom, NoSuchMember, files_to_keep
 from forewarn.adapters.sqlite.backup import RestoreResult, move_out, restore
-from forewarn.adapters.sqlite.data_folder import DamagedDatabase, MovedAway, stop_service
+from forewarn.adapters.sqlite.data_folder import (
+    DamagedDatabase,
+    DatabaseRefused,
+    MovedAway,
+    stop_service,
+)
 from forewarn.adapters.sqlite.store import SqliteStore
+from forewarn.adapters.sqlite.store_check import Finding, check_backup
 from forewarn.core import membership
 from forewarn.core.membership import Members
 from forewarn.ports import Change
 from support.clock import ManualClock
+from support.killed_at import killed_at_each_step
 
 JOINED_MS = 1_700_000_000_000
 NOW_MS = JOINED_MS + 3_600_000
@@ -236,3 +245,71 @@ def test_there_is_nothing_to_stop_where_no_service_runs(tmp_path: Path) -> None:
     old = control_in(tmp_path / "old", "h1")
     stop_service(old, limit_s=60)
     SqliteStore.in_folder(old).close()
+
+
+# Killed half way.
+
+
+def revoked_since(folder: Path) -> None:
+    """The authority of the backup, and h1 was revoked after it."""
+    keep(folder, membership.revoke(members_of("h1", "h2"), "h1", now_ms=NOW_MS))
+
+
+def first_start(folder: Path) -> None:
+    """An authority that no host has joined, with a revocation all the same."""
+    revoked = membership.revoke(members_of("h1"), "h1", now_ms=NOW_MS)
+    keep(folder, revoked)
+    for name in ("key", "crt"):
+        (folder / "link" / f"authority.{name}").write_text("of a first start")
+
+
+@pytest.mark.parametrize("as_it_is", [revoked_since, first_start])
+def test_a_restore_that_is_killed_at_any_step_lets_no_revoked_host_in_when_it_is_run_again(
+    tmp_path: Path, as_it_is: Callable[[Path], None]
+) -> None:
+    before, folder = control_in(tmp_path / "before", "h1", "h2"), tmp_path / "a"
+    file = saved(before, tmp_path / "b")
+    as_it_is(before)
+    shutil.copytree(before, folder)
+
+    for _ in killed_at_each_step(lambda: restore(file, folder, force=True)):
+        said = refused(folder)
+        assert not said or " restore " in said, said
+        done = restore(file, folder, force=True)
+        assert list(done.link.members.members) == ["h2"]
+        assert list(MembersFile(folder / "link").load().members) == ["h2"]
+        assert (folder / "link" / "authority.key").read_text() == "the key of ours"
+        assert (folder / "link" / "authority.crt").read_text() == "the certificate of ours"
+        assert not refused(folder)
+        shutil.rmtree(folder)
+        shutil.copytree(before, folder)
+
+
+def test_a_move_that_is_killed_at_any_step_leaves_a_service_here_or_a_whole_backup(
+    tmp_path: Path,
+) -> None:
+    before, folder = control_in(tmp_path / "before", "h1"), tmp_path / "a"
+    file = tmp_path / "b"
+    shutil.copytree(before, folder)
+
+    for _ in killed_at_each_step(lambda: move_out(folder, file)):
+        try:
+            SqliteStore.in_folder(folder).close()
+        except MovedAway:
+            assert wrong(check_backup(file)) == []
+        file.unlink(missing_ok=True)
+        shutil.rmtree(folder)
+        shutil.copytree(before, folder)
+
+
+def refused(folder: Path) -> str:
+    """Why a start on the folder is refused; empty if it is not."""
+    try:
+        SqliteStore.in_folder(folder).close()
+    except DatabaseRefused as why:
+        return str(why)
+    return ""
+
+
+def wrong(found: tuple[Finding, ...]) -> list[str]:
+    return [f"{one.what}: {one.wrong}" for one in found if one.wrong]

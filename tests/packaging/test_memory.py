@@ -21,6 +21,7 @@ from forewarn.api.link.protocol import HANDSHAKES_MAX, LINK_CONNECTIONS_MAX
 from forewarn.api.memory_budget import PIECE_BYTES
 from forewarn.api.operator_routes import ORDERS_BYTES_MAX
 from forewarn.api.orders import BODY_BYTES_MAX
+from forewarn.control.journal_log import LINES_WAITING_MAX
 from forewarn.control.overview import ITEMS_MAX
 from forewarn.endpoint.limits import Limits
 from forewarn.host.channels.plan import CHANNELS_MAX
@@ -36,6 +37,7 @@ TLS_STATE_BYTES = 64 * KIB
 STATE_BYTES = 16 * KIB
 # What waits to be taken by a peer: up to the mark at which the transport says so, and one piece.
 UNTAKEN_BYTES = HIGH_WATER_LIMIT + PIECE_BYTES
+FACT_BYTES = 4 * KIB  # as a value, with what it names
 ITEM_BYTES = KIB  # of a list: a line of the journal, an event, a host
 FOLDS = 4  # a body as it came, as one text, as values, and as what is made of them
 LISTENERS_PER_TAP = 2  # IPv4 and IPv6
@@ -90,6 +92,7 @@ def needed() -> dict[str, dict[str, tuple[int, float]]]:
             "long answers": (ANSWERS_BYTES_MAX // MIB, KIB),
             "operators' orders": (ORDERS_BYTES_MAX // MIB, FOLDS * KIB),
             "the process that reads an inventory": (CHILD_BYTES_MAX // MIB, KIB),
+            "facts on their way to the log": (LINES_WAITING_MAX, FACT_BYTES / KIB),
         },
         "forewarn-host.service": {
             "connections of guests": (

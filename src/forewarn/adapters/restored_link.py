@@ -83,7 +83,7 @@ def plan_link(
     elsewhere = tuple(_kept_aside(data_dir))
     until_ms = None if kept.note is None else kept.note.made_ms
     token = _token_to_write(data_dir, kept)
-    if saved is None or (own.members is not None and own.members.members and not own.same(kept)):
+    if saved is None or (own.was_joined() and not own.same(kept)):
         known = own.members or Members()
         members = _without(known, revoke, now_ms)
         where = MembersFrom.MACHINE if own.members is not None else MembersFrom.NOWHERE
@@ -136,6 +136,10 @@ class _OwnLink(Struct, frozen=True, kw_only=True):
 
     def same(self, kept: KeptFiles) -> bool:
         return self.certificate is not None and self.certificate == kept.files.get(_CERTIFICATE)
+
+    def was_joined(self) -> bool:
+        """True for a whole authority with members. A restore that was killed leaves half of one."""
+        return self.certificate is not None and bool(self.members and self.members.members)
 
     def revoked(self) -> tuple[Revocation, ...]:
         return () if self.members is None else self.members.revoked

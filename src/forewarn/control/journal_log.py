@@ -14,7 +14,7 @@ from forewarn.core.model import Fact
 from forewarn.logs import Log
 from forewarn.ports import Change
 
-LINES_WAITING_MAX = 50_000  # more are left out, and counted: the journal has them all
+LINES_WAITING_MAX = 10_000  # more are left out, and counted: the journal has them all
 END_LIMIT_S = 5.0  # for what is left when the service ends
 
 log = Log(__name__)
