@@ -128,14 +128,8 @@ def fail(
         return Decision()
     forced = _forced(host.name, fleet, fenced=fenced, force=force)
     if host.health is Health.FAILED:
-        if host.fenced:
-            return Decision()
         fact = host_fact(FactKind.HOST_FENCED, host.name, now_ms, by=by, detail=forced)
-        return Decision(
-            hosts=(replace(host, fenced=True),),
-            scopes=tuple(_is_off(scope, host.name) for scope in fleet.scopes_on(host.name)),
-            facts=(fact,),
-        )
+        return _fenced(host, fleet, fact)
     said = {"fenced": fenced, **forced}
     facts = [host_fact(FactKind.HOST_FAILED, host.name, now_ms, by=by, detail=said)]
     operations = []
@@ -168,6 +162,14 @@ def fail(
     return Decision(
         hosts=(failed,), scopes=tuple(scopes), operations=tuple(operations), facts=tuple(facts)
     )
+
+
+def _fenced(host: Host, fleet: Fleet, fact: Fact) -> Decision:
+    """A failed host is surely off: its VMs may start elsewhere. Saying it again changes nothing."""
+    if host.fenced:
+        return Decision()
+    scopes = tuple(_is_off(scope, host.name) for scope in fleet.scopes_on(host.name))
+    return Decision(hosts=(replace(host, fenced=True),), scopes=scopes, facts=(fact,))
 
 
 def _forced(host: str, fleet: Fleet, *, fenced: bool, force: bool) -> dict[str, object]:

@@ -200,7 +200,7 @@ def why_no_target(scope: Scope, vm: Vm, fleet: Fleet) -> str:
 
 
 def why_not(scope: Scope, host: Host, fleet: Fleet) -> str:
-    """Why a host that is no place for a VM of the scope is none."""
+    """Why a host cannot take a VM of the scope."""
     found = placement(host, fleet)
     if found == "hypervisor-unreachable":
         return "its hypervisor does not answer"

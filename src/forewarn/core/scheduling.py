@@ -503,7 +503,7 @@ def cancel(scope: Scope, event_id: str, fleet: Fleet, *, by: str, now_ms: int) -
 
 
 def cancel_whole(operation: Operation, fleet: Fleet, *, by: str, now_ms: int) -> Decision:
-    """Cancel an operation by itself: also one that has no event because nobody is on its host."""
+    """Cancel an operation by itself: also one without events, on a host without VMs."""
     scopes = ((fleet.scope(name), event_id) for name, event_id in operation.members)
     open_events = [scope.event(event_id) for scope, event_id in scopes if scope is not None]
     phases = {event.phase for event in open_events if event is not None}
