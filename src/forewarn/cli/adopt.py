@@ -46,6 +46,17 @@ class GoesDown(StrEnum):
     RESTART = "restart"
 
 
+OsType = Annotated[
+    OsWord | None, typer.Option(metavar="WORD", help="What runs in it: Linux, Windows.")
+]
+FreezeByMove = Annotated[
+    bool | None,
+    typer.Option(
+        "--freeze-by-move/--freeze-in-place",
+        metavar="",
+        help="Whether a Freeze of its host moves it away or pauses it.",
+    ),
+]
 WhenHostGoesDown = Annotated[
     GoesDown | None,
     typer.Option(metavar="WORD", help="What a reboot of its host does: move, restart."),
@@ -84,17 +95,8 @@ def adopt_vm(
     ] = None,
     fault_domain: Annotated[int | None, typer.Option(metavar="N")] = None,
     zone: Annotated[str | None, typer.Option(metavar="TEXT")] = None,
-    os_type: Annotated[
-        OsWord | None, typer.Option(metavar="WORD", help="What runs in it: Linux, Windows.")
-    ] = None,
-    freeze_by_move: Annotated[
-        bool | None,
-        typer.Option(
-            "--freeze-by-move/--freeze-in-place",
-            metavar="",
-            help="Whether a Freeze of its host moves it away or pauses it.",
-        ),
-    ] = None,
+    os_type: OsType = None,
+    freeze_by_move: FreezeByMove = None,
     when_host_goes_down: WhenHostGoesDown = None,
     as_json: AsJson = False,
 ) -> None:
