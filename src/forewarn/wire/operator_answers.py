@@ -269,6 +269,7 @@ class VmJson(AnswerBody, frozen=True, kw_only=True):
     may_run_on: str | None
     off: bool
     went_down: bool
+    has_polled: bool
 
 
 class VmItem(VmJson, frozen=True, kw_only=True):

@@ -110,6 +110,7 @@ def vm_as(kind: type[V], vm: Vm, scope_name: str, **more: Any) -> V:
         may_run_on=vm.may_run_on,
         off=vm.off,
         went_down=vm.went_down,
+        has_polled=vm.has_polled,
         **more,
     )
 
