@@ -396,7 +396,7 @@ def test_an_approval_before_the_window_opens_is_answered_200_and_waits(
     events = answer.get("events", [answer])
     assert {event["not_before"] for event in events} == {opens}
     for event in events:
-        world.order(f"/v1/events/{event['event_id']}/approve")
+        world.order(f"/v1/events/{event['event_id']}/approve", {"reason": "It is urgent."})
     told = next(event for event in events if event["scope"] == "web")
     holds = world.get(f"/v1/events/{told['event_id']}/explain")["holds"]
     assert [(hold["reason"], hold["until"]) for hold in holds] == [("window-closed", opens)]

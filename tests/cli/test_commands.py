@@ -366,7 +366,7 @@ def test_an_approval_in_front_of_the_window_says_when_it_opens(world: OperatorWo
     ordered = ask(world, "vm", "restart", "web-0", "--window", "+1h/+2h")
     assert "but only in its window, 11:00:00 to 12:00:00, opens in 1h" in joined(ordered.out)
     (event,) = world.get("/v1/events")["items"]
-    approved = ask(world, "event", "approve", event["event_id"])
+    approved = ask(world, "event", "approve", event["event_id"], "--reason", "It is urgent.")
     assert "It starts when its window opens (11:00:00 to 12:00:00, opens in 1h" in joined(
         approved.out
     )
@@ -400,7 +400,7 @@ def test_the_earliest_start_that_has_moved_stands_in_the_list_and_in_show(
     world.hosts_beat()
     (until,) = {h["until"] for h in world.get(f"/v1/events/{event_id}/explain")["holds"]}
     assert until == "2026-03-03T10:16:00.000Z"
-    assert "but starts from 10:16:00" in joined(ask(world, "event", "list").out)
+    assert "moved to 10:16:00" in joined(ask(world, "event", "list").out)
     assert "starts from 10:16:00, in 15m" in joined(ask(world, "event", "show", event_id).out)
 
 

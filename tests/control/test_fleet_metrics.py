@@ -79,7 +79,7 @@ def test_no_label_is_the_name_of_a_host_a_scope_or_a_vm(world: OperatorWorld) ->
     watched(world)
     world.polls("web", "web-0")
     world.order("/v1/hosts/h1/maintain", {"event_type": "Freeze"})
-    world.order("/v1/hosts/h2/fail")
+    world.order("/v1/hosts/h2/fail", {"force": True})
     text = world.call("GET", "/metrics").body.decode()
     values = {
         value
@@ -131,14 +131,14 @@ def test_an_event_that_could_start_and_does_not_is_overdue_and_says_why(
 
 def test_vms_of_a_failed_host_have_no_host_until_it_is_fenced(world: OperatorWorld) -> None:
     numbers = watched(world)
-    world.order("/v1/hosts/h1/fail")
+    world.order("/v1/hosts/h1/fail", {"force": True})
     found = numbers()
     assert found["forewarn_hosts", "failed"] == 1
     assert found["forewarn_vms_without_host", ""] == 2
     world.clock.pass_ms(60_000)
     for host in ("h2", "h3"):
         world.run(world.control.turns.take(ordered.turn(host)))
-    world.order("/v1/hosts/h1/fail", {"fenced": True})
+    world.order("/v1/hosts/h1/fail", {"fenced": True, "force": True})
     world.tick()
     assert numbers()["forewarn_vms_without_host", ""] == 0
 

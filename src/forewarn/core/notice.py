@@ -93,15 +93,16 @@ def due_from_ms(event: ScheduledEvent, *, unasked: bool = False) -> int | None:
 def earliest_start_ms(event: ScheduledEvent) -> int | None:
     """When a scheduled event may start without approval, as known now; else None.
 
-    Later than NotBefore, which stays, if it could not be read for its minimum notice by then, or
-    if its window opens later.
+    Later than NotBefore, which stays, if it could not be read for its minimum notice by then. One
+    that is approved waits for its window alone.
     """
-    if event.phase is not Phase.SCHEDULED or event.approved_ms is not None:
+    if event.phase is not Phase.SCHEDULED:
         return None
+    opens_ms = event.window.start_ms if event.window else None
+    if event.approved_ms is not None:
+        return opens_ms
     from_ms = due_from_ms(event)
-    if from_ms is None or event.window is None:
-        return from_ms
-    return max(from_ms, event.window.start_ms)
+    return from_ms if from_ms is None or opens_ms is None else max(from_ms, opens_ms)
 
 
 def _waits_for_no_time(event: ScheduledEvent) -> bool:

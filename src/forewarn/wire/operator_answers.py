@@ -68,7 +68,8 @@ class EventJson(AnswerBody, frozen=True, kw_only=True):
 
     `not_before` is the earliest start without approval that guests were told. `earliest_start` is
     that as it is known now: later, if the event could not be read for its minimum notice by then;
-    null while no host has confirmed that it shows it, and once it is approved or has started.
+    null while no host has confirmed that it shows it, and once it has started. Of an approved
+    event it is the start of its window, null without one.
     """
 
     event_id: str
