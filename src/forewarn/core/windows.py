@@ -73,7 +73,7 @@ def refuse_too_short(
             "The earliest start that was named is not in the window: it closes before that.",
             "Name an earlier one with --not-before, or leave that out.",
         )
-    late = _length(not_before_ms - window.end_ms + 1)
+    late = _length(max(SECOND_MS, not_before_ms - window.end_ms))
     raise WindowTooShort(
         f"The notice of a {event_type.value} for {whom} ends {late} after the window has closed.",
         f"A window that closes more than {_length(not_before_ms - now_ms)} from now would be"
