@@ -117,12 +117,12 @@ STEPS = {
     "unknown-key": (
         'do = "restart"\nforr = "5m"',
         5,
-        'step 1 (restart): there is no key "forr". There are: at, on, as, started_for.',
+        'step 1 (restart): there is no key "forr". There are: at, on, as, started_for, window.',
     ),
     "key-of-another-order": (
         'do = "restart"\ntype = "Freeze"',
         5,
-        "step 1 (restart): it takes no type. There are: at, on, as, started_for.",
+        "step 1 (restart): it takes no type. There are: at, on, as, started_for, window.",
     ),
     "type-missing": (
         'do = "maintain"',

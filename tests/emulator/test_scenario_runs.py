@@ -354,7 +354,7 @@ def test_canceling_and_approving_what_is_over_is_refused_in_the_record(one: Stag
     seen = one.look(run)
     assert phases(seen) == ["done", "done", "done", "refused", "done", "refused"]
     assert "has no event left that has not started" in seen["steps"][3]["said"]
-    assert "has ended (canceled)" in seen["steps"][5]["said"]
+    assert "has ended: canceled" in seen["steps"][5]["said"]
 
 
 def test_a_step_on_several_vms_is_taken_whole_or_not_at_all() -> None:
