@@ -45,7 +45,7 @@ def test_every_order_by_the_operator_api_bears_the_name_that_was_set(tmp_path: P
         override = {"by_kind": "operator", "overridden_by": ADA, "reason": "a test"}
         assert (line["by"], line["detail"]) == (ADA, override)
         service.wait_for_phase(first, "completed")
-        assert f"{ADA} approved it" in service.cli("event", "show", first).stdout
+        assert f"overridden by {ADA}: a test" in service.cli("event", "show", first).stdout
 
         # A guest approves in its own name; the command line comes by the socket, as the same one.
         second = service.order("vms/web_0/restart")["event_id"]
