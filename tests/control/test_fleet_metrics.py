@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from forewarn.adapters.sqlite.store import SqliteStore
-from forewarn.control.fleet_metrics import NOT_HELD, FleetMetrics, OperationEnd, ended_as
+from forewarn.control.fleet_metrics import NOT_HELD, FleetMetrics
 from forewarn.control.metrics import ControlMetrics
-from forewarn.core.model import Cause, EventType, Health, Operation, OperationPhase, Outcome
+from forewarn.core.model import EndedAs, EventType, Health, Outcome
 from forewarn.core.starting import HoldReason
 from forewarn.metrics import Family
 from support import ordered
@@ -65,7 +65,7 @@ def test_every_value_of_a_label_is_there_at_0_from_the_start(world: OperatorWorl
         assert found["forewarn_notice_seconds_count", event_type.value] == 0
         for phase in ("completed", "failed", "canceled"):
             assert found["forewarn_events_ended_total", f"{event_type.value},{phase}"] == 0
-    for end in OperationEnd:
+    for end in EndedAs:
         assert found["forewarn_operations_ended_total", end.value] == 0
     for by in ("guest", "operator", "policy"):
         assert found["forewarn_approvals_total", by] == 0
@@ -187,31 +187,6 @@ def test_operations_are_counted_by_how_they_ended(world: OperatorWorld) -> None:
     assert found["forewarn_operations_ended_total", "completed"] == 1
     assert found["forewarn_operations_ended_total", "canceled"] == 1
     assert found["forewarn_operations_ended_total", "failed"] == 0
-
-
-@pytest.mark.parametrize(
-    ("outcome", "started_ms", "end"),
-    [
-        ("completed", 5, "completed"),
-        ("the reboot command ended with 1", 5, "failed"),
-        ("canceled by operator", None, "canceled"),
-        ("withdrawn: its window has closed", None, "withdrawn"),
-    ],
-)
-def test_how_an_operation_ended_is_one_of_four_words(
-    outcome: str, started_ms: int | None, end: str
-) -> None:
-    operation = Operation(
-        operation_id="O",
-        host="h1",
-        event_type=EventType.FREEZE,
-        cause=Cause.MAINTENANCE,
-        phase=OperationPhase.ENDED,
-        ordered_ms=1,
-        started_ms=started_ms,
-        outcome=outcome,
-    )
-    assert ended_as(operation) == end
 
 
 def test_an_event_that_no_vm_has_read_is_counted_when_it_starts(world: OperatorWorld) -> None:

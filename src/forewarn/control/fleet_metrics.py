@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 
 from forewarn.control.fleet_reader import FleetLook
 from forewarn.control.published_fleet import PublishedFleet
-from forewarn.core import explain, notice, placement
+from forewarn.core import ending, explain, notice, placement
 from forewarn.core.model import (
     MINUTE_MS,
+    EndedAs,
     EventType,
     Health,
-    Operation,
-    OperationPhase,
     Phase,
     ScheduledEvent,
     Scope,
@@ -36,24 +34,6 @@ NOT_HELD = frozenset(
 )
 
 
-class OperationEnd(StrEnum):
-    """How an operation ended."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    WITHDRAWN = "withdrawn"
-
-
-def ended_as(operation: Operation) -> OperationEnd:
-    """How an operation that has ended did so, from the words that it keeps."""
-    if operation.outcome in ("", OperationEnd.COMPLETED):
-        return OperationEnd.COMPLETED
-    if operation.outcome.startswith(OperationEnd.WITHDRAWN):
-        return OperationEnd.WITHDRAWN
-    return OperationEnd.CANCELED if operation.started_ms is None else OperationEnd.FAILED
-
-
 class FleetMetrics:
     """The numbers of one fleet. Belongs to the event loop; tell it of every commit."""
 
@@ -64,7 +44,7 @@ class FleetMetrics:
         self._operations = Counts(
             "forewarn_operations_ended", "Operations that have ended, by how.", "outcome"
         )
-        self._operations.begin(OperationEnd)
+        self._operations.begin(EndedAs)
         for scope in fleet.scopes.values():
             self._keep(scope)
 
@@ -77,9 +57,9 @@ class FleetMetrics:
                 self._held.discard(name)
                 self._polled_ms.pop(name, None)
             for before, operation in change.operations:
-                was_open = before is None or before.phase is not OperationPhase.ENDED
-                if operation.phase is OperationPhase.ENDED and was_open:
-                    self._operations.add(ended_as(operation))
+                ended_as = ending.ended_as(operation)
+                if ended_as is not None and (before is None or ending.ended_as(before) is None):
+                    self._operations.add(ended_as)
 
     def _keep(self, scope: Scope) -> None:
         if scope.hold is None:
