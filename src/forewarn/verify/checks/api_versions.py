@@ -29,7 +29,7 @@ for _version in VERSIONS[:-1]:
 @TOPIC.check(
     "version-same-incarnation",
     "All api-versions show the same incarnation.",
-    "design 5, contract 1.6 (how the real service counts is not known)",
+    "Forewarn's choice, contract 1.6 (how the real service counts is not known)",
     blind="Compared once, before the run has events; counts that part later on are not seen.",
     needs=tuple(f"version-{version}" for version in VERSIONS[:-1]),
     choice=True,

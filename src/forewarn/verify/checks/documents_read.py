@@ -78,7 +78,7 @@ def incarnation_number(probe: Probe) -> None:
 @TOPIC.check(
     "incarnation-forward",
     "The incarnation never goes back.",
-    "L14, design 5",
+    "L14, Forewarn's choice",
     blind="Each api-version by itself, within this run; going back at a restart is not seen.",
 )
 def incarnation_forward(probe: Probe) -> None:
@@ -187,7 +187,7 @@ for _version in VERSIONS:
 @TOPIC.check(
     "fields-order",
     "The fields of an event stand in the order of the wire, at every api-version.",
-    "design 5, contract 1.5 (seen in every capture; JSON has no order)",
+    "Forewarn's choice, contract 1.5 (seen in every capture; JSON has no order)",
     blind="Fields that are missing or surplus are left aside; they are for fields-2020-07-01.",
     choice=True,
 )
@@ -211,7 +211,7 @@ _each(
 _each(
     "event-id-upper",
     "An EventId is in upper case.",
-    "design 5, contract 1.5 (so it is in captures; Event Grid has it in lower case)",
+    "Forewarn's choice, contract 1.5 (so it is in captures; Event Grid has it in lower case)",
     blind="Letters alone; what stands between them is for event-id-form.",
     field="EventId",
     good=lambda value: not isinstance(value, str) or value == value.upper(),
@@ -337,7 +337,7 @@ def not_before_form(probe: Probe) -> None:
 @TOPIC.check(
     "not-before-oldest",
     "At 2017-03-01 NotBefore of a Scheduled event is ISO 8601, as its documents show.",
-    "design 5, N2 (captures of the real service show RFC 1123, N1)",
+    "Forewarn's choice, N2 (captures of the real service show RFC 1123, N1)",
     blind="The form alone; that it is the time of the other api-versions is for not-before-kept.",
     choice=True,
 )
@@ -372,7 +372,7 @@ def not_before_blank(probe: Probe) -> None:
 @TOPIC.check(
     "not-before-kept",
     "NotBefore of an event never changes while it is Scheduled.",
-    "design 5, L18 (not known of the real service)",
+    "Forewarn's choice, L18 (not known of the real service)",
     blind="A time that moves and moves back between two looks is not seen.",
     choice=True,
 )
@@ -391,7 +391,7 @@ def not_before_kept(probe: Probe) -> None:
 @TOPIC.check(
     "names-underscore",
     "At 2017-03-01 each name has one underscore before it, role instances excepted.",
-    "S4, design 5",
+    "S4, Forewarn's choice",
     blind="A name with _IN_ in it counts as a role instance, whether it is one or not.",
 )
 def names_underscore(probe: Probe) -> None:
@@ -532,7 +532,7 @@ def phases_forward(probe: Probe) -> None:
 @TOPIC.check(
     "events-order",
     "Events keep their order from document to document; only one that starts may go to the front.",
-    "design 5 (not known of the real service, L19)",
+    "Forewarn's choice (not known of the real service, L19)",
     blind="Pairs that were seen at once in this run; what the order goes by is not checked.",
     choice=True,
 )

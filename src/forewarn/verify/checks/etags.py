@@ -88,7 +88,7 @@ def etag_value(probe: Probe) -> None:
 @TOPIC.check(
     "etag-quoted",
     "The ETag is a quoted string.",
-    "design 5, RFC 9110, 8.8.3 (the real service sends it bare, G4)",
+    "Forewarn's choice, RFC 9110, 8.8.3 (the real service sends it bare, G4)",
     blind="The two ends alone; characters between them that no tag may hold pass.",
     needs=("etag-present",),
     choice=True,
@@ -113,7 +113,7 @@ def tag_echoed(probe: Probe) -> None:
 @TOPIC.check(
     "tag-quoted",
     "If-None-Match takes the incarnation in quotes.",
-    "design 5, G5 (not known of the real service)",
+    "Forewarn's choice, G5 (not known of the real service)",
     blind="The current number alone; an endpoint that finds it inside a longer tag passes.",
     choice=True,
 )
@@ -124,7 +124,7 @@ def tag_quoted(probe: Probe) -> None:
 @TOPIC.check(
     "tag-bare",
     "If-None-Match takes the incarnation without quotes.",
-    "design 5, G5 (inferred)",
+    "Forewarn's choice, G5 (inferred)",
     blind="Plain digits; leading zeros, a sign and blanks around them are not tried.",
     choice=True,
 )
@@ -135,7 +135,7 @@ def tag_bare(probe: Probe) -> None:
 @TOPIC.check(
     "tag-weak",
     "If-None-Match takes a weak tag.",
-    "design 5, RFC 9110, 13.1.2",
+    "Forewarn's choice, RFC 9110, 13.1.2",
     blind="W/ with quotes; w/ in lower case, and W/ without quotes, are not tried.",
     choice=True,
 )
@@ -240,7 +240,7 @@ def held(probe: Probe, seconds: int) -> Answer:
 @WAITING.check(
     "wait-held",
     "A GET with the current tag and `Prefer: wait=1` is held for a second, then answered 304.",
-    "design 5, RFC 7240",
+    "Forewarn's choice, RFC 7240",
     blind="One wait of a second; long waits, their limit, and many at once are not tried.",
     choice=True,
 )
@@ -254,7 +254,7 @@ def wait_held(probe: Probe) -> None:
 @WAITING.check(
     "wait-not-asked",
     "A GET that does not ask to wait is answered 304 at once.",
-    "design 5 (the real service may hold it, G10)",
+    "Forewarn's choice (the real service may hold it, G10)",
     blind="A hold of less than 1.5 s passes as none.",
     choice=True,
 )
@@ -266,7 +266,7 @@ def wait_not_asked(probe: Probe) -> None:
 @WAITING.check(
     "wait-other-tag",
     "A GET with the tag of another document than the current one does not wait.",
-    "design 5",
+    "Forewarn's choice",
     blind="The tag 0 alone; a wait with the tag of an incarnation before is not tried.",
     choice=True,
 )
@@ -277,7 +277,7 @@ def wait_other_tag(probe: Probe) -> None:
 @WAITING.check(
     "wait-without-tag",
     "A GET without a tag does not wait.",
-    "design 5",
+    "Forewarn's choice",
     blind="One GET with wait=3; longer waits, and a hold of less than 1.5 s, are not found out.",
     choice=True,
 )

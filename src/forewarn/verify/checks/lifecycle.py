@@ -98,7 +98,7 @@ def _approvable(probe: Probe, document: DocumentRead) -> EventElement:
 @TOPIC.check(
     "wait-woken",
     "A GET that waits is answered with the new document as soon as there is one.",
-    "design 5",
+    "Forewarn's choice",
     blind="One GET that waits, answered up to five seconds after the event was seen; many "
     "are not tried.",
     level=Level.OPERATOR,
@@ -184,7 +184,7 @@ def life_old_tag(probe: Probe) -> None:
 @TOPIC.check(
     "approve-unknown-too",
     "A POST with one unknown EventId among good ones is refused, and nothing of it is applied.",
-    "design 5 (not known of the real service, A6)",
+    "Forewarn's choice (not known of the real service, A6)",
     blind="The unknown one last, and one look after it; a start that comes later is not seen.",
     level=Level.OPERATOR,
     needs=("post-unknown-id",),
@@ -311,7 +311,7 @@ def approve_200(probe: Probe) -> None:
 @TOPIC.check(
     "approve-body",
     "The body of that 200 is empty or JSON.",
-    "A7, contract 10 (empty by design 5)",
+    "A7, contract 10 (empty by Forewarn's choice)",
     blind="Any JSON passes; what it says is not read.",
     after=("approve-200",),
 )
@@ -396,7 +396,7 @@ def _approved(probe: Probe) -> Life:
 @TOPIC.check(
     "approve-any-case",
     "An EventId is compared without case.",
-    "design 5, A8 (not known of the real service)",
+    "Forewarn's choice, A8 (not known of the real service)",
     blind="The status after the start; that it starts an event is for start-any-case.",
     after=("life-id-stable",),
     choice=True,
@@ -540,7 +540,7 @@ def end_old_tag(probe: Probe) -> None:
 @TOPIC.check(
     "approve-ended",
     "Approving an event that is over is answered 200 and has no effect.",
-    "design 5 (not known of the real service, A6)",
+    "Forewarn's choice (not known of the real service, A6)",
     blind="Right after the end; how long an ended event is remembered is not tried.",
     needs=("life-ends",),
     choice=True,

@@ -56,7 +56,7 @@ def post_wrong_shape(probe: Probe) -> None:
 @TOPIC.check(
     "post-unknown-id",
     "A POST with an EventId that this VM never had is refused with 400.",
-    "design 5 (not known of the real service, A6)",
+    "Forewarn's choice (not known of the real service, A6)",
     blind="One id that never was; the id of an event of another scope is not tried.",
     choice=True,
 )

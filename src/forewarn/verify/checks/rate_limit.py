@@ -61,7 +61,7 @@ def rate_error_object(probe: Probe) -> None:
 @TOPIC.check(
     "rate-retry-after",
     "The 429 says in Retry-After how many seconds to wait.",
-    "design 5 (not known of the real service, R2)",
+    "Forewarn's choice (not known of the real service, R2)",
     blind="Any whole number passes; rate-recovers waits at most five seconds of it.",
     needs=("rate-429",),
     choice=True,

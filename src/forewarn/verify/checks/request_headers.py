@@ -36,7 +36,7 @@ def header_required_since(probe: Probe) -> None:
 @TOPIC.check(
     "header-not-required-before",
     "2017-03-01 does not ask for the Metadata header.",
-    "H2, design 5",
+    "H2, Forewarn's choice",
     blind="The status alone; whether that answer holds a good document is not read.",
 )
 def header_not_required_before(probe: Probe) -> None:
@@ -80,7 +80,7 @@ def forwarded(probe: Probe) -> None:
 @TOPIC.check(
     "forwarded-otherwise",
     "A request with Forwarded, X-Real-IP or Via is refused.",
-    "design 5 (known of X-Forwarded-For only, H4)",
+    "Forewarn's choice (known of X-Forwarded-For only, H4)",
     blind="One GET for each; headers that proxies seldom add are not tried.",
     choice=True,
 )
@@ -92,7 +92,7 @@ def forwarded_otherwise(probe: Probe) -> None:
 @TOPIC.check(
     "page-origin",
     "A request with Origin, as web pages send it, is refused.",
-    "design 5",
+    "Forewarn's choice",
     blind="Two GETs at the newest api-version; POSTs and other paths are not tried.",
     choice=True,
 )
@@ -104,7 +104,7 @@ def page_origin(probe: Probe) -> None:
 @TOPIC.check(
     "page-site",
     "A request with another Sec-Fetch-Site than `none` is refused.",
-    "design 5",
+    "Forewarn's choice",
     blind="Two GETs at the oldest api-version; POSTs and other paths are not tried.",
     needs=("header-not-required-before",),
     choice=True,
@@ -128,7 +128,7 @@ def fetch_mode(probe: Probe) -> None:
 @TOPIC.check(
     "host-foreign",
     "A Host that is a name of the web, as after DNS rebinding, is refused.",
-    "design 5",
+    "Forewarn's choice",
     blind="One name on a GET; addresses in odd forms and whole URLs are not tried.",
     choice=True,
 )

@@ -223,7 +223,7 @@ def _shown(event_type: str, since: str) -> None:
     @TOPIC.check(
         f"hidden-{event_type}",
         f"A {event_type} is hidden from api-versions before {since}.",
-        "contract 1.6, design 5" if event_type == "Preempt" else "contract 1.6",
+        "contract 1.6, Forewarn's choice" if event_type == "Preempt" else "contract 1.6",
         blind=f"A Scheduled {event_type}; that older documents count it all the same is not seen.",
         after=(f"notice-{event_type}",),
         choice=event_type == "Preempt",  # not known of the real service
@@ -261,7 +261,7 @@ for _event_type, _since in SHOWN_SINCE.items():
 @TOPIC.check(
     "start-any-case",
     "An approval whose EventId is in lower case starts the event before its NotBefore.",
-    "design 5, A8 (not known of the real service)",
+    "Forewarn's choice, A8 (not known of the real service)",
     blind="Lower case, or upper where EventIds are in lower; mixed case is not tried.",
     needs=("approve-any-case",),
     choice=True,

@@ -45,7 +45,7 @@ def version_missing_newest(probe: Probe) -> None:
 @TOPIC.check(
     "version-unknown",
     "An unknown api-version is refused with 404.",
-    "design 5, E3 (one host answered 400, E5)",
+    "Forewarn's choice, E3 (one host answered 400, E5)",
     blind="One date long past; other dates, odd texts and long ones may be answered otherwise.",
     choice=True,
 )
@@ -56,7 +56,7 @@ def version_unknown(probe: Probe) -> None:
 @TOPIC.check(
     "version-unknown-newest",
     "The refusal of an unknown api-version names the three newest.",
-    "design 5 (the real body is not known, E3)",
+    "Forewarn's choice (the real body is not known, E3)",
     blind="The three are not compared with those that the refusal of a missing one names.",
     needs=("version-unknown",),
     choice=True,
@@ -68,7 +68,7 @@ def version_unknown_newest(probe: Probe) -> None:
 @TOPIC.check(
     "version-latest",
     "`latest` is no api-version.",
-    "P5, design 5",
+    "P5, Forewarn's choice",
     blind="One spelling on the document's path; others, and /metadata/instance, are not tried.",
 )
 def version_latest(probe: Probe) -> None:
