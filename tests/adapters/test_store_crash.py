@@ -153,7 +153,7 @@ def test_a_failed_sync_of_the_database_file_is_fatal_and_keeps_the_wal(tmp_path:
 @needs_strace
 def test_a_failed_write_is_fatal(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
-    said, _ = run_faulty(folder, 6, "pwrite64", "-e inject=pwrite64:error=EIO:when=30")
+    said, _ = run_faulty(folder, 6, "pwrite64", "-e inject=pwrite64:error=EIO:when=60")
     committed = numbers_said(said)
     assert committed
     assert said.count("failed fatal") == 6 - len(committed)

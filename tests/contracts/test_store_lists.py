@@ -357,7 +357,7 @@ def test_what_an_older_database_has_is_found_by_vm_tag_and_principal(tmp_path: P
         connection.execute(
             "INSERT INTO scheduled_event VALUES ('E1', 1, 'web', 'Reboot', 'User', 'order',"
             """ 'completed', 0, 'h1', '["web-0","gone"]', 0, 0, 5, '', -1, 0, NULL, 'operator',"""
-            " NULL, 0, 0, NULL, 0, 6, 'web-0', 7, NULL, 8, '')"
+            " NULL, 0, 0, NULL, 0, 6, 'web-0', 7, NULL, 8, '', NULL, NULL)"
         )
 
     with closing(SqliteStore.in_folder(tmp_path)) as store:

@@ -64,9 +64,7 @@ def test_what_a_check_needs_comes_before_it() -> None:
 def test_a_choice_says_that_it_is_forewarns_or_the_standards() -> None:
     for check in CHECKS:
         if check.choice:
-            assert re.search(r"Forewarn's choice|RFC|known|inferred", check.source), (
-                check.id
-            )
+            assert re.search(r"Forewarn's choice|RFC|known|inferred", check.source), check.id
 
 
 def test_no_check_needs_one_that_a_profile_leaves_out_unless_it_is_left_out_too() -> None:

@@ -35,7 +35,7 @@ def only_one(given: str, found: Iterable[str], *, noun: str) -> str:
     return matching[0]
 
 
-class Kept(Protocol):
+class KnownIds(Protocol):
     """Who knows the ids of what is open, and of all that ever was."""
 
     def open_event_ids(self) -> Collection[str]: ...
@@ -48,17 +48,17 @@ class Kept(Protocol):
     def kept_operation_ids(self, beginning: str) -> Sequence[str]: ...
 
 
-def event_id_meant(kept: Kept, given: str) -> str:
+def event_id_meant(known: KnownIds, given: str) -> str:
     """The id of the event that `given` means: an open one, else one that has ended.
 
     A whole id is returned as it is.
     """
-    return _meant(given, kept.open_event_ids(), kept.kept_event_ids, noun="event")
+    return _meant(given, known.open_event_ids(), known.kept_event_ids, noun="event")
 
 
-def operation_id_meant(kept: Kept, given: str) -> str:
+def operation_id_meant(known: KnownIds, given: str) -> str:
     """The id of the operation that `given` means, as `event_id_meant`."""
-    return _meant(given, kept.operations, kept.kept_operation_ids, noun="operation")
+    return _meant(given, known.operations, known.kept_operation_ids, noun="operation")
 
 
 def _meant(

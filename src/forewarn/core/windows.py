@@ -21,7 +21,7 @@ from forewarn.core.model import (
 from forewarn.core.principal import TICKER
 
 WITHDRAWN = "withdrawn"
-CLOSED = f"{WITHDRAWN}: its window closed before it could start"
+CLOSED = "withdrawn: its window closed before it could start"
 TOLD_TOO_LATE = (
     f"{WITHDRAWN}: its VMs can be told now, too late for its notice to end in its window"
 )

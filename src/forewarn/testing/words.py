@@ -29,6 +29,7 @@ FaultName = Literal[
     "stall",
     "skip",
     "unquoted-etag",
+    "shuffle",
     "rate-limit",
     "latency",
     "late",
@@ -43,6 +44,5 @@ FaultName = Literal[
     "action-fails",
     "action-hangs",
     "action-slow",
-    "shuffle",
 ]
 FaultStatus = Literal[410, 429, 500, 503, "410", "429", "500", "503"]
