@@ -149,7 +149,7 @@ PLANTED_IN_LINK = (
         first=10,
     ),
     Planted(
-        "claims",
+        "claims or a lie",
         "hosts are given what others have to do",
         (
             (
