@@ -27,6 +27,7 @@ BROKE = (
     30_500_042,  # a VM came back to its scope, whose number went on above what it had read
     500_162,  # a host claimed at the deadline, and froze VMs whose event had failed
     921_854_240,  # a slow delete took a VM away that had moved to another host meanwhile
+    981_687_694,  # a host booted in the moment in which an owner switched a VM off: it may be down
     1_330_956_753,  # what a host showed of another's VM settled that VM's scope
 )
 # Worlds in which daemons are down for a moment while guests have notice.

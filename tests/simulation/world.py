@@ -433,9 +433,9 @@ class SimulationWorld:
 
     def _judge_powers(self) -> None:
         """Off counts while nothing is wrong with the host, the service and the VM's own affairs."""
+        self._note_boots()  # always: a host may boot in the moment in which an owner switches off
         if not self.judge.off_since:
             return
-        self._note_boots()
         busy = self.hypervisor.acted_on()
         for vm in list(self.judge.off_since):
             where = self.hypervisor.inner.where(vm) or ""
