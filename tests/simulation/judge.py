@@ -235,7 +235,8 @@ class Judge:
         self.count(f"started {event.event_type}")
         if event.failure or event.not_before_ms == 0:
             return
-        if event.event_type in RULED and event.resources <= self.off_since.keys() | self.on_unheard:
+        down = self.off_since.keys() | self.on_unheard | self.given_up
+        if event.event_type in RULED and event.resources <= down:
             return  # nobody is asked; who was just switched on must not be hit
         if not event.approved and wall_ms < event.not_before_ms:
             raise Broken(f"I1: {event.event_id} started before its NotBefore")

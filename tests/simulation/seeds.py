@@ -28,7 +28,9 @@ BROKE = (
     500_162,  # a host claimed at the deadline, and froze VMs whose event had failed
     921_854_240,  # a slow delete took a VM away that had moved to another host meanwhile
     981_687_694,  # a host booted in the moment in which an owner switched a VM off: it may be down
+    1_021_207_328,  # a VM that no host could start is down, and its Reboot asks no VM
     1_330_956_753,  # what a host showed of another's VM settled that VM's scope
+    1_367_922_339,  # a clock was set back behind the window of an event that was approved
 )
 # Worlds in which daemons are down for a moment while guests have notice.
 RESTARTING_FROM, RESTARTING_TO = 8_000_000, 9_000_000

@@ -29,6 +29,8 @@ def instants(scope: Scope) -> Iterator[int]:
         if event.phase is Phase.SCHEDULED:
             unasked = someone_off and starting.unasked(scope, event)
             due_ms = notice.due_from_ms(event, unasked=unasked)
+            if notice.due(event, 0, unasked=unasked):  # it stays due if the clock is set back
+                due_ms = 0
             if due_ms is not None:
                 yield max(due_ms, windows.opens_ms(event.window))
             if event.window is not None:
