@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forewarn.control import commands
+from forewarn.control import agenda, commands
 from forewarn.core import invariants, scope_edits, windows
 from forewarn.core.errors import Invalid, OtherWindow, WindowTooShort
 from forewarn.core.model import (
@@ -54,6 +54,17 @@ def test_an_approved_operation_waits_until_its_window_opens(event_type: EventTyp
     assert cloud.event(event).phase is Phase.SCHEDULED
     cloud.pass_time(1)
     assert cloud.event(event).phase is Phase.STARTED
+
+
+def test_an_approval_from_ahead_of_the_clock_does_not_put_off_the_look_at_its_window() -> None:
+    """The clock was set back behind the approval: the event starts when its window opens."""
+    cloud = Cloud(scope("web", WEB))
+    event = cloud.order("web_0", EventType.REBOOT, window=WINDOW)
+    cloud.show()
+    cloud.approves("web_0", [event.event_id])
+    ahead = replace(cloud.event(event), approved_ms=CLOSES)
+    looked = agenda.instants(scope_edits.with_event(cloud.scope("web"), ahead))
+    assert min(at_ms for at_ms in looked) == OPENS
 
 
 @pytest.mark.parametrize("event_type", list(commands.VM_ORDERS))
